@@ -22,7 +22,7 @@ from tests.autosharding.programs import chain, drawn
 from tests.autosharding.test_sharding import least_bytes
 
 from cosmic.search.sharding.automatic_sharding import shard
-from cosmic.search.sharding.sharding_result import ShardingResult
+from cosmic.search.sharding.sharding_result import Sharded
 
 MODELS: list[dict[str, Any]] = [
     {"program": "gpt3-175b", "mesh": "dp=8,tp=8", "batch": 64},
@@ -45,7 +45,7 @@ SEEDS = 40
 def measured(name: str, **options: Any) -> dict[str, Any]:
     """Return the seconds and the gap of one question."""
     start = process_time()
-    found: ShardingResult = shard(**options)
+    found: Sharded = shard(**options)
     return {
         "name": name,
         "mesh": str(found.mesh),

@@ -41,8 +41,6 @@ WALKS = {
         "{scratch}/gpt",
     ],
 }
-GENERATED_PAGES = re.compile(r"docs/(reference/|json\.md)")
-WORD = re.compile(r"[^\s|`#*_>\-=+/\\()\[\]{}<.,:;!?\d]*[A-Za-z]{2,}[^\s|]*")
 
 
 @dataclass
@@ -140,13 +138,18 @@ def count_comments(modules: dict[str, Module]) -> float:
     return round(1000 * comments / len(lines), 1)
 
 
-def count_words(root: Path) -> int:
-    """Return the words of prose in the documentation, without what is generated as reference."""
-    total = 0
-    for path in (root / "docs").rglob("*.md"):
-        if not GENERATED_PAGES.match(path.relative_to(root).as_posix()):
-            total += len(path.read_text().split())
-    return total
+def count_words(root: Path) -> dict[str, int]:
+    """Return the words of the documentation without its generated reference: of prose, and of all there is.
+
+    Prose is what stands outside blocks of code and their outputs, and outside tables, which programs write.
+    """
+    pages = [path.read_text() for path in (root / "docs").rglob("*.md") if "reference" not in path.parts]
+    outside_blocks = [re.sub(r"```.*?```", "", page, flags=re.DOTALL) for page in pages]
+    prose = [re.sub(r"^\s*\|.*$", "", page, flags=re.MULTILINE) for page in outside_blocks]
+    return {
+        "words_of_prose": sum(len(page.split()) for page in prose),
+        "words_of_docs": sum(len(page.split()) for page in pages),
+    }
 
 
 def static_counts(root: Path) -> dict[str, Any]:
@@ -169,7 +172,7 @@ def static_counts(root: Path) -> dict[str, Any]:
         "recurring_class_names": len(names["recurring_class_names"]),
         "comment_lines_per_1000": count_comments(modules),
         "test_lines": sum(path.read_text().count("\n") for path in (root / "tests").rglob("*.py")),
-        "words_of_docs": count_words(root),
+        **count_words(root),
         "which": names,
     }
 
@@ -177,7 +180,8 @@ def static_counts(root: Path) -> dict[str, Any]:
 WALK = """
 import json, sys
 root, arguments = sys.argv[1], sys.argv[2:]
-seen, edges, calls = set(), set(), 0
+callbacks = set(sys.stdin.read().split())
+seen, edges, values, calls = set(), set(), set(), 0
 prefix = root + "/src/cosmic/"
 def room(path):
     return path[len(prefix):].split("/")[0].removesuffix(".py")
@@ -194,7 +198,13 @@ def note(frame, event, _):
         caller = caller.f_back
     if caller is not None and caller.f_code.co_name != "<module>":
         here, there = room(caller.f_code.co_filename), room(path)
-        if here != there: edges.add((here, there))
+        # A lambda, a local function and a generator are values that the caller was handed; 0x20 marks a generator.
+        value = "<locals>" in code.co_qualname or code.co_flags & 0x20
+        name = caller.f_code.co_qualname.removesuffix(".<locals>.<listcomp>")
+        handed = value or caller.f_code.co_filename[len(prefix):] + ":" + name in callbacks
+        if here != there: (values if handed else edges).add((here, there))
+def both_ways(pairs):
+    return sorted("{} {}".format(*pair) for pair in pairs if pair[0] < pair[1] and pair[::-1] in pairs)
 from importlib import import_module
 try:
     main = import_module("cosmic.cli.dispatch").main
@@ -211,10 +221,18 @@ except SystemExit as end:
 sys.setprofile(None)
 imported = [name for name in sys.modules if name == "cosmic" or name.startswith("cosmic.")]
 print(json.dumps({"status": status, "run": len(seen), "imported": len(imported), "calls": calls,
-    "two_way": sorted("{} {}".format(*pair) for pair in edges if pair[0] < pair[1] and pair[::-1] in edges)}))
+    "two_way": both_ways(edges), "two_way_through_values": both_ways(edges | values)}))
 """
 
 
+CALLBACKS = (
+    "base/numeric.py:elementwise.<locals>.call",  # a function of scalars, over arrays
+    "design/design_batch.py:Batch.once",  # what a batch computes once and keeps
+    "design/design_batch.py:Combinations.look_up",  # terms of few distinct rows, spread over all
+    "search/search_loop.py:run_search",  # tells its caller of each trial
+    "workload/operator_graph.py:cached_size",  # sizes that a step derives, kept with the graph
+)
+"""Functions that call what an upper room hands them, documented there: no call back into that room."""
 FIRST_USE = WALK.replace("sys.setprofile(note)", "")
 """The same without counting: what processes keep on disk for later ones is there when the walk is taken."""
 
@@ -237,6 +255,7 @@ def walk_counts(root: Path) -> dict[str, Any]:
                     [sys.executable, "-c", program, str(root), *arguments],
                     cwd=root,
                     env=environment,
+                    input="\n".join(CALLBACKS),
                     capture_output=True,
                     text=True,
                     check=False,
@@ -251,7 +270,8 @@ def count(root: Path) -> dict[str, Any]:
     """Return all counts of a tree."""
     counts = static_counts(root)
     counts["walks"] = walk_counts(root)
-    counts["two_way_pairs"] = len({pair for walk in counts["walks"].values() for pair in walk["two_way"]})
+    for kind in ("two_way", "two_way_through_values"):
+        counts[f"{kind}_pairs"] = len({pair for walk in counts["walks"].values() for pair in walk[kind]})
     return counts
 
 

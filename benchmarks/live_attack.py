@@ -44,7 +44,7 @@ ENDED_S = 60.0
 
 def routes_of(folder: Path) -> list[tuple[str, str]]:
     """Return the methods and addresses of all routes of the API, found by walking the application."""
-    app = make_application(LiveSite(StudyRoot.at(folder), AccessKeys(1)))
+    app = make_application(LiveSite(StudyRoot.resolve(folder), AccessKeys(1)))
     found = [(method, each.path) for each in app.routes if isinstance(each, APIRoute) for method in each.methods or ()]
     return [(method, path) for method, path in found if path.startswith("/api") and not path.endswith("/events")]
 

@@ -33,7 +33,7 @@ from cosmic.search.search_inputs import Options, make_inputs
 from cosmic.search.search_loop import explore_batches, search
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
-from cosmic.search.study.study_comparison import NEAR_SHARE, Course, course_of
+from cosmic.search.study.study_comparison import NEAR, Course, course_of
 from cosmic.search.study.study_database import BatchRecord
 from cosmic.search.study.trial_storage import Storage
 from cosmic.search.trials import Ledger, Trials
@@ -148,9 +148,7 @@ def measure_storage(space: str, trials: int) -> dict[str, float]:
             began = time.perf_counter()
             for batch, start in enumerate(range(0, trials, size)):
                 places = np.arange(start, min(start + size, trials))
-                storage.append(
-                    BatchRecord(batch, size, len(places)), Trials(rows[places], results.select(places)), start
-                )
+                storage.append(BatchRecord(batch, size, len(places)), Trials(rows[places], results.select(places)), start)
             found[f"batches_of_{size}"] = trials / (time.perf_counter() - began)
     return found
 
@@ -176,7 +174,7 @@ def main() -> None:
     }
     found = {
         "space": options.space,
-        "near": NEAR_SHARE,
+        "near": NEAR,
         **{name: part() for name, part in parts.items() if name in only},
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }

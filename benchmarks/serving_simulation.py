@@ -104,14 +104,14 @@ def main() -> None:
         given = deployment(load=load, **plain)
         requests = draw_requests(load, asked.requests)
         if asked.trace:
-            requests = read_request_trace(asked.trace, most=asked.requests).at_rate(rate)
+            requests = read_request_trace(asked.trace, most_requests=asked.requests).at_rate(rate)
         results[name] = measured(given, requests, asked.repeats)
     with tempfile.TemporaryDirectory() as folder:
         path = asked.trace or Path(folder) / "trace.jsonl"
         if not asked.trace:
             written(draw_requests(load, asked.requests), path)
         start = time.process_time()
-        trace = read_request_trace(path, most=asked.requests)
+        trace = read_request_trace(path, most_requests=asked.requests)
         results["reading a trace"] = {"requests": trace.count, "seconds": round(time.process_time() - start, 3)}
         first = {key: each for key, each in next(iter(CASES.values())).items() if key != "share"}
         results["a trace with prefixes"] = measured(deployment(load=load, **first), trace, asked.repeats)

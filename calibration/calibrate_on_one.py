@@ -4,7 +4,7 @@ python calibration/calibrate_on_one.py [--by-source] [RUNS.csv …]
 
 A group is one model in one precision on one accelerator, of one source; by source, all of its runs on one accelerator.
 Printed are mean errors without calibration, by
-a plain factor (measured over predicted of the one run), and by `cosmic calibrate`; over groups, and over rows.
+a plain factor (measured over predicted of the one run), and by `cosmic calibrate run`; over groups, and over rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cosmic.accuracy.calibrate.predicted_measurements import PredictedMeasuremen
 from cosmic.accuracy.measured_rows import Fields, carried_files, read_rows
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError
-from cosmic.design.measured_hardware import system_named
+from cosmic.design.measured_hardware import find_system
 
 GROUP = ("set", "accel", "model", "precision", "hidden", "n_layers")
 MOST = 8
@@ -47,7 +47,7 @@ def groups(paths: Sequence[Path], by: Sequence[str]) -> dict[tuple[str, ...], li
 
 def target(accelerator: str) -> Target:
     """Return the usual system of an accelerator."""
-    return target_of(system_named(accelerator), "", ())
+    return target_of(find_system(accelerator), "", ())
 
 
 def errors(key: tuple[str, ...], runs: list[PredictedMeasurements]) -> np.ndarray:

@@ -2,9 +2,8 @@
 
 The script takes the errors of published runs, each predicted by constants that were fitted without its source
 (`fit_runs.py` writes them), and those of our own steps, which depend on none of these constants. From them it learns
-the ranges that `cosmic evaluate` prints (`cosmic.accuracy.conformal`), and how far off ratios of predictions are
-(`cosmic.accuracy.conformal`). It writes both into the catalog, and prints how many runs of each source are
-within ranges that were learned without that source. Run it last, after ``fit_runs.py --write``.
+the ranges that `cosmic evaluate` prints, and how far off ratios of predictions are (`conformal`). It writes both into
+the catalog, and prints how many runs of each source are within ranges that were learned without that source. Run it last, after ``fit_runs.py --write``.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from __future__ import annotations
 import csv
 
 import numpy as np
-
-from cosmic.accuracy.conformal import (
+from conformal import (
     Covered,
     SourceResiduals,
     learn_pairs,
@@ -21,6 +19,7 @@ from cosmic.accuracy.conformal import (
     measure_coverage,
     measured_residuals,
 )
+
 from cosmic.accuracy.validating import COVERAGE, COVERED
 from cosmic.design import catalog_entries
 from cosmic.design.prediction_accuracy import KnownRuns, LearnedErrors

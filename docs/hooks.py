@@ -106,3 +106,13 @@ def _place(found: Path) -> str | None:
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Add the two elements that the theme's dark-mode switch needs even without syntax highlighting."""
     return output.replace("</head>", '<meta id="hljs-light"><meta id="hljs-dark"></head>', 1)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Let the search work where the site is opened from disk: the index as a script, and no worker."""
+    folder = Path(config.site_dir, "search")
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"window.searchIndex = {index};\n", encoding="utf-8")
+    (folder / "main.js").write_text((DOCS / "javascripts" / "search.js").read_text(encoding="utf-8"), encoding="utf-8")
+    for name in ("worker.js", "lunr.js"):  # what the theme would search with
+        (folder / name).unlink()

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import cosmic
-from cosmic.network.mesh_spans import Span, axis_spans, axis_strides
-from cosmic.report.charts.scales import Point
+from cosmic.design import draw_design_timeline
+from cosmic.network import Span, axis_spans, axis_strides
+from cosmic.pages import Point
 from cosmic.report.charts.svg import (
     EDGE,
     WIDTH,
@@ -26,7 +27,6 @@ from cosmic.report.charts.svg import (
     draw_rule,
     svg_document,
 )
-from cosmic.simulate.schedule_timeline import draw_design_timeline
 from cosmic.simulate.step_timeline import CLASSES, Timeline
 
 FOLDER = Path(__file__).parent / "explanation"
@@ -116,7 +116,7 @@ def parameter_set() -> str:
         parts.append(
             f'<path class="{style}" d="M{coordinate_text(across)} {coordinate_text(row - 5)}V{coordinate_text(row + 18)}"/>'
         )
-    below, end = draw_notes([f"cosmic psa count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
+    below, end = draw_notes([f"cosmic space count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
     words = "; ".join(f"{name}: {space.valid:,} valid of {space.raw:,}" for name, space in sets.items())
     return drawing(
         "Designs: all combinations, valid, evaluated", f"On a logarithmic scale. {words}.", end + 8, parts + below

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosmic.evaluation import evaluate
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.simulate.metrics import Infeasible, Metrics, Outcome
+from cosmic import evaluate, load_design
+from cosmic.design import Infeasible, Metrics, Outcome
 
 DESIGN = "transformer-1t@dgx-a100:1024"
 SPLITS = (4, 8, 16, 32)

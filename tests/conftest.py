@@ -1,4 +1,7 @@
-"""What all tests share: examples are not timed, as a busy machine makes any of them slow."""
+"""What all tests share: few examples of a property, none of them timed, as a busy machine makes any of them slow.
+
+With ``CI=true`` a run tries the same examples as the last one; elsewhere others each time, so that many are seen.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,9 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # each command that tests sta
     atexit.register(_bytecode.cleanup)
     os.environ["PYTHONPYCACHEPREFIX"] = _bytecode.name  # workers inherit it
 
-settings.register_profile("cosmic", deadline=None)
-settings.load_profile("cosmic")
+settings.register_profile("cosmic", deadline=None, max_examples=40)
+settings.register_profile("ci", settings.get_profile("cosmic"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "cosmic")
 
 
 gc.disable()  # what collecting makes stays: a third of its time went into looking through it

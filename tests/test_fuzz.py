@@ -88,7 +88,7 @@ DESIGNS = st.fixed_dictionaries(
 )
 
 fuzz = settings(
-    max_examples=80,
+    max_examples=40,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

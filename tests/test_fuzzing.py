@@ -107,7 +107,7 @@ def test_a_study_that_was_simulated_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_every_command_is_tried() -> None:
-    assert {command.path[0] for command in commands()} == set(COMMANDS)
+    assert {" ".join(command.path) for command in commands()} == set(COMMANDS)
     search = next(command for command in commands() if command.path == ("search",))
     kinds = {parameter.name: parameter.kind for parameter in search.parameters}
     assert (kinds["seed"], kinds["json"], kinds["out"]) == ("int", "flag", "Path")

@@ -130,7 +130,7 @@ def test_a_rate_above_either_pool_cannot_be_served() -> None:
 
 
 def test_a_table_is_exact_where_it_is_priced_and_linear_between() -> None:
-    table = DecodeStepTable.of(lambda n: 1 + 2 * np.asarray(n), np.array([1.0, 2.0]), np.array([16.0, 64.0]))
+    table = DecodeStepTable.tabulate(lambda n: 1 + 2 * np.asarray(n), np.array([1.0, 2.0]), np.array([16.0, 64.0]))
     assert table(np.array([5.3, 33.0])) == pytest.approx([11.6, 67.0])
     assert table(np.array([0.1, 99.0])) == pytest.approx([3.0, 129.0])
 
@@ -149,7 +149,7 @@ def test_a_pool_that_only_prefills_paces_the_kernels_of_experts_alone() -> None:
 @pytest.mark.parametrize(("model", "same"), [("llama3-8b", True), ("mixtral-8x7b", False)])
 def test_the_price_of_a_pool_that_only_prefills_is_the_engines_without_experts(model: str, *, same: bool) -> None:
     design = load_design(f"{model}@dgx-h200:8", {"task": "decode", "tp": 8, "global_batch": 8, "micro_batch": 8})
-    price = StepPrice.of(design, replace(Engine(), prefill_factor=1.5))
+    price = StepPrice.for_design(design, replace(Engine(), prefill_factor=1.5))
     found = price_only_prefilling(price)
     assert (found is price) == same
     if not same:

@@ -50,7 +50,7 @@ bandwidth. Links of the other networks have 50 GiB/s where nothing is said; late
 - **TACOS** (Won et al., MICRO 2024): the best that its public code (v1.3.0) found with up to 8 chunks an NPU; where
   links differ, with its replacement of chunks made causal, as some of its schedules send what has not arrived.
   Recorded: `benchmarks/collectives/tacos_recorded.csv` says where from.
-- **COSMIC**: `cosmic collective synthesize`, with its own choice of chunks. All {count} schedules pass the independent
+- **COSMIC**: `cosmic network synthesize`, with its own choice of chunks. All {count} schedules pass the independent
   check, and take the same nanoseconds in the event engine as they say.
 
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -30,7 +30,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Command:
-    """A command or a command of a command."""
+    """A command."""
 
     path: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -39,20 +39,10 @@ class Command:
 @cache
 def commands() -> tuple[Command, ...]:
     """Return every command."""
-    found: list[Command] = []
-    for name in COMMANDS:
-        app = app_of(name)
-        found.extend(_walk(typer.main.get_command(app), (name,)))
-    return tuple(found)
-
-
-def _walk(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
-    inner = getattr(command, "commands", None)
-    if inner:
-        for name, each in inner.items():
-            yield from _walk(each, (*path, name))
-        return
-    yield Command(path, tuple(map(_parameter, command.params)))
+    return tuple(
+        Command(tuple(name.split()), tuple(map(_parameter, typer.main.get_command(app_of(name)).params)))
+        for name in COMMANDS
+    )
 
 
 def _parameter(given: Any) -> Parameter:

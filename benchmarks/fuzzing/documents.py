@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cosmic.design.field_paths import field_patterns
+from cosmic.design.design_point import field_patterns
 from cosmic.design.plain_data import dump_yaml
 
 from .expressions import condition, expression
@@ -175,11 +175,11 @@ def designs(maker: Maker) -> list[str]:
         (
             ["evaluate", name],
             ["evaluate", name],
-            ["show", name],
-            ["workload", name],
-            ["diff", name, "llama3-8b@dgx-h100:8"],
-            ["sweep", name, "--vary", "tp=1,2"],
-            ["export", name, "--to", rng.choice(("megatron", "torchtitan", "deepspeed", "nccl"))],
+            ["design", "show", name],
+            ["design", "workload", name],
+            ["design", "diff", name, "llama3-8b@dgx-h100:8"],
+            ["design", "sweep", name, "--vary", "tp=1,2"],
+            ["design", "export", name, "--to", rng.choice(("megatron", "torchtitan", "deepspeed", "nccl"))],
         )
     )
     return [*words, *(["--json"] if maker.chance(0.3) else [])]
@@ -233,13 +233,13 @@ def over_space(maker: Maker, tree: Tree) -> list[str]:
     rng, name = maker.rng, _file(maker, tree)
     words = rng.choice(
         (
-            ["psa", "show", name],
-            ["psa", "count", name],
-            ["psa", "sample", name, "-n", str(rng.randrange(1, 20))],
-            ["psa", "schema", name],
+            ["space", "show", name],
+            ["space", "count", name],
+            ["space", "sample", name, "-n", str(rng.randrange(1, 20))],
+            ["space", "schema", name],
             ["search", name, "-n", str(rng.randrange(1, 20)), "--agent", "random", "--out", "found"],
             ["search", name, "-n", "15", "--out", "found"],
-            ["tournament", name, "-n", "5", "--seeds", "2", "--agents", "random,genetic"],
+            ["study", "tournament", name, "-n", "5", "--seeds", "2", "--agents", "random,genetic"],
         )
     )
     return [*words, *(["--json"] if maker.chance(0.3) else [])]

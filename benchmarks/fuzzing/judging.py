@@ -23,7 +23,7 @@ WARNING = re.compile(r"\b[A-Z][A-Za-z]*Warning: .*")
 FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (\S+)')
 OURS = re.compile(r"[/\\](cosmic[/\\].+)$")
 SHOWN_LINES = 12
-JSON_LINES = ("psa sample",)
+JSON_LINES = ("space sample",)
 """Commands that print a JSON value on each line."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from cosmic.accuracy.relations.random_designs import SYSTEMS
 from cosmic.base.units import format_quantity
 from cosmic.design import catalog_entries, schema
-from cosmic.design.field_paths import field_patterns
+from cosmic.design.design_point import field_patterns
 
 from .stock import TINY
 from .trial import Maker
@@ -111,11 +111,19 @@ def settings(maker: Maker) -> list[str]:
         ("evaluate", "evaluate", "evaluate", "show", "workload", "diff", "sweep", "export", "generate")
     )
     words = {
-        "diff": ["diff", design(maker), design(maker)],
-        "sweep": ["sweep", design(maker), "--vary", variation(maker)],
-        "export": ["export", design(maker), "--to", rng.choice(("megatron", "torchtitan", "deepspeed", "nccl"))],
+        "diff": ["design", "diff", design(maker), design(maker)],
+        "sweep": ["design", "sweep", design(maker), "--vary", variation(maker)],
+        "export": [
+            "design",
+            "export",
+            design(maker),
+            "--to",
+            rng.choice(("megatron", "torchtitan", "deepspeed", "nccl")),
+        ],
+        "show": ["design", "show", design(maker)],
+        "workload": ["design", "workload", design(maker)],
         "generate": ["trace", "generate", design(maker), "--out", "t/x"],
-    }.get(command, [command, design(maker)])
+    }.get(command, ["evaluate", design(maker)])
     engine = ["--engine", "event"] if command == "evaluate" and maker.chance(0.1) else []
     words = [*words, *changes, *engine, *(["--json"] if maker.chance(0.3) else [])]
     return tiny(words) if command == "generate" else words

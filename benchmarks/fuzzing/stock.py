@@ -126,7 +126,14 @@ def _traces(folder: Path) -> tuple[str, ...]:
 
 
 def _inputs(folder: Path) -> tuple[str, ...]:
-    words = ("export", "llama3-8b@dgx-h100:4", *_settings(tp=2, pp=2, **{"model.layers": 2}), "--to", "astra-sim")
+    words = (
+        "design",
+        "export",
+        "llama3-8b@dgx-h100:4",
+        *_settings(tp=2, pp=2, **{"model.layers": 2}),
+        "--to",
+        "astra-sim",
+    )
     _run(*words, "--out", str(folder / "astra-a"))
     return ("astra-a",)
 

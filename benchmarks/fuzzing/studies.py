@@ -77,15 +77,15 @@ def studies(maker: Maker) -> list[str]:
     reading = (
         ["report", "s"],
         ["report", "s", "--out", "page.html"],
-        ["compare", "s", other],
-        ["compare", other, "s", "--plot", "plot.svg"],
-        ["export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
-        ["doctor", "s"],
-        ["doctor", "s", "--check"],
+        ["study", "compare", "s", other],
+        ["study", "compare", other, "s", "--plot", "plot.svg"],
+        ["study", "export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
+        ["study", "doctor", "s"],
+        ["study", "doctor", "s", "--check"],
     )
     working = (
-        ["replay", "s", "--check"],
-        ["replay", "s"],
+        ["study", "replay", "s", "--check"],
+        ["study", "replay", "s"],
         ["search", "--resume", "--out", "s", "-n", str(rng.choice((10, 50)))],
     )
     words = rng.choice(reading if _simulates(folder) else (*reading, *working))

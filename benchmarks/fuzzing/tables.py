@@ -63,7 +63,12 @@ def rows(maker: Maker) -> list[str]:
     csv.writer(text).writerows(cells)
     data = text.getvalue().encode("utf-8", "surrogatepass")
     made = maker.write(garble(maker, data) if maker.chance(0.15) else data, ".csv")
-    words = ["validate", made, *(["--by", rng.choice(("set", "model", "nothing"))] if maker.chance(0.2) else [])]
+    words = [
+        "calibrate",
+        "validate",
+        made,
+        *(["--by", rng.choice(("set", "model", "nothing"))] if maker.chance(0.2) else []),
+    ]
     return [*words, *(["--json"] if maker.chance(0.3) else []), *(["--page", "p.md"] if maker.chance(0.2) else [])]
 
 
@@ -76,4 +81,5 @@ def configurations(maker: Maker) -> list[str]:
     data = json.dumps(tree, default=str, skipkeys=True).encode("utf-8", "surrogatepass")
     (folder / "config.json").write_bytes(garble(maker, data) if maker.chance(0.15) else data)
     design = f"{rng.choice(('hf', './hf', 'hf/config.json'))}@dgx-h100:8"
-    return [rng.choice(("evaluate", "show", "workload")), design, *(["--json"] if maker.chance(0.3) else [])]
+    command = rng.choice((["evaluate"], ["design", "show"], ["design", "workload"]))
+    return [*command, design, *(["--json"] if maker.chance(0.3) else [])]

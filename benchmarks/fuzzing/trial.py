@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from cosmic.base import files
+from cosmic.cli.dispatch import split_command
 
 from .stock import Stock
 
@@ -45,7 +46,7 @@ class Trial:
     @property
     def command(self) -> str:
         """The name of the command, as far as it is one."""
-        return " ".join(self.words[: 2 if self.words[:1] in (("trace",), ("psa",)) else 1])[:40]
+        return (split_command(self.words)[0] or " ".join(self.words[:1]))[:40]
 
     def line(self) -> str:
         """Return the command line for a shell, cut where it is very long."""

@@ -20,7 +20,7 @@ NEVER = ("address",)
 """Options that start a cluster of machines."""
 SERVES = ("ui",)
 """Commands that run until they are interrupted."""
-SEARCHES = ("search", "tournament", "demo")
+SEARCHES = ("search", "study tournament", "demo")
 CHEAP_AGENTS = ("random", "genetic", "annealing", "ant_colony", "exhaustive")
 SHARE_AWKWARD, SHARE_NEAR = 0.2, 0.12
 
@@ -224,19 +224,19 @@ def _slip(maker: Maker, words: list[str]) -> list[str]:
 
 def bounded(maker: Maker, command: Command, words: list[str]) -> list[str]:
     """Return *words*, so that what they ask for ends soon: few trials, no browser, not all measured rows."""
-    name = command.path[0]
+    name = " ".join(command.path)
     amount = next((each for each in command.parameters if each.name in ("trials",)), None)
     if amount is not None and not any(word.partition("=")[0] in amount.spellings for word in words):
         words = [*words, amount.spellings[-1], str(maker.rng.randrange(1, LARGEST))]
     if amount is not None and "event" in " ".join(words):
         few = [maker.write(SMALL, ".yaml") if word in catalog_entries.entry_names("spaces") else word for word in words]
         words = [*few, amount.spellings[-1], "2"]  # minutes for each design of a large cluster
-    if name == "certify":  # large spaces take a minute, and simulated designs as long
+    if name == "space certify":  # large spaces take a minute, and simulated designs as long
         few = [maker.write(SMALL, ".yaml") if word in catalog_entries.entry_names("spaces") else word for word in words]
         words = [*few, "--simulate", "0"]
     if name in SERVES:
         words = [*words, "--no-browser"]
-    if name == "validate" and not any(word.endswith(".csv") for word in words):
+    if name == "calibrate validate" and not any(word.endswith(".csv") for word in words):
         words = [*words, _rows(maker)]
     if "generate" in words or "astra-sim" in words or "--to=astra-sim" in words:
         words = tiny(words)

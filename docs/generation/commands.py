@@ -18,21 +18,23 @@ MOST_EXAMPLES = 6
 GUIDES = ("tutorials", "how-to", "explanation")
 """Folders of docs/ whose commands are examples, in the order in which they are looked for."""
 INTRODUCTION = """
-Every command takes `--help`. Data goes to standard output; progress, warnings and errors go to standard error. An error
+Every command takes `--help`, which fits a screen; `--help-all` lists the options that are seldom needed, too. Data goes to standard output; progress, warnings and errors go to standard error. An error
 is one sentence, *where = value: the rule*, with a suggestion.
 """
 
 
 def make() -> str:
     """Return the page."""
-    summary = table(["command", "what it does"], [[f"[`{name}`](#cosmic-{name})", text] for name, (_, text) in rows()])
-    parts = [_sections(f"cosmic {name}", dispatch.app_of(name)) for name, _ in rows()]
-    return page("Command line", INTRODUCTION, summary, exit_codes(), *parts)
+    parts = []
+    for heading, names in dispatch.HEADINGS.items():
+        rows = [[f"[`{name}`](#cosmic-{name})", _summary(name)] for name in names]
+        parts.append(f"**{heading}**\n\n{table(['command', 'what it does'], rows)}")
+    words = (name for names in dispatch.HEADINGS.values() for name in names)
+    return page("Command line", INTRODUCTION, *parts, exit_codes(), *map(_sections, words))
 
 
-def rows() -> list[tuple[str, tuple[str, str]]]:
-    """Return the table of commands: name, module, summary."""
-    return list(dispatch.COMMANDS.items())
+def _summary(name: str) -> str:
+    return dispatch.NOUNS[name] if name in dispatch.NOUNS else dispatch.COMMANDS[name][1]
 
 
 def exit_codes() -> str:
@@ -40,15 +42,12 @@ def exit_codes() -> str:
     return "## Exit status\n\n" + table(["status", "meaning"], exit_statuses.as_rows())
 
 
-def _sections(name: str, app: Any, level: int = 2) -> str:
-    """Return the section of a command, and those of its subcommands."""
-    commands = app.registered_commands
-    single = len(commands) == 1 and app.registered_callback is None
-    if single:
-        return _section(name, commands[0].callback, level)
-    head = [f"{'#' * level} {name}", escape(_words(app.info.help)), fence(f"{name} COMMAND [OPTIONS]")]
-    named = [(each.name or each.callback.__name__, each.callback) for each in commands]
-    return "\n\n".join([*head, *(_section(f"{name} {child}", callback, level + 1) for child, callback in named)])
+def _sections(name: str, level: int = 2) -> str:
+    """Return the section of a command; of a noun, with those of its commands."""
+    if name in dispatch.COMMANDS:
+        return _section(f"cosmic {name}", dispatch.function_of(name), level)
+    head = [f"{'#' * level} cosmic {name}", escape(dispatch.NOUNS[name]), fence(f"cosmic {name} COMMAND [OPTIONS]")]
+    return "\n\n".join([*head, *(_sections(f"{name} {child}", level + 1) for child in dispatch.names_below(name))])
 
 
 def _section(name: str, callback: Any, level: int) -> str:

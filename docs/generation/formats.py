@@ -27,7 +27,7 @@ FILES = [
     ["an entry of the catalog", "YAML", "all", "", "[keys](keys.md#entries-of-the-catalog)"],
     ["a Hugging Face model", "`config.json`", "all that take a design", "", "[a design](../explanation/designs.md)"],
     ["a study", "a directory", "`compare`, `replay`, `export`, …", "`search`", "[below](#a-study)"],
-    ["trials", "CSV, JSON lines or Parquet", "", "`export STUDY --to FILE`", "[below](#tables-of-trials)"],
+    ["trials", "CSV, JSON lines or Parquet", "", "`study export STUDY --to FILE`", "[below](#tables-of-trials)"],
     [
         "execution traces",
         "Chakra, `NAME.RANK.et`",
@@ -40,21 +40,21 @@ FILES = [
         "ASTRA-sim's inputs",
         "JSON, YAML",
         "`simulate`",
-        "`export --to astra-sim`",
+        "`design export --to astra-sim`",
         "[event engine](../explanation/event-engine.md)",
     ],
     [
         "a network of links",
         "CSV, YAML, JSON, GraphML, text",
-        "`collective`",
+        "`network`",
         "",
         "[below](#networks-of-links)",
     ],
     [
         "a schedule of a collective",
         "CSV, MSCCL-XML, TACOS' logs",
-        "`collective check`, `collective convert`",
-        "`collective synthesize`",
+        "`network check`, `network convert`",
+        "`network synthesize`",
         "[below](#schedules-of-collectives)",
     ],
     [
@@ -64,13 +64,13 @@ FILES = [
         "`--timeline FILE`",
         "[event engine](../explanation/event-engine.md)",
     ],
-    ["measured rows", "CSV", "`validate`", "", "[below](#measured-rows)"],
+    ["measured rows", "CSV", "`calibrate validate`", "", "[below](#measured-rows)"],
     ["what `--json` prints", "JSON", "programs", "every command", "`cosmic schema COMMAND`"],
     [
         "launch arguments",
         "shell, TOML, JSON",
         "other software",
-        "`export DESIGN --to NAME`",
+        "`design export DESIGN --to NAME`",
         "[exporting](../how-to/export-a-design.md)",
     ],
 ]
@@ -137,7 +137,7 @@ def _rest(title: str) -> str:
         rows = [[f"`{name}`", TRIAL[name]] for name in study_database.FIXED_COLUMNS]
         rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
         rows += [["`crc`", "CRC-32 of the rest of the row."]]
-        said = "`cosmic export` writes them as a [table](#tables-of-trials) for other programs."
+        said = "`cosmic study export` writes them as a [table](#tables-of-trials) for other programs."
         return table(["column of `trials`, in studies of format 1", "meaning"], rows) + f"\n\n{said}"
     if title == "Tables of trials":
         return table(["column", "meaning"], [[f"`{name}`", text] for name, text in EXPORTED.items()])

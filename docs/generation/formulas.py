@@ -63,22 +63,22 @@ CHAPTERS = (
     ),
     Chapter(
         "Seconds of operators and collectives",
-        ("step.kernel_costs", "step.operand_casts", "step.kernel_launches", "step.network_costs"),
+        ("step.kernel_costs", "step.kernel_launches", "step.network_costs"),
     ),
-    Chapter("Communication", ("step.communication", "step.network_load", "workload.sharding.partitioned_graph")),
+    Chapter("Communication", ("step.communication", "step.bottleneck", "workload.sharding.graph_partition")),
     Chapter("Experts", ("workload.expert_routing",)),
     Chapter(
         "Memory",
         (
-            *("step.device_memory", "step.stage_memory", "step.activations", "step.embedding_tables"),
-            *("step.tier_traffic", "step.tier_usage"),
+            *("step.device_memory", "step.stage_memory", "step.block_memory"),
+            "step.tier_traffic",
         ),
     ),
     Chapter("Pipeline schedules", ("workload.pipeline_schedule",), schedules),
     Chapter(
         "A step",
         (
-            *("step.step_profile", "step.stage_time", "step.host_dispatch", "simulate.analytic_step"),
+            *("step.step_profile", "step.stage_time", "step.kernel_launches", "simulate.analytic_step"),
             "simulate.step_evaluation",
         ),
     ),

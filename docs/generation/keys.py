@@ -167,7 +167,7 @@ def _catalog() -> Iterator[str]:
     yield "## Entries of the catalog"
     yield (
         "Files of the package, and your own in folders that `COSMIC_PATH` lists ([how](../how-to/index.md)). "
-        "`cosmic list KIND` names them."
+        "`cosmic catalog list KIND` names them."
     )
     if set(KINDS) != set(catalog_entries.KINDS):
         raise LookupError(f"describe these kinds, and no others: {sorted(set(KINDS) ^ set(catalog_entries.KINDS))}")

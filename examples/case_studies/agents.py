@@ -20,14 +20,9 @@ from agents_contests import (
 )
 from common import Effort, listing, write_page
 
-from cosmic.evaluation import evaluate
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series, quantity
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.search.leaderboard import Standing
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.space.space_files import load_space
-from cosmic.search.study.study_comparison import NEAR_SHARE
+from cosmic import evaluate, load_design, load_space
+from cosmic.pages import Axis, Figure, Heading, Items, Part, Series, Table, Text, lines, quantity
+from cosmic.study import NEAR, Standing
 
 FEW = ("random", "genetic", "ant_colony", "bayesian")
 """As many as a chart has room for."""
@@ -80,16 +75,14 @@ def one_layer(listed: Sequence[Outcome]) -> list[Part]:
         for outcome in listed
         if all(entry.course.near(each.target) == 1 for each in outcome.standings for entry in each.entries)
     ]
-    already = f" That design is already within {NEAR_SHARE:.0%} of the optimum in {'; '.join(easy)}." if easy else ""
+    already = f" That design is already within {NEAR:.0%} of the optimum in {'; '.join(easy)}." if easy else ""
     said = f"""
     {len(listed)} spaces of a single layer, evaluated exhaustively: regret is against the true optimum. The first
     evaluation is the base design, as in every search whose space contains it.{already}
     """
     charted = next(outcome for outcome in listed if outcome.contest.name == CHARTED.name)
     few = [each for each in charted.standings if each.agent in FEW]
-    caption = (
-        f"Median regret / worst regret / median evaluations to within {NEAR_SHARE:.0%}; a dash if most never got there."
-    )
+    caption = f"Median regret / worst regret / median evaluations to within {NEAR:.0%}; a dash if most never got there."
     return [
         Heading("One layer: the optimum is known"),
         Text(said),
@@ -109,7 +102,7 @@ def full_stack(season: Season) -> list[Part]:
     modelled = [each for each in short.standings if each.agent in ("genetic", *NEEDS)]
     few, many = f"{short.contest.trials:,} evaluations", f"{long.contest.trials:,} evaluations"
     said = f"""
-    `{space.name}` has {space.valid:.3g} designs; regret is against its proven optimum (`cosmic certify`). First with
+    `{space.name}` has {space.valid:.3g} designs; regret is against its proven optimum (`cosmic space certify`). First with
     few evaluations for all, then with many for the agents that propose quickly. The genetic algorithm with
     {reference.contest.trials:,} evaluations has a regret of {median_regret(reference.standings[0]):.1%}.
     """
@@ -155,7 +148,7 @@ def simulated_s(batch: int) -> float:
     """Return the seconds that the event engine takes for one design."""
     design = load_design("gpt3-175b@cosmic-512", {"global_batch": batch})
     began = time.perf_counter()
-    evaluate(design, "event")
+    evaluate(design, engine="event")
     return time.perf_counter() - began
 
 
@@ -210,7 +203,7 @@ def differences(short: Outcome) -> list[Part]:
 
 def leaderboard(outcome: Outcome) -> Table:
     """Return the results of one contest, the best agent first."""
-    columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR_SHARE:.0%}", TIMED[0]]
+    columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR:.0%}", TIMED[0]]
     rows = []
     for each in outcome.ranked:
         row = each.row(OBJECTIVE)

@@ -10,12 +10,9 @@ from importlib.util import find_spec
 import numpy as np
 from common import Effort, two_at_a_time
 
-from cosmic.search.certify.certifying import certify
-from cosmic.search.leaderboard import Standing, hold_tournament
-from cosmic.search.search_inputs import Options
-from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.space_files import load_space
-from cosmic.search.study.study_comparison import Course
+from cosmic import load_space
+from cosmic.space import ParameterSet, certify
+from cosmic.study import Course, Standing, tournament
 
 CHEAP = ("random", "genetic", "ant_colony", "annealing", "policy")
 """Agents whose proposals take no longer than an evaluation."""
@@ -167,8 +164,7 @@ def hold(contests: Sequence[Contest], seeds: int) -> list[Outcome]:
 
 def meet(contest: Contest, agent: str, seeds: int) -> Standing:
     """Return the result of one agent: in small spaces, against the true optimum."""
-    options = Options(trials=contest.trials, objectives=[OBJECTIVE])
-    board = hold_tournament(contest.space, [agent], seeds=seeds, options=options)
+    board = tournament(contest.space, agents=[agent], trials=contest.trials, seeds=seeds, objectives=[OBJECTIVE])
     return board.standings[0]
 
 

@@ -11,10 +11,8 @@ import numpy as np
 from as_built_engine import AsBuilt, as_built, communication_s, compute_bytes, dollars, estimate_bytes, run_s
 from common import Effort, find, percent, span, write_page
 
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.simulate.metrics import Infeasible
+from cosmic.design import Infeasible
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Items, Part, Table, Text, bars
 
 RING, SWITCH, FULL = "Ring", "Switch", "FullyConnected"
 EVEN = (700.0,) * 4

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from cosmic.design.engine_fields import EngineFields
-from cosmic.simulate.metrics import Infeasible
-from cosmic.simulate.user_engines import engine
+from cosmic.design import Infeasible
+from cosmic.plugins import EngineFields, engine
 
 TIERS = {"chiplet": (2.0, 0.0, 0.0), "package": (4.0, 13.0, 0.0), "node": (4.0, 13.0, 0.0), "pod": (7.8, 18.0, 31.6)}
 """Dollars for each GB/s of a link, a switch and a NIC, by the dimension, innermost first."""

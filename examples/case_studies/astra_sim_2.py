@@ -25,11 +25,8 @@ from astra_sim_2_designs import (
 )
 from common import Effort, write_page
 
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars, stacked_bars
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.simulate.metrics import Metrics
+from cosmic.design import Metrics
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Series, Table, Text, bars, lines, stacked_bars
 
 SOURCE = "Won et al., ASTRA-sim2.0, ISPASS 2023, arXiv 2303.14006"
 PUBLISHED_WAFER, PUBLISHED_POOL = 2.51, 4.6

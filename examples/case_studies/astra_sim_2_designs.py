@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.evaluation import evaluate
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.step.network_costs import NetworkCosts
+from cosmic import evaluate, load_design
+from cosmic.design import DesignPoint, Infeasible, Metrics, NetworkCosts, batch_of
 
 NPUS = 512
 Dims = tuple[tuple[str, int, float], ...]

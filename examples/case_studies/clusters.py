@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clusters_networks import BASE, Built, Scaled, all_built, scaled_up
 from clusters_networks import section as networks
 from common import Effort, percent, span, write_page
+from pathways import PathwaysRow as Islands
+from pathways import published_rows as published_islands
+from published_goodput import PublishedRow as Goodput
+from published_goodput import published_rows as published_goodput
 
-from cosmic.accuracy.pathways import PathwaysRow as Islands
-from cosmic.accuracy.pathways import published_rows as published_islands
-from cosmic.accuracy.public_clusters import ClusterRow, public_clusters
-from cosmic.cluster.published_goodput import PublishedRow as Goodput
-from cosmic.cluster.published_goodput import published_rows as published_goodput
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.report.sizing_report import PAGE_COLUMNS, row_cells
-from cosmic.search.cluster_sizing import Question, Sizing, simulate_risk, size_clusters
+from cosmic import size
+from cosmic.cluster import ClusterRow, Sizing, public_clusters, simulate_risk
+from cosmic.pages import (
+    SIZING_COLUMNS,
+    Axis,
+    Bar,
+    BarGroup,
+    Figure,
+    Heading,
+    Items,
+    Part,
+    Table,
+    Text,
+    bars,
+    sizing_cells,
+)
 
 MODEL, TOKENS, BUDGET_USD, POWER_W = "llama3-405b", 15e12, 200e6, 25e6
 SYSTEMS = ("dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72")
 SCALES = (16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576)
-QUESTIONS = {
-    "200 M USD": Question(model=MODEL, tokens=TOKENS, budget_usd=BUDGET_USD),
-    "25 MW": Question(model=MODEL, tokens=TOKENS, power_w=POWER_W),
-}
+BUDGETS: dict[str, dict[str, Any]] = {"200 M USD": {"budget": BUDGET_USD}, "25 MW": {"power": POWER_W}}
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def told(effort: Effort) -> Story:
         public_clusters(),
         published_islands(),
         all_built(effort),
-        {limit: size_clusters(question, systems) for limit, question in QUESTIONS.items()},
+        {name: size(MODEL, tokens=TOKENS, systems=systems, **limit) for name, limit in BUDGETS.items()},
         scaled_up(SCALES[:2] if effort.quick else SCALES),
     )
 
@@ -123,7 +131,7 @@ def goodput_section(story: Story) -> list[Part]:
             """The share of the time that counts, by our closed form from what each source says of failures, detection,
             restarts and checkpoints. Inputs are published, derived from what is, assumed, or fitted; a row with a
             fitted input comes out by construction and is no evidence. A ≥ marks a source that says more than that, and
-            names no figure. `src/cosmic/cluster/published_goodput.yaml` has every input."""
+            names no figure. `examples/case_studies/published_goodput.yaml` has every input."""
         ),
         Table(("run", "quantity", "published", "ours", "inputs", "source"), rows, "Goodput, published and ours."),
         Text("What is stated does not settle these rows; each has one input that was fitted:"),
@@ -222,9 +230,10 @@ def bought_section(bought: dict[str, Sizing]) -> list[Part]:
     ]
     for limit, found in bought.items():
         rows = [
-            row_cells(row, simulate_risk(row.best.point, row.best.metrics))[: len(PAGE_COLUMNS)] for row in found.rows
+            sizing_cells(row, simulate_risk(row.best.point, row.best.metrics))[: len(SIZING_COLUMNS)]
+            for row in found.rows
         ]
-        parts.append(Table(PAGE_COLUMNS, rows, f"What {limit} holds."))
+        parts.append(Table(SIZING_COLUMNS, rows, f"What {limit} holds."))
     return parts
 
 
@@ -289,7 +298,7 @@ LIMITS: list[Part] = [
         buildings and staff. Where no rate of failures is published for an accelerator, goodput and days stay unknown,
         and the system is not sized. Near a limit every number of whole nodes is tried that
         could be the best, at most 22 of a system; more where far smaller clusters are hardly slower. Networks are timed
-        without congestion between jobs; `cosmic fleet` has that."""
+        without congestion between jobs; `cosmic cluster fleet` has that."""
     ),
 ]
 

@@ -8,14 +8,10 @@ from typing import Any
 
 from common import Effort, metrics_of, span
 
-from cosmic.cluster.cluster_cost import cluster_cost, dimension_parts
-from cosmic.design import schema
-from cosmic.design.design_batch import batch_of
-from cosmic.design.loading import load_machine
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.search.mapping.design_completion import load_design
+from cosmic import load_design
+from cosmic.cluster import dimension_parts, price_cluster
+from cosmic.design import assign_fields, batch_of, load_machine
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Table, Text, bars
 
 SIZES = (512, 4096, 16384)
 DENSE, EXPERTS = "llama3-405b", "deepseek-v3"
@@ -61,7 +57,7 @@ def built(name: str, npus: int) -> Built:
     """Return a network for so many H100."""
     settings = settings_of(name)
     batch = batch_of(load_machine(f"{DENSE}@dgx-h100:{npus}", settings))
-    parts, cost = dimension_parts(batch, 1), cluster_cost(batch)
+    parts, cost = dimension_parts(batch, 1), price_cluster(batch)
     wide = npus >= 8 * 256
     return Built(
         name,
@@ -164,9 +160,9 @@ def scaled_up(sizes: Sequence[int]) -> list[Scaled]:
     rows = []
     for npus in sizes:
         more = {"network.dims.1.npus": npus // 8, "workload.dp": npus // 128, "workload.global_batch": npus // 8}
-        design = schema.assign_fields(base, more)
+        design = assign_fields(base, more)
         metrics = metrics_of(design)
-        replaced = metrics_of(schema.assign_fields(design, {"run.recovery": "replica"}))
+        replaced = metrics_of(assign_fields(design, {"run.recovery": "replica"}))
         shares = metrics.goodput or 0.0, replaced.goodput or 0.0
         rows.append(Scaled(npus, npus // 8, metrics.step_s, metrics.mfu, *shares))
     return rows

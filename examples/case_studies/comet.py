@@ -23,11 +23,23 @@ from comet_designs import (
 )
 from common import Effort, write_page
 
-from cosmic.design.model_layer import count_parameters
-from cosmic.report.charts.category_charts import Bar, BarGroup, LineAcross, bars, heat_map, stacked_bars
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.model import count_parameters
+from cosmic.pages import (
+    Axis,
+    Bar,
+    BarGroup,
+    Figure,
+    Heading,
+    LineAcross,
+    Part,
+    Series,
+    Table,
+    Text,
+    bars,
+    heat_map,
+    lines,
+    stacked_bars,
+)
 
 CAPACITIES_GB = (64, 128, 256, 512, 1024, 2048)
 BANDWIDTHS_GB_PER_S = (50, 100, 250, 500, 1000, 2000)

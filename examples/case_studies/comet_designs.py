@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.model_layer import Recommender, Transformer
-from cosmic.evaluation import evaluate
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.step.embedding_tables import table_use
+from cosmic import evaluate, load_design
+from cosmic.design import DesignPoint, Infeasible, Metrics, Recommender, Transformer, batch_of
+from cosmic.model import table_use
 
 MODEL, NPUS, BATCH = "megatron-1008b", 1024, 1024
 DEGREES = tuple(2**power for power in range(11))

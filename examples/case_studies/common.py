@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cosmic.design.design_point import DesignPoint
-from cosmic.evaluation import evaluate
-from cosmic.report.page import Code, Page, Part, Text, to_markdown
-from cosmic.search.pareto import pareto_front
-from cosmic.search.search_loop import Found, search
-from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic import evaluate, search
+from cosmic.design import DesignPoint, Infeasible, Metrics
+from cosmic.pages import Code, Page, Part, Text, to_markdown
+from cosmic.study import Found, pareto_front
 
 Done = TypeVar("Done")
 QUICK = 0.2

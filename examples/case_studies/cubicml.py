@@ -12,16 +12,11 @@ import numpy as np
 from common import Effort, listing, percent, write_page
 from cubicml_searches import CASES, NEAR, SEEDS, SOURCE_TRIALS, TRIALS, Result, keep, ranked, read_kept, result_of
 
-from cosmic.design import schema
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.search.agent import Floats
-from cosmic.search.learning.prediction_quality import kendall_tau
-from cosmic.search.learning.prior_knowledge import identify_sources, read_lessons
-from cosmic.search.problem import make_problem
-from cosmic.search.space.diagram import Indices
-from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.design import assign_fields, get_field
+from cosmic.pages import Axis, Figure, Heading, Items, Part, Series, Table, Text, lines
+from cosmic.plugins import Floats
+from cosmic.space import Indices, ParameterSet, make_problem
+from cosmic.study import identify_sources, kendall_tau, read_lessons
 
 FEWER = 10
 """How many times fewer evaluations than at random are asked for."""
@@ -263,8 +258,8 @@ def _predicted(
 
 def _taken(space: ParameterSet, rows: Indices) -> Floats:
     """Return the steps of designs on the machine that differs, without noise."""
-    changes = {path: schema.get_field(space.base, path) * factor for path, factor in BROKEN.items()}
-    other = replace(space, base=schema.assign_fields(space.base, changes))
+    changes = {path: get_field(space.base, path) * factor for path, factor in BROKEN.items()}
+    other = replace(space, base=assign_fields(space.base, changes))
     return np.asarray(make_problem(other).evaluate(rows).columns["step_s"])
 
 

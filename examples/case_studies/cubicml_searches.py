@@ -16,22 +16,28 @@ from typing import Any
 import numpy as np
 from cubicml_spaces import Whole, language, recommender, whole
 
-from cosmic.base.files import write_text
-from cosmic.base.strict_json import dump_json
-from cosmic.search.agent import Floats, start_agent
-from cosmic.search.learning.design_features import encode_coordinates
-from cosmic.search.learning.agent_memory import make_targets
-from cosmic.search.learning.prediction_quality import kendall_tau, top_recall
-from cosmic.search.learning.prior_knowledge import Lessons, arithmetic_columns, identify_sources, read_lessons
-from cosmic.search.learning.surrogate_models import Ensemble
-from cosmic.search.objectives import losses
-from cosmic.search.search_inputs import LEARNING_TRIALS, Options, make_inputs, task_of, with_problem
-from cosmic.search.search_loop import CheckedAgent, explore_batches, search
-from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.trials import Ledger
+from cosmic import search
+from cosmic.plugins import CheckedAgent, Ensemble, Floats, encode_coordinates, make_targets, start_agent
+from cosmic.space import ParameterSet
+from cosmic.study import (
+    LEARNED_TRIALS,
+    Ledger,
+    Lessons,
+    Options,
+    arithmetic_of,
+    explore_batches,
+    identify_sources,
+    kendall_tau,
+    losses,
+    make_inputs,
+    read_lessons,
+    task_of,
+    top_recall,
+    with_problem,
+)
 
 NEAR = 0.01
-TRIALS = LEARNING_TRIALS
+TRIALS = LEARNED_TRIALS
 """What a search that learns may evaluate if nothing else is said."""
 SOURCE_TRIALS = 300
 SEEDS = tuple(range(200, 210))
@@ -178,7 +184,7 @@ def keep(results: Sequence[Result]) -> None:
         each.case.short: {how: [asdict(course) for course in courses] for how, courses in each.courses.items()}
         for each in results
     }
-    write_text(KEPT, dump_json({"seeds": list(SEEDS), "cases": content}, indent=1) + "\n", "courses")
+    KEPT.write_text(json.dumps({"seeds": list(SEEDS), "cases": content}, indent=1) + "\n", encoding="utf-8")
 
 
 def read_kept() -> dict[str, Kept]:
@@ -228,7 +234,7 @@ def _course(every: Whole, optimum: float, seed: int, lessons: Lessons) -> Course
 def ranked(result: Result, learnt: Sequence[int]) -> list[tuple[int, float, float]]:
     """Return for models of so many trials Kendall's tau and the recall of the best on designs that they did not see."""
     problem = result.every.problem
-    coded, worked_out = encode_coordinates(problem.space), arithmetic_columns(problem, with_memory=True)
+    coded, worked_out = encode_coordinates(problem.space), arithmetic_of(problem, with_memory=True)
     rng = np.random.default_rng(11)
     places = rng.permutation(np.flatnonzero(np.isfinite(result.losses)))[: max(learnt) + JUDGED]
     rows = result.every.trials.rows[places]

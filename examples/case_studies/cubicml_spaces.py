@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cosmic.search.problem import Problem, make_problem
-from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.space_files import load_space
-from cosmic.search.trials import Ledger, Trials
+from cosmic import load_space
+from cosmic.space import ParameterSet, Problem, make_problem
+from cosmic.study import Ledger, Trials
 
 AT_ONCE = 50_000
 """Designs that are evaluated at once when all are."""

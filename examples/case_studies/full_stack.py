@@ -26,13 +26,9 @@ from full_stack_search import (
     exposed,
 )
 
-from cosmic.base.units import BYTES_PER_S, format_quantity
-from cosmic.design.design_point import DesignPoint
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.search.space.space_files import load_space
+from cosmic import load_space
+from cosmic.design import BYTES_PER_S, DesignPoint, format_quantity
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Items, Part, Series, Table, Text, bars, lines
 
 AHEAD = 1.05
 """From this factor on the full stack counts as ahead of the layers in turn."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from common import listing, metrics_of, span
 from full_stack_search import FOLLOWED, MATTERS, REWARDS, Compared, injected_bytes_per_s
 
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.loading import design_tree
-from cosmic.report.page import Heading, Items, Part, Table, Text
-from cosmic.search.mapping.design_completion import load_design
+from cosmic import load_design
+from cosmic.design import DesignPoint, design_tree
+from cosmic.pages import Heading, Items, Part, Table, Text
 
 TOPOLOGIES = {"ring": "ring", "fully_connected": "full", "switch": "switch"}
 ALGORITHMS = {"ring": "ring", "direct": "direct", "halving_doubling": "halving", "double_binary_tree": "tree"}

@@ -10,12 +10,9 @@ from common import Effort, every
 from full_stack_paper import PAPER_SPREAD
 from full_stack_search import LAYERS, MODELS, SYSTEMS, Compared, opened
 
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.search.problem import make_problem
-from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.space_files import load_space
+from cosmic import load_space
+from cosmic.pages import Axis, Figure, Heading, Part, Series, Table, Text, lines
+from cosmic.space import ParameterSet, make_problem
 
 SYSTEM_2 = next(each for each in SYSTEMS if each.npus == 1024)
 DRAWN = 4000

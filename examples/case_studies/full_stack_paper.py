@@ -8,11 +8,8 @@ from dataclasses import replace
 from common import metrics_of, span
 from full_stack_search import LAYERS, SYSTEMS, Case, Compared, exposed
 
-from cosmic.base.units import BYTES, FLOP_PER_S, format_quantity
-from cosmic.design.design_point import DesignPoint
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.design import BYTES, FLOP_PER_S, DesignPoint, format_quantity
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Items, Part, Table, Text, bars
 
 PAPER = "arXiv 2505.15020"
 PAPER_GAIN = (1.50, 48.41)

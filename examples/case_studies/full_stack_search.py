@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 from common import Effort, best_design, best_value, every, find, metrics_of
 
-from cosmic.design import catalog_entries
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.loading import design_tree
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.problem import Problem
-from cosmic.search.search_loop import Found
-from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.space_files import load_space
+from cosmic import catalog, load_design, load_space
+from cosmic.design import DesignPoint, design_tree
+from cosmic.space import ParameterSet, Problem
+from cosmic.study import Found
 
 REWARDS = {"perf_per_bandwidth": "bandwidth", "perf_per_network_cost": "network cost"}
 LAYERS = ("workload", "collective", "network")
@@ -174,7 +170,7 @@ def opened(case: Case, layers: Sequence[str], base: DesignPoint | None = None) -
     In a network-only search each dimension has the algorithm of its topology, as in the original: with the base's
     algorithms that search would be at a disadvantage.
     """
-    tree = catalog_entries.read_entry("spaces", case.space)
+    tree = catalog.show("spaces", case.space)
     parameters = {path: values for path, values in tree["parameters"].items() if path.startswith(tuple(layers))}
     derived = tree["derived"] | (FOLLOW if list(layers) == ["network"] else {})
     return load_space({**tree, "base": design_tree(base or case.base), "parameters": parameters, "derived": derived})

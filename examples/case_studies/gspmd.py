@@ -12,14 +12,10 @@ from typing import Any
 from common import Effort, percent, span, write_page
 from gspmd_layer import CASES, Case, program, sent_by_xla
 
-from cosmic.design.plain_data import dump_yaml
-from cosmic.evaluation import evaluate
-from cosmic.report.page import Heading, Items, Part, Table, Text
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.sharding.automatic_sharding import shard
-from cosmic.search.sharding.sharded_programs import design_with_strategies, strategy_tables
-from cosmic.search.sharding.sharding_result import ShardingResult
-from cosmic.simulate.metrics import Metrics
+from cosmic import evaluate, load_design
+from cosmic.design import Metrics, dump_yaml
+from cosmic.model import Sharded, design_with, shard, strategy_tables
+from cosmic.pages import Heading, Items, Part, Table, Text
 
 PUBLISHED = (0.50, 0.62)
 """Compute utilisation, Xu et al., GSPMD, arXiv 2105.04663, abstract: up to 2,048 cores, up to a trillion parameters."""
@@ -78,8 +74,8 @@ class Beside:
     """What XLA sends for a layer, and what ours do."""
 
     case: Case
-    compiled: ShardingResult
-    best: ShardingResult
+    compiled: Sharded
+    best: Sharded
 
     @property
     def xla(self) -> float:
@@ -109,7 +105,7 @@ class Compared:
 
     batch: int
     known: Mapping[str, float | None]
-    found: ShardingResult
+    found: Sharded
     step_s: float | None
 
 
@@ -140,7 +136,7 @@ def compared(effort: Effort) -> list[Compared]:
     return rows
 
 
-def evaluated(found: ShardingResult) -> float | None:
+def evaluated(found: Sharded) -> float | None:
     """Return the seconds of a step with what was found as a strategy of the design, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         tables = strategy_tables(found, f"found_{Path(folder).name}")
@@ -150,7 +146,7 @@ def evaluated(found: ShardingResult) -> float | None:
         before = os.environ.get("COSMIC_PATH")
         os.environ["COSMIC_PATH"] = folder
         try:
-            outcome = evaluate(load_design(design_with_strategies(found, list(tables))))
+            outcome = evaluate(load_design(design_with(found, list(tables))))
         finally:
             os.environ.pop("COSMIC_PATH") if before is None else os.environ.__setitem__("COSMIC_PATH", before)
     return outcome.step_s if isinstance(outcome, Metrics) else None

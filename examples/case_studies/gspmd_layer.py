@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.sharding.resharding import Collective, wire_share
-from cosmic.workload.user_programs.program_graph import Program
+from cosmic.model import Graph, Operator, Program, Tensor, WireCollective, wire_share
 
 SIZES = {"batch": 64, "sequence": 1024, "context": 1024, "hidden": 8192, "ffn": 65536, "heads": 128, "head_dim": 256}
 GROUP = 8
@@ -24,7 +22,7 @@ class Case:
     name: str
     training: bool
     annotations: dict[str, list[str]]
-    sent: tuple[tuple[Collective, int, int, int], ...]
+    sent: tuple[tuple[WireCollective, int, int, int], ...]
     """Kind, bytes on a device, devices in a group, and how many."""
 
 

@@ -10,7 +10,7 @@ from llama3_70b_mappings import NPUS, SAFE, TASK, Story, told
 from llama3_70b_optimum import close, flatness, mappings, memory
 from llama3_70b_trust import trust
 
-from cosmic.report.page import Heading, Items, Part, Text
+from cosmic.pages import Heading, Items, Part, Text
 
 
 def make(effort: Effort) -> list[Part]:

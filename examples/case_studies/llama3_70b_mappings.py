@@ -10,10 +10,9 @@ import numpy as np
 from common import Effort, every, find, metrics_of, percent
 
 import cosmic
-from cosmic.design.design_point import DesignPoint
-from cosmic.search.problem import Results
-from cosmic.search.search_loop import Found
-from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.design import DesignPoint, Infeasible, Metrics
+from cosmic.space import Results
+from cosmic.study import Found
 
 NPUS = 512
 TASK = {"sequence": 8192, "global_batch": 2048, "precision": "bf16"}
@@ -132,7 +131,7 @@ def candidate(name: str, point: DesignPoint) -> Candidate:
 
 def simulated_s(each: Candidate) -> float:
     """Return the time of a step by the event engine."""
-    outcome = cosmic.evaluate(each.point, "event")
+    outcome = cosmic.evaluate(each.point, engine="event")
     if isinstance(outcome, Infeasible):
         raise SystemExit(f"{each.name}: {outcome.reasons[0]}")
     return outcome.step_s

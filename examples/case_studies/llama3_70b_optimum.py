@@ -11,13 +11,9 @@ from common import front_of, percent
 from llama3_70b_mappings import CAPACITY_BYTES, NPUS, ROOM, SAFE, Candidate, Story, at, fields, order
 
 import cosmic
-from cosmic.design.workload_layer import AXES
-from cosmic.report.charts.category_charts import heat_map
-from cosmic.report.charts.plots import Mark, lines, scatter
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.search.search_loop import Found
-from cosmic.simulate.metrics import Metrics
+from cosmic.design import AXES, Metrics
+from cosmic.pages import Axis, Figure, Heading, Mark, Part, Series, Table, Text, heat_map, lines, scatter
+from cosmic.study import Found
 
 SHOWN = ("gemm", "attention", "other", "recompute", "tp", "cp", "weights", "dp", "pp", "bubble")
 """Entries of the breakdown."""

@@ -6,10 +6,8 @@ from common import percent
 from llama3_70b_mappings import CAPACITY_BYTES, NPUS, NVIDIA, Story, candidate, design
 
 import cosmic
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.simulate.metrics import Infeasible
+from cosmic.design import Infeasible
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Table, Text, bars
 
 PUBLISHED = (1664.0, 1633.0, 1639.0, 1621.0)
 """Tokens/s/GPU of LLAMA3_70B in FP8 on 64 H100: Megatron-Bridge, docs/performance-summary-archive.md."""

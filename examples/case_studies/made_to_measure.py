@@ -14,7 +14,7 @@ from made_to_measure_cluster import EXPERTS, HEALTHY, NO_NIC, SLOW_NIC, SMALL_BA
 from made_to_measure_steps import Pair, at, mesh_pairs, mesh_section, pairs_of, remapped_pairs, seconds
 from made_to_measure_steps import section as steps
 
-from cosmic.report.page import Heading, Items, Part, Text
+from cosmic.pages import Heading, Items, Part, Text
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ LIMITS: list[Part] = [
         table) they take the quickest, which for an all-to-all is as good as synthesis. Messages of a pipeline stay on
         their own NIC; if that is broken, they share a neighbour's. A bad link is in one unit, and all wait for it. A
         spare node would be quicker than any schedule: this is for as long as there is none. No library runs such
-        schedules on H100 as they are; `cosmic collective synthesize` writes MSCCL-XML for those that can."""
+        schedules on H100 as they are; `cosmic network synthesize` writes MSCCL-XML for those that can."""
     ),
 ]
 

@@ -19,21 +19,25 @@ from made_to_measure_cluster import (
 )
 
 import cosmic
-from cosmic.design.collective_layer import CollectiveKind
-from cosmic.design.network_layer import Fault, Network
-from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
-from cosmic.network.dimension_wiring import disconnection_reason, label_of, wiring_at
-from cosmic.network.link_graph import LinkGraph
-from cosmic.network.mesh_spans import Span
-from cosmic.network.network_graphs import network_graph
-from cosmic.network.schedules.baseline_algorithms import make_baselines
-from cosmic.network.schedules.schedule_checking import check_schedule
-from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
-from cosmic.network.synthesis.lower_bounds import collective_bounds
-from cosmic.network.synthesis.schedule_synthesis import synthesize
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.design import CollectiveKind, Fault, Network
+from cosmic.network import (
+    LinkGraph,
+    NetworkDimension,
+    Span,
+    bound,
+    check,
+    collective_seconds,
+    disconnection_reason,
+    label_of,
+    make_baselines,
+    network_graph,
+    simulate_schedule,
+    subgroups,
+    synthesize,
+    to_nanoseconds,
+    wiring_at,
+)
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Table, Text, bars
 
 SIZE_BYTES, CHUNKS = 1e9, 16
 KINDS: dict[CollectiveKind, str] = {"all_gather": "all-gather", "all_to_all": "all-to-all"}
@@ -86,15 +90,15 @@ def alone(network: Network, graph: LinkGraph, names: tuple[str, str], kind: Coll
     found = [through_dimensions(network, kind, name) for name in TEXTBOOK]
     known = [seconds for seconds in found if seconds is not None]
     played = make_baselines(graph, kind, SIZE_BYTES, [range(graph.npus)])
-    schedule = synthesize(graph, kind, SIZE_BYTES)
+    schedule = synthesize(graph, collective=kind, size=SIZE_BYTES)
     return Alone(
         *names,
         kind,
-        collective_bounds(graph, kind, SIZE_BYTES).seconds,
+        bound(graph, collective=kind, size=SIZE_BYTES).seconds,
         min(known) if known and len(network.dims) > 1 else None,
         min(each.time_s for each in played if each.time_s is not None),
         schedule.time_s,
-        check_schedule(schedule).valid and simulate_schedule(schedule) == to_nanoseconds(schedule.time_s),
+        check(schedule).valid and simulate_schedule(schedule) == to_nanoseconds(schedule.time_s),
     )
 
 

@@ -11,13 +11,10 @@ from made_to_measure_cluster import synthesized_step as made
 from made_to_measure_cluster import textbook_step as taught
 from made_to_measure_steps import seconds
 
-from cosmic.cluster.cluster_cost import network_usd
-from cosmic.design.design_point import DesignPoint
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.search.provision.bandwidth_problem import Provisioned
-from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
+from cosmic.cluster import network_usd
+from cosmic.design import DesignPoint
+from cosmic.network import Provisioned, WeightedDesign, provision_designs
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Table, Text, bars
 
 GIGA = 1e9
 BOTH = "both models"
@@ -149,7 +146,7 @@ def section(found: Sequence[Bought], four: Sequence[Four]) -> list[Part]:
             f"""The catalog's network has {nvlink.base_bytes_per_s / GIGA:.0f} GB/s of NVLink and
             {rails.base_bytes_per_s / GIGA:.0f} GB/s of rails for every GPU, and costs
             {first.base_cost_usd / 1e6:.1f} M USD for 1,024 by the prices of COSMIC's paper (`catalog/prices.yaml`).
-            `cosmic provision` spreads the same dollars, or the same GB/s, so that steps are shortest, with the
+            `cosmic network provision` spreads the same dollars, or the same GB/s, so that steps are shortest, with the
             library's choice of algorithms; {BOTH} count the same: a percent of one step is worth a percent of the
             other. Nobody sells NVLink by the GB/s: read it as what a fabric for these models should be like."""
         ),

@@ -12,12 +12,9 @@ from functools import cache
 from typing import Any
 
 import cosmic
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.network_layer import Dimension, Fault, Link, Network
-from cosmic.evaluation import evaluate
-from cosmic.network.link_graph import LinkGraph
-from cosmic.network.network_graphs import network_graph
-from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic import evaluate
+from cosmic.design import DesignPoint, Dimension, Fault, Infeasible, Link, Metrics, Network
+from cosmic.network import LinkGraph, network_graph
 
 NPUS, GPUS, NODES = 1024, 8, 8
 STAGES = NPUS // (GPUS * NODES)

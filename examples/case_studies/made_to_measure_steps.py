@@ -27,10 +27,8 @@ from made_to_measure_cluster import (
     textbook_step,
 )
 
-from cosmic.design.network_layer import Fault
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.design import Fault
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Table, Text, bars
 
 QUICK_CASES = (SMALL_BATCH, EXPERTS)
 QUICK_CONDITIONS = (HEALTHY, SLOW_NIC)

@@ -12,7 +12,7 @@ from scenarios_models import several_models
 from scenarios_prices import network_cost
 from scenarios_serving import inference
 
-from cosmic.report.page import Heading, Items, Part, Table, Text
+from cosmic.pages import Heading, Items, Part, Table, Text
 
 
 def make(effort: Effort) -> list[Part]:

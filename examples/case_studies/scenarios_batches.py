@@ -21,9 +21,7 @@ from scenarios_designs import (
     tokens,
 )
 
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Part, Table, Text
+from cosmic.pages import Axis, Figure, Part, Series, Table, Text, lines
 
 SCALED = ("GPT3-175B", "LLaMA-7B", "ViT-Large")
 BATCHES = (1024, 2048, 4096, 8192, 16384)

@@ -9,11 +9,9 @@ from itertools import product
 from common import Effort, Section, percent
 from scenarios_designs import LARGEST, MODELS, TIME, Design, best_mapping, cases, full_stack, given_gb_per_s, seconds
 
-from cosmic.design import catalog_entries
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Part, Table, Text
-from cosmic.search.space.parameter_set import ParameterSet
+from cosmic import catalog
+from cosmic.pages import Axis, Figure, Part, Series, Table, Text, lines
+from cosmic.space import ParameterSet
 
 SYSTEM = "cosmic-1024"
 PEAKS = (10, 20, 40, 80)
@@ -55,7 +53,7 @@ def memory_gb_per_s(policy: str, peak: int) -> int:
 
 def mapping_space(peak: int, memory: int, wires: float) -> ParameterSet:
     """Return the space of the largest model on NPUs with another peak, the network scaled by a factor."""
-    given = catalog_entries.read_entry("systems", SYSTEM)["network"]["dims"]
+    given = catalog.show("systems", SYSTEM)["network"]["dims"]
     widths = [f"{each * wires:g} GB/s" for each in given_gb_per_s(SYSTEM)]
     base = {
         "model": MODELS[LARGEST],

@@ -9,14 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from common import Effort, every, find
 
-from cosmic.design import catalog_entries
-from cosmic.report.charts.scales import quantity
-from cosmic.search.objectives import loss
-from cosmic.search.problem import Problem, Results
-from cosmic.search.search_loop import Found
-from cosmic.search.space.diagram import Indices
-from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.space_files import load_space
+from cosmic import catalog, load_space
+from cosmic.pages import quantity
+from cosmic.space import Indices, ParameterSet, Problem, Results
+from cosmic.study import Found, loss
 
 REWARD, DOLLARS, TIME = "perf_per_bandwidth", "perf_per_network_cost", "step_s"
 MODELS = {
@@ -42,7 +38,7 @@ Case = TypeVar("Case")
 
 def full_stack(npus: int, base: Mapping[str, Any], name: str, **changes: Any) -> ParameterSet:
     """Return the paper's space for a system around another base design, with added parameters and constraints."""
-    known = catalog_entries.read_entry("spaces", f"cosmic-{npus}-full-stack")
+    known = catalog.show("spaces", f"cosmic-{npus}-full-stack")
     tree = {**known, "name": name, "base": {"system": f"cosmic-{npus}", **base}}
     tree["parameters"] = {**known["parameters"], **changes.pop("parameters", {})}
     tree["constraints"] = [*known["constraints"], *changes.pop("constraints", [])]
@@ -56,9 +52,7 @@ def tokens(model: str) -> int:
 
 def given_gb_per_s(system: str) -> list[float]:
     """Return the bandwidths of a system of the catalog, innermost first."""
-    return [
-        float(dim["bandwidth"].split()[0]) for dim in catalog_entries.read_entry("systems", system)["network"]["dims"]
-    ]
+    return [float(dim["bandwidth"].split()[0]) for dim in catalog.show("systems", system)["network"]["dims"]]
 
 
 def budget(effort: Effort, whole: int) -> int:

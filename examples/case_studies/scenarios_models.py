@@ -9,10 +9,8 @@ from typing import Any
 from common import Effort, Section, percent
 from scenarios_designs import LARGEST, MODELS, REWARD, Design, budget, cases, explore, full_stack, seconds, tokens
 
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Part, Table, Text
-from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Part, Table, Text, bars
+from cosmic.space import ParameterSet
 
 TRAINED = ("GPT3-175B", "GPT3-13B", "ViT-Base", "ViT-Large")
 STEPS, TIMES = "equal steps", "equal times"

@@ -22,11 +22,9 @@ from scenarios_designs import (
     seconds,
 )
 
-from cosmic.cluster.cluster_cost import tier_rates
-from cosmic.report.charts.plots import Mark, scatter
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Part, Table, Text
-from cosmic.search.problem import Results
+from cosmic.cluster import tier_rates
+from cosmic.pages import Axis, Figure, Mark, Part, Table, Text, scatter
+from cosmic.space import Results
 
 CALLED = {TIME: "shortest step", REWARD: "per bandwidth", DOLLARS: "per dollar"}
 """The label of the best design by each objective."""

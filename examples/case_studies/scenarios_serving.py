@@ -21,10 +21,8 @@ from scenarios_designs import (
     seconds,
 )
 
-from cosmic.report.charts.plots import Mark, scatter
-from cosmic.report.charts.scales import Axis, quantity
-from cosmic.report.page import Figure, Part, Table, Text
-from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.pages import Axis, Figure, Mark, Part, Table, Text, quantity, scatter
+from cosmic.space import ParameterSet
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,9 @@ from se_moe_designs import (
     tasks,
 )
 
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.search.multitask import SharedAccelerators
-from cosmic.workload.expert_routing import fullest_rank, hit_rate, top_share
+from cosmic.cluster import SharedAccelerators
+from cosmic.model import fullest_rank, hit_rate, top_share
+from cosmic.pages import Axis, Figure, Heading, Items, Part, Series, Table, Text, lines
 
 PUBLISHED = {"communication": 0.155, "step": 0.103, "tokens": 209_970 / 157_728 - 1, "memory": 1 - 54.4 / 66.3}
 TABLE_BYTES = 15.81e9 - 8.63e9
@@ -319,7 +317,7 @@ def balancing() -> list[Part]:
         Text(
             """256 experts, 8 of a token, on 32 ranks, as DeepSeek-V3 is served: the load of the fullest rank over an
             even one. DeepSeek serves prefills with 32 redundant experts: one more on each rank levels all but extreme
-            skews, for an eighth more memory of experts. `cosmic experts` prints such tables for any design."""
+            skews, for an eighth more memory of experts. `cosmic design experts` prints such tables for any design."""
         ),
         Figure(chart, "loads", "Load of the fullest of 32 ranks, over an even one."),
         Table(("skew", "by number", "packed", "32 copies", "64 copies"), cells, "Load of the fullest rank."),
@@ -341,7 +339,7 @@ def uneven_tasks(found: dict[tuple[str, int | None], tuple[SharedAccelerators, S
         Heading("Uneven tasks"),
         Text(
             f"""Four tasks of one model, with batches of 512, 256, 128 and 128, on 4 GPUs, one each, against 8 GPUs,
-            shared out 4, 2, 1, 1 (`cosmic tasks`). Published: 62.6 and 74.0 samples/s for each GPU, +18.2 %. The
+            shared out 4, 2, 1, 1 (`cosmic cluster tasks`). Published: 62.6 and 74.0 samples/s for each GPU, +18.2 %. The
             published rates are steps of {first:.2f} and {second:.2f} s, that is {1e3 * slope:.1f} ms for each sample
             of the fullest GPU and {second - 128 * slope:.2f} s besides, whatever the batch."""
         ),

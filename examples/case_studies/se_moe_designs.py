@@ -9,14 +9,10 @@ from typing import Any
 
 from common import metrics_of
 
-from cosmic.design import schema
-from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.network.collective_costs import deduplicated_share
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.multitask import SharedAccelerators, evaluate_tasks
-from cosmic.simulate.metrics import Infeasible
-from cosmic.step.network_costs import NetworkCosts
+from cosmic import cluster, load_design
+from cosmic.cluster import SharedAccelerators
+from cosmic.design import DesignPoint, Infeasible, NetworkCosts, batch_of, write_value
+from cosmic.network import deduplicated_share
 
 NIC_BYTES_PER_S = 12.5e9
 """100 Gbit/s."""
@@ -254,11 +250,11 @@ def tasks(model: str, nics: int | None = None) -> tuple[SharedAccelerators, Shar
     All in one node, or in nodes of their own, whose 8 GPUs share so many *nics*: each GPU has its part of them.
     """
     found = []
-    for given in ((1, 1, 1, 1), (4, 2, 1, 1)):
+    for npus in (4, 8):  # 1 for each task, and 4, 2, 1, 1
         stated: dict[str, Any] = {"recompute": "full", "micro_batch": 32}
         if nics is not None:
-            stated |= {"network": {"dims": [_between_nodes(sum(given), nics)]}, "collective.algorithms": ["ring"]}
-        one = evaluate_tasks(f"{model}@dgx-a100", (512, 256, 128, 128), given, stated)
+            stated |= {"network": {"dims": [_between_nodes(npus, nics)]}, "collective.algorithms": ["ring"]}
+        one = cluster.tasks(f"{model}@dgx-a100", batch=(512, 256, 128, 128), npus=npus, settings=stated)[npus]
         if isinstance(one, Infeasible):
             raise SystemExit("; ".join(one.reasons))
         found.append(one)
@@ -268,7 +264,7 @@ def tasks(model: str, nics: int | None = None) -> tuple[SharedAccelerators, Shar
 def _between_nodes(npus: int, nics: int) -> dict[str, Any]:
     """Return the network between nodes of A100, as a dimension that joins all GPUs, each with its part of the NICs."""
     outer = load_design(f"vit-large@dgx-a100:{2 * NODE}", {"dp": 2 * NODE}, plain=True).network.dims[-1]
-    tree = schema.write_value(outer)
+    tree = write_value(outer)
     kept = {key: tree[key] for key in ("topology", "latency", "transport") if key in tree}
     return {**kept, "npus": npus, "bandwidth": f"{NIC_BYTES_PER_S * nics / NODE / 1e9:g} GB/s"}
 

@@ -1,4 +1,4 @@
-"""A GPT as a JAX function of its weights and tokens, for `cosmic program examples/programs/gpt_jax.py:gpt`."""
+"""A GPT as a JAX function of its weights and tokens, for `cosmic model show examples/programs/gpt_jax.py:gpt`."""
 
 # mypy: ignore-errors
 # JAX is an extra: its types are not there where it is not installed.

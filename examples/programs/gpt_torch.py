@@ -1,4 +1,4 @@
-"""A GPT as a PyTorch module, for `cosmic program examples/programs/gpt_torch.py:GPT`."""
+"""A GPT as a PyTorch module, for `cosmic model show examples/programs/gpt_torch.py:GPT`."""
 
 # mypy: ignore-errors
 # PyTorch is an extra: its types are not there where it is not installed.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from cosmic.base.errors import UnknownName
 from cosmic.design.design_batch import Batch
 from cosmic.design.design_point import DesignPoint
-from cosmic.serving.served_evaluation import decode_step_of, evaluate_served, evaluate_served_batch, simulate_served
 from cosmic.simulate.metrics import BatchOutcome, Infeasible, Outcome
 from cosmic.simulate.step_evaluation import (
     ENGINES,
@@ -22,7 +21,11 @@ from cosmic.simulate.step_evaluation import (
 
 def step_of(point: DesignPoint) -> DesignPoint:
     """Return one step of a design as a design of its own: itself, or of one that serves a load a decode step."""
-    return point if point.serving is None else decode_step_of(point)
+    if point.serving is None:
+        return point
+    from cosmic.serving.served_evaluation import decode_step_of  # noqa: PLC0415  a training step needs no serving
+
+    return decode_step_of(point)
 
 
 def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
@@ -36,6 +39,8 @@ def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
         return evaluate_step(point, engine)
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
+    from cosmic.serving.served_evaluation import evaluate_served, simulate_served  # noqa: PLC0415
+
     closed = evaluate_served(point)
     if engine == "analytic" or isinstance(closed, Infeasible):
         return closed
@@ -44,4 +49,8 @@ def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
 
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return the metrics of every design of *batch*: the same functions, over arrays."""
-    return evaluate_steps(batch) if batch.base.serving is None else evaluate_served_batch(batch)
+    if batch.base.serving is None:
+        return evaluate_steps(batch)
+    from cosmic.serving.served_evaluation import evaluate_served_batch  # noqa: PLC0415
+
+    return evaluate_served_batch(batch)

@@ -17,7 +17,7 @@ from cosmic.design.plain_data import dump_yaml
 from cosmic.search.sharding.automatic_sharding import shard
 from cosmic.search.sharding.program_parts import Part, count_shared_once
 from cosmic.search.sharding.sharded_programs import (
-    design_with_strategies,
+    design_with,
     load_sharded_design,
     program_parts,
     strategy_tables,
@@ -204,11 +204,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("mesh", "batch"), [("dp=8", 8), pytest.param("x=2,y=4", 2, marks=pytest.mark.long)])
 def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: int, folder: Path) -> None:
-    found = cosmic.shard("gpt3-125m", mesh, system="dgx-h100", batch=batch, sequence=1024)
+    found = cosmic.model.shard("gpt3-125m", mesh, system="dgx-h100", batch=batch, sequence=1024)
     tables = strategy_tables(found, f"auto_{batch}")  # strategies are read once
     for name, table in tables.items():
         (folder / "strategies" / f"{name}.yaml").write_text(dump_yaml(table))
-    point = cosmic.load_design(design_with_strategies(found, list(tables)))
+    point = cosmic.load_design(design_with(found, list(tables)))
     step = profile_step(batch_of(point), "first")
     compute = sum(float(each.seconds * each.runs) for each in step.operators)
     sent = [each for each in step.collectives if np.any(each.group > 1)]
@@ -219,7 +219,7 @@ def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: in
     assert compute == pytest.approx(found.compute, rel=off)
     assert exposed == pytest.approx(found.exposed, rel=off)
     assert hidden == pytest.approx(found.hidden, rel=off)
-    assert isinstance(cosmic.evaluate(point), cosmic.Metrics)
+    assert isinstance(cosmic.evaluate(point), cosmic.design.Metrics)
 
 
 def test_a_program_has_the_batch_and_the_sequence_that_are_given() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cosmic.search.sharding.automatic_sharding import shard
-from cosmic.search.sharding.sharding_result import ShardingResult
+from cosmic.search.sharding.sharding_result import Sharded
 from cosmic.workload.sharding.resharding import wire_share
 from cosmic.workload.user_programs.program_graph import Program
 from tests.autosharding.programs import product
@@ -27,7 +27,7 @@ from tests.workload.sharding.test_xla import (
 recorded = pytest.mark.skipif(not REFERENCE.exists(), reason="the recorded XLA programs are not beside this checkout")
 
 
-def found_for(a: Any, b: Any, c: Any) -> ShardingResult:
+def found_for(a: Any, b: Any, c: Any) -> Sharded:
     held = {name: [axis or "_" for axis in axes] for name, axes in zip("ABC", (a, b, c), strict=True)}
     return shard(product(), "x=2,y=8", annotate=held, objective="bytes", training=False)
 
@@ -51,7 +51,7 @@ def test_no_recorded_matrix_product_sends_less_in_xla_but_for_the_one_explained(
         assert found.value <= xla_wire_bytes(case["colls"]) + 1 or table in EXPLAINED
 
 
-def of_layer(case: Any, mode: str) -> ShardingResult:
+def of_layer(case: Any, mode: str) -> Sharded:
     spec = case["spec"]
     tables = {weight: spec[key] for weight, key in WEIGHTS.items()} | {"x": spec["x_bsm"]}
     for key, table in (spec["constraints"] or {}).items():

@@ -150,7 +150,7 @@ def test_rates_are_times_too(tmp_path: Path) -> None:
 
 def test_a_design_without_a_system_becomes_one(tmp_path: Path) -> None:
     point = design()
-    (tmp_path / "design.yaml").write_text(cosmic.dump_design(point))
+    (tmp_path / "design.yaml").write_text(cosmic.design.dump_design(point))
     (tmp_path / "rows.csv").write_text(f"step_s,chunks\n{1.1 * seconds(point)},16\n")
     found = calibrate([tmp_path / "rows.csv"], on=str(tmp_path / "design.yaml"))
     (tmp_path / "mine.yaml").write_text(system_text(found))

@@ -10,7 +10,7 @@ from cosmic.accuracy.calibrate.map_estimate import (
     Prior,
     covariance,
     estimate_parameters,
-    estimates_without_each,
+    leave_one_out_estimates,
     prior_scale,
     shrunk_mean,
     solve_linear,
@@ -64,7 +64,7 @@ def test_a_curved_model_is_followed_to_the_minimum() -> None:
 def test_what_is_left_out_is_predicted_by_the_others() -> None:
     slopes, measured, noise, prior = np.ones((3, 1)), np.array([0.1, 0.1, 0.4]), np.full(3, 0.1), wide(10.0)
     found = estimate_parameters(linear(slopes, np.zeros(3)), measured, noise, prior)  # type: ignore[arg-type]
-    assert estimates_without_each(found, measured, noise, prior)[:, 0] == pytest.approx([0.25, 0.25, 0.1], abs=1e-4)
+    assert leave_one_out_estimates(found, measured, noise, prior)[:, 0] == pytest.approx([0.25, 0.25, 0.1], abs=1e-4)
 
 
 def test_nothing_to_learn_is_no_error() -> None:

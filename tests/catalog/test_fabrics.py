@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.batches import check_all
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, UnknownName
@@ -59,7 +60,7 @@ def test_every_switch_has_ports_and_known_optics(name: str) -> None:
     assert "cable" not in entry or catalog_entries.read_entry("links", entry["cable"])["kind"] == "cable"
 
 
-@pytest.mark.parametrize(
+@check_all(
     "name",
     [
         name
@@ -86,7 +87,7 @@ def test_a_host_is_what_accelerators_leave_of_a_node() -> None:
     assert not {"host_price", "host_power"} & set(node_figures("trn2-48xlarge"))
 
 
-@pytest.mark.parametrize("name", SOLD)
+@check_all("name", SOLD)
 def test_a_system_is_sold_with_its_own_accelerator(name: str) -> None:
     entry = catalog_entries.read_entry("systems", name)
     assert "node" not in entry or node_figures(entry["node"])["accelerator"] == entry["accelerator"]

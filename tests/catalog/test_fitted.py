@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.design.catalog_entries import CATALOG_FOLDER
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import CATALOG_FOLDER, load_constants
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ sizes: {{value: [64, 128], {STATED}}}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(import_module("cosmic.design.fitted_constants"), "CATALOG_FOLDER", tmp_path)
+    monkeypatch.setattr(import_module("cosmic.design.catalog_entries"), "CATALOG_FOLDER", tmp_path)
     (tmp_path / "constants").mkdir()
     return tmp_path / "constants"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.batches import check_all
 
 from cosmic.base.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read_quantity
 from cosmic.design import catalog_entries, schema
@@ -52,7 +53,7 @@ def test_every_file_says_where_it_comes_from_and_how_sure_that_is(kind: str) -> 
         assert set(entry) <= COMMON | KEYS[kind]
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
+@check_all("name", catalog_entries.entry_names("accelerators"))
 def test_every_accelerator_loads(name: str) -> None:
     compute, memory = accelerator_layers(name, "accelerator")
     assert compute.accelerator == name
@@ -63,7 +64,7 @@ def test_every_accelerator_loads(name: str) -> None:
     assert all(read_quantity(fabric[key], BYTES_PER_S) > 0 for key in ("scale_up", "scale_out") if key in fabric)
 
 
-@pytest.mark.parametrize(("kind", "name"), PARTS)
+@check_all("kind, name", PARTS)
 def test_every_part_has_quantities_of_the_right_unit(kind: str, name: str) -> None:
     entry = catalog_entries.read_entry(kind, name)
     assert all(read_quantity(entry[key], UNITS[key]) > 0 for key in UNITS if key in entry)

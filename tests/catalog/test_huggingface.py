@@ -15,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.batches import check_all
 from tests.commands import output
 
 from cosmic.base.errors import SpecError, UnknownName
@@ -112,7 +113,7 @@ def refusal(config: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+@check_all("name", sorted(CONFIGS))
 def test_a_released_config_has_exactly_the_parameters_that_transformers_counts(name: str) -> None:
     assert count_parameters(read(CONFIGS[name])) == PARAMETERS[name]
 
@@ -122,7 +123,7 @@ def test_every_architecture_has_a_released_config_here() -> None:
     assert set(architectures) == covered
 
 
-@pytest.mark.parametrize("name", sorted(name for name in CONFIGS if (MODELS / f"{name}.yaml").exists()))
+@check_all("name", sorted(name for name in CONFIGS if (MODELS / f"{name}.yaml").exists()))
 def test_a_model_of_the_catalog_is_what_its_config_says(name: str) -> None:
     entry = yaml.safe_load((MODELS / f"{name}.yaml").read_text())
     listed, found = (

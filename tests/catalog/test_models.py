@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.batches import check_all
 
 from cosmic.base.errors import UnknownName
 from cosmic.design import catalog_entries, schema
@@ -35,7 +36,7 @@ KEYS = {
 TOLERANCE = 0.005
 ACTIVE_TOLERANCE = 0.02
 
-every_file = pytest.mark.parametrize("name", sorted(FILES))
+every_file = check_all("name", sorted(FILES))
 
 
 def model(name: str) -> Model:
@@ -100,7 +101,7 @@ def test_digits_are_stated_only_where_the_publication_rounds_too_coarsely(name: 
     assert "rounds" in FILES[name]["notes"]
 
 
-@pytest.mark.parametrize("name", sorted(name for name in FILES if "experts" in FILES[name]["model"]))
+@check_all("name", sorted(name for name in FILES if "experts" in FILES[name]["model"]))
 def test_the_active_parameters_are_as_published(name: str) -> None:
     """Publications count the input embedding, as `count_active_parameters` does, unless the notes say otherwise."""
     entry, read = FILES[name], model(name)

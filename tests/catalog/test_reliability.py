@@ -6,7 +6,7 @@ import pytest
 
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
-from cosmic.design.reliability import _load_reliability, failure_causes, npu_mtbf_s, observations, observed_mtbf_s
+from cosmic.design.run_layer import _load_reliability, failure_causes, npu_mtbf_s, observations, observed_mtbf_s
 
 
 def test_rates_are_accelerator_hours_over_interruptions() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from tests.batches import check_all
 
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
 from cosmic.design.systems import read_system
 from cosmic.search.mapping.design_completion import load_design
 
-every_system = pytest.mark.parametrize("name", catalog_entries.entry_names("systems"))
+every_system = check_all("name", catalog_entries.entry_names("systems"), tests=2)
 
 
 def sizes(name: str) -> list[int]:
@@ -40,7 +41,7 @@ LIKE_NO_ACCELERATOR = ("cosmic-", "trn2-ultra")
 """Systems with links that the entry of their accelerator does not have."""
 
 
-@pytest.mark.parametrize(
+@check_all(
     "name", [name for name in catalog_entries.entry_names("systems") if not name.startswith(LIKE_NO_ACCELERATOR)]
 )
 def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:

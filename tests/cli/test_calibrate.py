@@ -1,4 +1,4 @@
-"""`cosmic calibrate` and `cosmic probe`, as they are called."""
+"""`cosmic calibrate run` and `cosmic calibrate probe`, as they are called."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_says_what_it_learned_and_what_not(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    text = output(capsys, "calibrate", "rows.csv", "--out", "mine.yaml")
+    text = output(capsys, "calibrate", "run", "rows.csv", "--out", "mine.yaml")
     lines = text.splitlines()
     assert lines[0] == "dgx-h100: mean errors"
     assert lines[2].startswith("steps        3 ")
@@ -43,16 +43,16 @@ def test_it_says_what_it_learned_and_what_not(capsys: pytest.CaptureFixture[str]
         word for each in ("tp=4", "pp=1", "cp=1", "global_batch=64", "recompute=full") for word in ("--set", each)
     ]
     found = json.loads(output(capsys, "evaluate", "llama3-8b@mine.yaml:16", *settings, "--json"))
-    told = json.loads(output(capsys, "calibrate", "rows.csv", "--json"))
+    told = json.loads(output(capsys, "calibrate", "run", "rows.csv", "--json"))
     assert found["step_s"] == pytest.approx(told["rows"][1]["after_s"], rel=2e-3)
     assert abs(told["rows"][1]["after_s"] / 8.9 - 1) < abs(told["rows"][1]["before_s"] / 8.9 - 1)
 
 
 def test_a_name_that_is_no_yaml_file_is_refused(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    status, _, err = run(capsys, "calibrate", "rows.csv", "--out", "mine.txt")
-    assert (status, err) == (2, "cosmic calibrate: --out = 'mine.txt': must name a YAML file, ending in .yaml\n")
-    assert run(capsys, "calibrate", "rows.csv", "--system", "dgx-h900")[0] == 2
-    assert run(capsys, "calibrate", "rows.csv", "--system", "dgx-h100", "--on", "llama3-8b@dgx-h100:8")[0] == 2
+    status, _, err = run(capsys, "calibrate", "run", "rows.csv", "--out", "mine.txt")
+    assert (status, err) == (2, "cosmic calibrate run: --out = 'mine.txt': must name a YAML file, ending in .yaml\n")
+    assert run(capsys, "calibrate", "run", "rows.csv", "--system", "dgx-h900")[0] == 2
+    assert run(capsys, "calibrate", "run", "rows.csv", "--system", "dgx-h100", "--on", "llama3-8b@dgx-h100:8")[0] == 2
 
 
 # --------------------------------------------------------------------------------------------------------- probe
@@ -63,27 +63,27 @@ def test_a_probe_writes_what_calibrate_reads(
 ) -> None:
     device = FakeDevice()
     monkeypatch.setattr("cosmic.accuracy.calibrate.torch_device.torch_device", lambda _: device)
-    text = output(capsys, "probe", "--out", "probe.csv")
+    text = output(capsys, "calibrate", "probe", "--out", "probe.csv")
     assert "NVIDIA H200: " in text
     assert "refused: GEMM 512x4096x4096 fp8: CUDA error: no such kernel\n" in text
     assert device.closed
-    assert output(capsys, "probe") == (folder / "probe.csv").read_text()
-    data = json.loads(output(capsys, "probe", "--json"))
-    Draft202012Validator(schema_of("probe")).validate(data)
+    assert output(capsys, "calibrate", "probe") == (folder / "probe.csv").read_text()
+    data = json.loads(output(capsys, "calibrate", "probe", "--json"))
+    Draft202012Validator(schema_of("calibrate probe")).validate(data)
     assert {row["kind"] for row in data["rows"]} == {"gemm", "attention", "memory", "launch", "step"}
-    assert "dgx-h200: mean errors" in output(capsys, "calibrate", "probe.csv", "--out", "mine.yaml")
+    assert "dgx-h200: mean errors" in output(capsys, "calibrate", "run", "probe.csv", "--out", "mine.yaml")
 
 
 def test_a_probe_without_a_gpu_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # as where it is not installed
-    status, out, err = run(capsys, "probe")
+    status, out, err = run(capsys, "calibrate", "probe")
     assert (status, out) == (2, "")
-    assert err.startswith("cosmic probe: PyTorch = 'torch': is not installed: pip install '.[torch]'")
+    assert err.startswith("cosmic calibrate probe: PyTorch = 'torch': is not installed: pip install '.[torch]'")
     assert err.count("\n") == 1
     for words in (("--minutes", "0"), ("--minutes", "nan"), ("--device", "tpu"), ("--out", "probe.txt")):
-        status, _, err = run(capsys, "probe", *words)
+        status, _, err = run(capsys, "calibrate", "probe", *words)
         assert (status, err.count("\n")) == (2, 1)
 
 
@@ -108,7 +108,7 @@ def test_a_probe_runs_where_typer_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
     monkeypatch.setattr("cosmic.accuracy.calibrate.probing.torch_device", lambda _: FakeDevice())
-    status, _, err = run(capsys, "probe", "--out", "probe.csv")
+    status, _, err = run(capsys, "calibrate", "probe", "--out", "probe.csv")
     assert (status, err) == (0, "")
     assert (folder / "probe.csv").read_text().startswith("kind,device,")
 
@@ -116,4 +116,4 @@ def test_a_probe_runs_where_typer_is_missing(
         raise SpecError("--device", "cuda", "PyTorch sees no GPU here")
 
     monkeypatch.setattr("cosmic.accuracy.calibrate.probing.torch_device", refuse)
-    assert run(capsys, "probe")[0] == 2
+    assert run(capsys, "calibrate", "probe")[0] == 2

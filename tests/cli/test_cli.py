@@ -14,7 +14,7 @@ import pytest
 from tests.commands import output, run
 
 from cosmic.base._version import __version__
-from cosmic.cli.dispatch import COMMANDS, main
+from cosmic.cli.dispatch import COMMANDS, HEADINGS, NOUNS, main, names_below
 from cosmic.design import catalog_entries
 from cosmic.search.mapping import design_completion
 from cosmic.search.mapping.design_completion import load_design
@@ -46,7 +46,19 @@ def cosmic_process(*words: str, **environment: str) -> subprocess.CompletedProce
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     out = output(capsys, *words)
     assert out.startswith("Usage: cosmic COMMAND [OPTIONS]\n")
-    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert all(f"\n{heading}\n" in out for heading in HEADINGS)
+    assert all(f"\n  {name} " in out for names in HEADINGS.values() for name in names)
+    assert {name.split()[0] for name in (*COMMANDS, *NOUNS)} == {name for names in HEADINGS.values() for name in names}
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize("more", ["", "--help", "help"])
+def test_a_noun_lists_its_commands(capsys: pytest.CaptureFixture[str], noun: str, more: str) -> None:
+    out = output(capsys, *noun.split(), *more.split())
+    assert out.startswith(f"Usage: cosmic {noun} COMMAND [OPTIONS]\n")
+    assert all(f"\n  {name} " in out for name in names_below(noun))
+    assert len(out.splitlines()) <= 24
+    assert out == output(capsys, "help", *noun.split())
 
 
 @pytest.mark.parametrize("word", ["--version", "-V"])
@@ -54,25 +66,49 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str], word: str) -
     assert output(capsys, word) == f"cosmic {__version__}\n"
 
 
-def test_an_unknown_command_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "shwo") == (2, "", "cosmic: no command 'shwo'; did you mean 'show'?\n")
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        ("validate", "cosmic: no command 'validate'; did you mean 'cosmic calibrate validate'?"),
+        ("psa", "cosmic: no command 'psa'; did you mean 'cosmic space'?"),
+        ("psa count x", "cosmic: no command 'psa'; did you mean 'cosmic space count'?"),
+        ("collective bound x", "cosmic: no command 'collective'; did you mean 'cosmic network bound'?"),
+        ("program x.yaml", "cosmic: no command 'program'; did you mean 'cosmic model show'?"),
+        ("list models", "cosmic: no command 'list'; did you mean 'cosmic catalog list'?"),
+        ("leaderboard new", "cosmic: no command 'leaderboard'; did you mean 'cosmic study leaderboard new'?"),
+        ("export", "cosmic: no command 'export'; did you mean 'cosmic design export' or 'cosmic study export'?"),
+        ("evalute", "cosmic: no command 'evalute'; did you mean 'cosmic evaluate'?"),
+        ("swep", "cosmic: no command 'swep'; did you mean 'cosmic design sweep'?"),
+        ("study compair", "cosmic study: no command 'compair'; did you mean 'cosmic study compare'?"),
+        ("design shwo", "cosmic design: no command 'shwo'; did you mean 'cosmic design show'?"),
+        ("study validate", "cosmic study: no command 'validate'; did you mean 'cosmic calibrate validate'?"),
+        ("model xyz", "cosmic model: no command 'xyz'; choose from show, shard, list"),
+        ("xyz", "cosmic: no command 'xyz'; 'cosmic --help' lists them"),
+        ("study --jsno", "cosmic study: no option '--jsno'; choose from --help"),
+    ],
+)
+def test_an_unknown_command_is_refused_with_the_nearest_one(
+    capsys: pytest.CaptureFixture[str], line: str, refusal: str
+) -> None:
+    assert run(capsys, *line.split()) == (2, "", f"{refusal}\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert output(capsys, name, "--help").startswith(f"Usage: cosmic {name} ")
+    assert output(capsys, *name.split(), "--help").startswith(f"Usage: cosmic {name} ")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("show",),
-        ("show", "gpt3-13b@dgx-h100", "--bogus"),
-        ("psa",),
-        ("psa", "shwo", SPACE),
-        ("psa", "sample", SPACE, "-n", "-1"),
+        (
+            "design",
+            "show",
+        ),
+        ("design", "show", "gpt3-13b@dgx-h100", "--bogus"),
+        ("space", "sample", SPACE, "-n", "-1"),
         ("demo", "--seed", "x"),
-        ("list", "models", "systems"),
+        ("catalog", "list", "models", "systems"),
     ],
     ids=" ".join,
 )
@@ -81,32 +117,35 @@ def test_wrong_usage_exits_with_2_and_shows_the_right_one(
 ) -> None:
     status, out, err = run(capsys, *words)
     assert (status, out) == (2, "")
-    assert err.startswith(f"Usage: cosmic {words[0]}")
+    assert err.startswith("Usage: cosmic ")
     assert "Error: " in err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("show", "nope"), "cosmic show: design = 'nope': is neither MODEL@SYSTEM nor the path of a YAML file\n"),
         (
-            ("show", "gpt3-13b@dgx-h100:16", "--set", "network.dims.1.npus=1"),
-            "cosmic show: network.dims.1.npus = 1: a dimension joins at least 2 NPUs\n",
+            ("design", "show", "nope"),
+            "cosmic design show: design = 'nope': is neither MODEL@SYSTEM nor the path of a YAML file\n",
         ),
         (
-            ("show", "gpt3-13b@dgx-h100:16", "--set", "workload.tpp=1"),
-            "cosmic show: workload.tpp = 1: no such key; did you mean 'tp'?\n",
+            ("design", "show", "gpt3-13b@dgx-h100:16", "--set", "network.dims.1.npus=1"),
+            "cosmic design show: network.dims.1.npus = 1: a dimension joins at least 2 NPUs\n",
         ),
         (
-            ("show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp"),
-            "cosmic show: --set = 'workload.tp': write PATH=VALUE, such as tp=8\n",
+            ("design", "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tpp=1"),
+            "cosmic design show: workload.tpp = 1: no such key; did you mean 'tp'?\n",
         ),
-        (("show", "a\nb\x1b[31m@x"), "cosmic show: system = 'x': no such system; "),
-        (("list", "modles"), "cosmic list: kind = 'modles': no such kind; did you mean 'models'?\n"),
-        (("psa", "count", "nope"), "cosmic psa: space = 'nope': no such space; "),
         (
-            ("psa", "show", SPACE, "--stacks", "netwrok"),
-            "cosmic psa: stacks = 'netwrok': no such layer with parameters; did you mean 'network'?\n",
+            ("design", "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp"),
+            "cosmic design show: --set = 'workload.tp': write PATH=VALUE, such as tp=8\n",
+        ),
+        (("design", "show", "a\nb\x1b[31m@x"), "cosmic design show: system = 'x': no such system; "),
+        (("catalog", "list", "modles"), "cosmic catalog list: kind = 'modles': no such kind; did you mean 'models'?\n"),
+        (("space", "count", "nope"), "cosmic space count: space = 'nope': no such space; "),
+        (
+            ("space", "show", SPACE, "--stacks", "netwrok"),
+            "cosmic space show: stacks = 'netwrok': no such layer with parameters; did you mean 'network'?\n",
         ),
     ],
     ids=lambda part: " ".join(part)[:50] if isinstance(part, tuple) else "",
@@ -126,13 +165,13 @@ def test_an_interruption_ends_with_130(capsys: pytest.CaptureFixture[str], monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(design_completion, "load_design", interrupted)
-    status, out, err = run(capsys, "show", "gpt3-13b@dgx-h100")
-    assert (status, out, err.strip()) == (130, "", "cosmic show: interrupted")
+    status, out, err = run(capsys, "design", "show", "gpt3-13b@dgx-h100")
+    assert (status, out, err.strip()) == (130, "", "cosmic design show: interrupted")
 
 
 @pytest.mark.parametrize(
     "command",
-    ["psa sample cosmic-1024-full-stack -n 200000 --json", "list topologies", "--help"],
+    ["space sample cosmic-1024-full-stack -n 200000 --json", "catalog list topologies", "--help"],
 )
 def test_a_reader_that_goes_away_ends_a_command_quietly(command: str) -> None:
     """Unbuffered and closed at once, so that there is certainly something left to write."""
@@ -147,7 +186,7 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(command: str) -> None:
 
 
 def test_the_head_of_many_points_comes_out_whole() -> None:
-    command = f"{sys.executable} -m cosmic psa sample cosmic-1024-full-stack -n 200000 --json | head -1"
+    command = f"{sys.executable} -m cosmic space sample cosmic-1024-full-stack -n 200000 --json | head -1"
     ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert ended.stderr == ""
     assert len(json.loads(ended.stdout)) == 24
@@ -157,7 +196,7 @@ def test_the_head_of_many_points_comes_out_whole() -> None:
 
 
 def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out = output(capsys, "show", "gpt3-13b@dgx-h100:16")
+    out = output(capsys, "design", "show", "gpt3-13b@dgx-h100:16")
     (tmp_path / "design.yaml").write_text(out)
     point = load_design("gpt3-13b@dgx-h100:16")
     assert out.startswith(f"# {point.identity}\n# gpt3-13b on 16 × h100-sxm-80gb: dp {point.workload.dp} · ")
@@ -165,7 +204,7 @@ def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[st
 
 
 def test_show_prints_json_with_identity_and_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = data(capsys, "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp=8", "--set", "workload.dp=1")
+    shown = data(capsys, "design", "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp=8", "--set", "workload.dp=1")
     assert shown["invalid"] == []
     assert (shown["design"]["workload"]["tp"], shown["design"]["workload"]["dp"]) == (8, 1)
     assert load_design(shown["design"]).identity == shown["identity"]
@@ -173,7 +212,9 @@ def test_show_prints_json_with_identity_and_what_does_not_fit(capsys: pytest.Cap
 
 def test_show_says_why_a_design_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
     settings = [f"workload.{axis}={degree}" for axis, degree in (("dp", 2), ("tp", 1), ("cp", 1), ("pp", 1))]
-    out = output(capsys, "show", "gpt3-13b@dgx-h100:16", *(word for text in settings for word in ("--set", text)))
+    out = output(
+        capsys, "design", "show", "gpt3-13b@dgx-h100:16", *(word for text in settings for word in ("--set", text))
+    )
     assert "\n# cannot run: dp 2 × tp 1 × cp 1 × pp 1 = 2 ranks on 16 NPUs: make them equal\n" in out
 
 
@@ -250,13 +291,21 @@ def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.Captur
 )
 def test_experts_of_nothing_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["experts", *words.split()])
+        main(["design", "experts", *words.split()])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
 
 
 def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["sweep", "llama3-8b@dgx-h100:8", "--vary", "workload.tp=1,2,3", "--vary", "workload.micro_batch=1,2"]
+    words = [
+        "design",
+        "sweep",
+        "llama3-8b@dgx-h100:8",
+        "--vary",
+        "workload.tp=1,2,3",
+        "--vary",
+        "workload.micro_batch=1,2",
+    ]
     out = output(capsys, *words)
     assert "does not divide" in out
     assert "workload.tp down, workload.micro_batch across" in out
@@ -267,47 +316,47 @@ def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str
 
 
 def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = data(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2")
+    shown = data(capsys, "design", "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2")
     assert shown["invalid"] == []
     assert shown["operators"][0]["kind"] == "einsum"
     assert {row["axes"] for row in shown["collectives"]} == {"tp", "dp", "tp · dp"}
     assert 0 < shown["memory"]["total"] < shown["memory"]["capacity"]
-    out = output(capsys, "workload", "llama3-8b@dgx-h100:8")
+    out = output(capsys, "design", "workload", "llama3-8b@dgx-h100:8")
     assert "peak memory" in out
-    reasons = output(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
+    reasons = output(capsys, "design", "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
     assert "out makes it [batch: dp, sequence: cp, partial: tp], it is kept [batch: dp, sequence: cp tp]" in reasons
 
 
 def test_list_without_a_kind_counts_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = {row["kind"]: row["entries"] for row in data(capsys, "list")}
+    kinds = {row["kind"]: row["entries"] for row in data(capsys, "catalog", "list")}
     assert set(kinds) >= {"models", "accelerators", "nodes", "links", "systems", "spaces", "topologies", "agents"}
     assert all(count > 0 for count in kinds.values())
     for kind, count in kinds.items():
-        assert len(data(capsys, "list", kind)) == count
+        assert len(data(capsys, "catalog", "list", kind)) == count
 
 
 def test_list_shows_numbers_in_readable_units(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output(capsys, "list", "accelerators").splitlines()
+    lines = output(capsys, "catalog", "list", "accelerators").splitlines()
     assert re.search(r"bf16 TFLOP/s +memory GiB", lines[0])
     (h100,) = (line.split() for line in lines if line.startswith("h100-sxm-80gb "))
     assert h100[:5] == ["h100-sxm-80gb", "NVIDIA", "2022", "989.4", "80"]
 
 
 def test_list_prints_base_units_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    (h100,) = (row for row in data(capsys, "list", "accelerators") if row["name"] == "h100-sxm-80gb")
+    (h100,) = (row for row in data(capsys, "catalog", "list", "accelerators") if row["name"] == "h100-sxm-80gb")
     assert (h100["bf16_flop_per_s"], h100["memory_bytes"], h100["price_usd"]) == (989.4e12, 80 * 2**30, 28000)
     assert h100["source"]
 
 
 def test_psa_show_folds_dimensions_into_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "psa", "show", "cosmic-1024-full-stack")
+    out = output(capsys, "space", "show", "cosmic-1024-full-stack")
     assert re.search(r"network +network\.dims\.\*\.npus +3 each, × 4 +4, 8, 16", out)
     assert "= npus // (dp * cp * pp)" in out
     assert "where dp * cp * pp <= npus" in out
 
 
 def test_psa_show_prints_every_parameter_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = data(capsys, "psa", "show", "cosmic-1024-full-stack")
+    shown = data(capsys, "space", "show", "cosmic-1024-full-stack")
     (npus,) = (each for each in shown["parameters"] if each["name"] == "network.dims.0.npus")
     assert npus == {
         "name": "network.dims.0.npus",
@@ -319,15 +368,17 @@ def test_psa_show_prints_every_parameter_in_json(capsys: pytest.CaptureFixture[s
 
 
 def test_psa_count_counts_each_layer_and_all(capsys: pytest.CaptureFixture[str]) -> None:
-    counted = data(capsys, "psa", "count", SPACE)
+    counted = data(capsys, "space", "count", SPACE)
     assert counted["raw"] == 76859228160000
     assert set(counted["by_stack"]) == {"workload", "collective", "network"}
-    assert f"{counted['valid']:,}" in output(capsys, "psa", "count", SPACE)
-    assert data(capsys, "psa", "count", SPACE, "--stacks", "workload")["raw"] == counted["by_stack"]["workload"]["raw"]
+    assert f"{counted['valid']:,}" in output(capsys, "space", "count", SPACE)
+    assert (
+        data(capsys, "space", "count", SPACE, "--stacks", "workload")["raw"] == counted["by_stack"]["workload"]["raw"]
+    )
 
 
 def test_psa_sample_draws_valid_points_and_the_same_ones_again(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("psa", "sample", "cosmic-1024-full-stack", "-n", "5", "--json")
+    command = ("space", "sample", "cosmic-1024-full-stack", "-n", "5", "--json")
     first = output(capsys, *command, "--seed", "3")
     points = [json.loads(line) for line in first.splitlines()]
     assert len(points) == 5
@@ -338,15 +389,15 @@ def test_psa_sample_draws_valid_points_and_the_same_ones_again(capsys: pytest.Ca
 
 
 def test_psa_sample_prints_points_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output(capsys, "psa", "sample", SPACE, "-n", "2").splitlines()
+    lines = output(capsys, "space", "sample", SPACE, "-n", "2").splitlines()
     assert lines[1].split() == ["parameter", "0", "1"]
     assert any(line.startswith("collective.chunks ") for line in lines)
 
 
 def test_psa_schema_prints_json_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    schema = data(capsys, "psa", "schema", SPACE)
+    schema = data(capsys, "space", "schema", SPACE)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert output(capsys, "psa", "schema", SPACE) == output(capsys, "psa", "schema", SPACE, "--json")
+    assert output(capsys, "space", "schema", SPACE) == output(capsys, "space", "schema", SPACE, "--json")
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -354,7 +405,7 @@ def test_psa_schema_prints_json_schema(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("environment", [{"COLUMNS": "40"}, {"NO_COLOR": "1"}])
 def test_piped_output_is_as_wide_as_it_needs_to_be_and_has_no_escape_codes(environment: dict[str, str]) -> None:
-    ended = cosmic_process("list", "systems", **environment)
+    ended = cosmic_process("catalog", "list", "systems", **environment)
     assert ended.returncode == 0
     assert "\x1b" not in ended.stdout
     assert len(ended.stdout.splitlines()) == len(catalog_entries.entry_names("systems")) + 1
@@ -380,7 +431,7 @@ def test_costs_that_are_unknown_are_said_to_be_with_the_reason(capsys: pytest.Ca
 
 
 def test_a_sweep_of_a_metric_that_no_design_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("sweep", "llama3-8b@tpu-v5p:16", "--vary", "tp=1,2", "--metric", "cost_usd")
+    words = ("design", "sweep", "llama3-8b@tpu-v5p:16", "--vary", "tp=1,2", "--metric", "cost_usd")
     status, _, error = run(capsys, *words)
     assert status == 2
     assert "is unknown for every design: no price is known for tpu-v5p" in error

@@ -1,4 +1,4 @@
-"""`cosmic collective`: what it prints and writes, and how each failure ends."""
+"""`cosmic network`: what it prints and writes, and how each failure ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.commands import output, run
 from tests.schedules.made import gathered
 
 from cosmic.base.errors import SpecError
-from cosmic.cli.network_commands import groups_of
+from cosmic.network.collective_requests import groups_of
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
@@ -67,7 +67,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     """Return what a command prints as JSON."""
-    return json.loads(output(capsys, "collective", *words, "--json"))
+    return json.loads(output(capsys, "network", *words, "--json"))
 
 
 def test_bounds_come_with_textbook_algorithms(stand_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,7 @@ def test_bounds_come_with_textbook_algorithms(stand_in: Path, capsys: pytest.Cap
     times = {each["algorithm"]: each["over_bound"] for each in found["algorithms"]}
     assert times["ring"] == pytest.approx(2.0, rel=1e-5)
     assert times["two_way_ring"] == pytest.approx(1.0, rel=1e-5)
-    text = output(capsys, "collective", "bound", "ring.txt", "--size", "4 GiB", "--chunks", "2")
+    text = output(capsys, "network", "bound", "ring.txt", "--size", "4 GiB", "--chunks", "2")
     assert text.startswith("all-gather of 4 GiB among 4 NPUs: no schedule takes less than 1.5 s\n")
     assert "the links between 0 and all others" in text
     assert "ingress" in text
@@ -93,7 +93,7 @@ def test_a_schedule_is_made_checked_and_written(stand_in: Path, capsys: pytest.C
     assert list(rows[0]) == ["source", "target", "chunk", "start_s", "end_s"]
     assert max(float(row["end_s"]) for row in rows) == found["time_s"]
     assert ElementTree.parse(stand_in / "made.xml").getroot().get("ngpus") == "4"
-    text = output(capsys, "collective", *words)
+    text = output(capsys, "network", *words)
     assert "2 chunks for each NPU · 24 transfers (checked)" in text
     checked = printed(capsys, "check", "made.csv", "--network", "ring.txt", "--size", "4 GiB")
     assert (checked["valid"], checked["time_s"]) == (True, found["time_s"])
@@ -105,18 +105,18 @@ def test_a_schedule_is_made_checked_and_written(stand_in: Path, capsys: pytest.C
     ("to", "files"), [("svg", ["x"]), ("perfetto", ["x"]), ("csv", ["x"]), ("chakra", ["x.0.et", "x.3.et"])]
 )
 def test_a_schedule_is_converted(stand_in: Path, capsys: pytest.CaptureFixture[str], to: str, files: list[str]) -> None:
-    output(capsys, "collective", "synthesize", "ring.txt", "--schedule", "made.csv")
-    output(capsys, "collective", "convert", "made.csv", "--network", "ring.txt", "--to", to, "--out", "x")
+    output(capsys, "network", "synthesize", "ring.txt", "--schedule", "made.csv")
+    output(capsys, "network", "convert", "made.csv", "--network", "ring.txt", "--to", to, "--out", "x")
     assert all((stand_in / name).stat().st_size for name in files)
 
 
 def test_a_wrong_schedule_ends_with_1_and_is_not_converted(stand_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (stand_in / "early.csv").write_text("source,target,chunk,start_s,end_s\n1,2,0,0.0,1.0\n")
-    status, text, _ = run(capsys, "collective", "check", "early.csv", "--network", "ring.txt")
+    status, text, _ = run(capsys, "network", "check", "early.csv", "--network", "ring.txt")
     assert status == 1
     assert "not valid" in text
     assert "not causal: chunk 0 goes 1→2" in text
-    words = ("collective", "convert", "early.csv", "--network", "ring.txt", "--to")
+    words = ("network", "convert", "early.csv", "--network", "ring.txt", "--to")
     status, _, said = run(capsys, *words, "msccl", "--out", "x.xml")
     assert (status, "nothing is written" in said) == (1, True)
     assert not (stand_in / "x.xml").exists()
@@ -132,7 +132,7 @@ def test_a_schedule_that_fails_its_check_is_a_mistake_of_ours(
         return Schedule(graph, kind, size_bytes, 1, (tuple(range(4)),), whole, whole, none, none)
 
     monkeypatch.setattr(sys.modules["cosmic.network.synthesis.schedule_synthesis"], "synthesize", wrong)
-    status, _, said = run(capsys, "collective", "synthesize", "ring.txt")
+    status, _, said = run(capsys, "network", "synthesize", "ring.txt")
     assert status == 1
     assert "a mistake of ours" in said
 
@@ -182,7 +182,7 @@ def test_bad_input_is_one_sentence(stand_in: Path, capsys: pytest.CaptureFixture
     (stand_in / "huge.txt").write_text("1000000000\n0 1 1 1\n")
     (stand_in / "cut.xml").write_text("<algo><gpu")
     (stand_in / "early.csv").write_text("source,target,chunk,start_s,end_s\n1,2,0,0.0,1.0\n")
-    status, out, err = run(capsys, "collective", *words.split(" "))
+    status, out, err = run(capsys, "network", *words.split(" "))
     assert (status, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1

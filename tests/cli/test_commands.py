@@ -21,7 +21,7 @@ COMMANDS = [
     ["cosmic", "report", "runs/a"],
     ["cosmic", "evaluate", "llama3-70b@dgx-h100:512", "--set", "tp=8", "--set", "pp=4", "--set", "recompute=full"],
     ["cosmic", "search", "--resume", "--out", "runs/a study with blanks and 'quotes' \"of two kinds\"", "-n", "500"],
-    ["cosmic", "export", "it's", "--to", "back\\slash $HOME `x` #no !b.csv", "", "--json"],
+    ["cosmic", "study", "export", "it's", "--to", "back\\slash $HOME `x` #no !b.csv", "", "--json"],
     ["cosmic", "simulate", *(word for n in range(9) for word in (f"--file-{n}", f"some/where/{n * 'x'}.json"))],
     ["cosmic", "evaluate", "x" * 150, "--set", "y" * 130],
 ]
@@ -78,16 +78,16 @@ def test_every_command_after_a_search_can_be_pasted(
         ["cosmic", "report", folder],
         ["cosmic", "evaluate", f"{folder}/best.yaml"],
         *([found[2]] if found[2][-2] == "--to" and found[2][-1] in ("megatron", "torchtitan", "deepspeed") else []),
-        ["cosmic", "export", folder, "--to", "trials.csv"],
-        ["cosmic", "importance", folder],
-        ["cosmic", "replay", folder, "--check"],
+        ["cosmic", "study", "export", folder, "--to", "trials.csv"],
+        ["cosmic", "study", "importance", folder],
+        ["cosmic", "study", "replay", folder, "--check"],
         ["cosmic", "search", "--resume", "--out", folder, "-n", "50"],
     ]
 
 
 def test_the_purpose_is_above_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    emit_commands({"cosmic list": "what there is", "cosmic demo": "a search"})
-    assert capsys.readouterr().out == "  # what there is\n  cosmic list\n  # a search\n  cosmic demo\n"
+    emit_commands({"cosmic catalog list": "what there is", "cosmic demo": "a search"})
+    assert capsys.readouterr().out == "  # what there is\n  cosmic catalog list\n  # a search\n  cosmic demo\n"
 
 
 @pytest.mark.parametrize("columns", [1, 2, 5, 9, 12, 30])
@@ -110,10 +110,10 @@ def test_a_table_is_never_blank(columns: int, monkeypatch: pytest.MonkeyPatch) -
         "search cosmic-512-full-stack -n 2 --out -",
         "demo -n 10 --out -",
         "report study --out -",
-        "compare study --plot -",
-        "export gpt3-125m@dgx-h100:8 --to deepspeed --out -",
+        "study compare study --plot -",
+        "design export gpt3-125m@dgx-h100:8 --to deepspeed --out -",
         "trace generate gpt3-125m@dgx-h100:8 --out -",
-        "validate --page -",
+        "calibrate validate --page -",
         "schema --page -",
     ],
     ids=lambda words: words.split()[0],

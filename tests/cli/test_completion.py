@@ -15,7 +15,7 @@ from tests.commands import output, run
 
 from cosmic.cli import value_completion
 from cosmic.cli.completion_command import SHELLS, answer_shell
-from cosmic.cli.dispatch import COMMANDS, COMPLETE, main
+from cosmic.cli.dispatch import COMPLETE, HEADINGS, main
 
 Complete = Callable[[str], list[str]]
 
@@ -37,11 +37,14 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("line", "found"),
     [
+        ("stu", ["study"]),
+        ("study imp", ["importance"]),
+        ("catalog show models llama3-40", ["llama3-405b"]),
         ("se", ["search", "serve"]),
         ("serve x --eng", ["--engine"]),
         ("serve x --precision f", ["fp4", "fp8"]),
         ("--v", ["--version"]),
-        ("psa co", ["count"]),
+        ("space co", ["count"]),
         ("search --tri", ["--trials"]),
         ("search cosmic-51", ["cosmic-512-full-stack"]),
         ("search x --agent gen", ["genetic"]),
@@ -50,23 +53,23 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         ("search x --constraint memory", ["memory_bytes"]),
         ("search x --stacks workload,net", ["workload,network"]),
         ("search x --engine ", ["analytic", "event", "ray"]),
-        ("tournament x --agents random,gen", ["random,genetic"]),
+        ("study tournament x --agents random,gen", ["random,genetic"]),
         ("evaluate gpt3-13", ["gpt3-13b@"]),
         ("evaluate gpt3-13b@dgx-h2", ["gpt3-13b@dgx-h200"]),
-        ("diff gpt3-13b@dgx-h100 llama3-8", ["llama3-8b@"]),
+        ("design diff gpt3-13b@dgx-h100 llama3-8", ["llama3-8b@"]),
         ("evaluate x --set workload.sch", ["workload.schedule="]),
         ("evaluate x --set workload.recompute=s", ["workload.recompute=selective"]),
         ("evaluate x --set tp", ["tp=", "tp_overlap=", "tp_hiding=", "tpot_slo="]),
         ("evaluate x --set recompute=s", ["recompute=selective"]),
         ("evaluate x --set network.dims.0.topology=sw", ["network.dims.0.topology=switch"]),
-        ("sweep x --vary dp_overlap=", ["dp_overlap=true", "dp_overlap=false"]),
-        ("sweep x --metric mf", ["mfu"]),
+        ("design sweep x --vary dp_overlap=", ["dp_overlap=true", "dp_overlap=false"]),
+        ("design sweep x --metric mf", ["mfu"]),
         ("simulate --backend a", ["aware"]),
-        ("export x --to meg", ["megatron"]),
-        ("list top", ["topologies"]),
-        ("list models ", []),
-        ("schema val", ["validate"]),
-        ("validate --by laye", ["layers"]),
+        ("design export x --to meg", ["megatron"]),
+        ("catalog list top", ["topologies"]),
+        ("catalog list models ", []),
+        ("schema cal", ["calibrate"]),
+        ("calibrate validate --by laye", ["layers"]),
         ("completion f", ["fish"]),
         ("search --trials ", []),
     ],
@@ -76,9 +79,10 @@ def test_what_fits_is_offered_and_nothing_else(words: Complete, line: str, found
 
 
 def test_commands_and_options_are_all_offered(words: Complete) -> None:
-    assert set(words("")) == set(COMMANDS)
+    assert set(words("")) == {name for names in HEADINGS.values() for name in names}
+    assert words("study leaderboard ") == ["new", "enter", "show"]
     assert {"--agent", "--trials", "-n", "--json", "--help", "--resume"} <= set(words("search -"))
-    assert set(words("psa ")) == {"show", "count", "sample", "schema"}
+    assert set(words("space ")) == {"show", "count", "sample", "schema", "certify"}
 
 
 def test_a_short_name_is_offered_only_where_it_is_unique(words: Complete) -> None:
@@ -166,8 +170,9 @@ def bash(line: str, path: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
+        ("cosmic study comp", ["compare"]),
         ("cosmic sea", ["search"]),
-        ("cosmic list mod", ["models"]),
+        ("cosmic catalog list mod", ["models"]),
         ("cosmic evaluate gpt3-13", ["nospace", "gpt3-13b@"]),
         ("cosmic evaluate gpt3-13b@dgx-h2", ["@dgx-h200"]),
         ("cosmic evaluate x --set workload.recompute=se", ["selective"]),

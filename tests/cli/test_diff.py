@@ -1,4 +1,4 @@
-"""`cosmic diff`."""
+"""`cosmic design diff`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = {"verdict", "certainty", "a", "b", "mapping", "metrics", "differences", "
 
 
 def test_the_verdict_comes_first_then_metrics_differences_and_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "diff", DESIGN, OTHER)
+    out = output(capsys, "design", "diff", DESIGN, OTHER)
     first, *rest = out.splitlines()
     assert first.startswith("B is ")
     heads = [line for line in rest if line.split()[-1:] in (["B/A"], ["share"]) or line.endswith("B - A")]
@@ -27,7 +27,7 @@ def test_the_verdict_comes_first_then_metrics_differences_and_parts(capsys: pyte
 
 
 def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(output(capsys, "diff", DESIGN, OTHER, "--set", "workload.recompute=full", "--json"))
+    found = json.loads(output(capsys, "design", "diff", DESIGN, OTHER, "--set", "workload.recompute=full", "--json"))
     assert set(found) == KEYS
     assert found["a"]["settings"] == {"workload.recompute": "full"}
     assert found["a"]["feasible"]
@@ -42,19 +42,19 @@ def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_set_changes_both_designs_and_set_b_the_second(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--set", "workload.recompute=full", "--set-b", "workload.tp=4", "--json")
-    found = json.loads(output(capsys, "diff", DESIGN, DESIGN, *words))
+    found = json.loads(output(capsys, "design", "diff", DESIGN, DESIGN, *words))
     assert found["b"]["settings"] == {"workload.recompute": "full", "workload.tp": 4}
     assert [each["group"] for each in found["differences"]] == ["mapping"]
 
 
 def test_a_file_is_compared_with_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(output(capsys, "show", DESIGN))
-    assert output(capsys, "diff", DESIGN, str(path)).startswith("A and B are the same design\n")
+    path.write_text(output(capsys, "design", "show", DESIGN))
+    assert output(capsys, "design", "diff", DESIGN, str(path)).startswith("A and B are the same design\n")
 
 
 def test_a_design_that_does_not_fit_together_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(capsys, "diff", DESIGN, DESIGN, "--same-mapping", "--set-b", "workload.dp=1")
+    status, out, _ = run(capsys, "design", "diff", DESIGN, DESIGN, "--same-mapping", "--set-b", "workload.dp=1")
     assert status == 1
     assert "\nB cannot run: dp 1 " in out
     assert "no difference has a worth" in out
@@ -62,7 +62,7 @@ def test_a_design_that_does_not_fit_together_is_a_result(capsys: pytest.CaptureF
 
 def test_a_design_without_enough_memory_is_compared_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--set-b", "memory.capacity=8 GiB", "--set-b", "workload.recompute=full")
-    status, out, _ = run(capsys, "diff", "llama3-8b@dgx-h100:8", "llama3-8b@dgx-h100:8", *words)
+    status, out, _ = run(capsys, "design", "diff", "llama3-8b@dgx-h100:8", "llama3-8b@dgx-h100:8", *words)
     assert status == 1
     assert "\nB cannot run: needs " in out
     assert "their times count all the same" in out
@@ -72,28 +72,28 @@ def test_many_differences_say_that_orders_were_sampled(capsys: pytest.CaptureFix
     fields = "tp=4 recompute=full precision=fp8 loss=chunked execution=eager tp_overlap=true dp_overlap=false"
     fields += " dropout=true attention=unfused"
     words = [word for field in fields.split() for word in ("--set-b", f"workload.{field}")]
-    out = output(capsys, "diff", "llama3-8b@dgx-h100:64", "llama3-8b@dgx-h100:64", *words)
+    out = output(capsys, "design", "diff", "llama3-8b@dgx-h100:64", "llama3-8b@dgx-h100:64", *words)
     assert "average over 32 orders" in out
 
 
 def test_a_bad_design_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     rule = "is neither MODEL@SYSTEM nor the path of a YAML file"
-    assert run(capsys, "diff", DESIGN, "nope") == (2, "", f"cosmic diff: design = 'nope': {rule}\n")
+    assert run(capsys, "design", "diff", DESIGN, "nope") == (2, "", f"cosmic design diff: design = 'nope': {rule}\n")
 
 
 def test_the_gain_is_split_into_the_change_itself_and_re_mapping(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(output(capsys, "diff", DESIGN, OTHER, "--json"))
+    found = json.loads(output(capsys, "design", "diff", DESIGN, OTHER, "--json"))
     mapping, rate = found["mapping"], found["metrics"]["tokens_per_s"]
     assert mapping["mode"] == "best"
     assert mapping["change_speedup"] * mapping["remapping_speedup"] == pytest.approx(rate["ratio"])
     assert mapping["sentence"].startswith("each with its best mapping")
     assert ("and re-mapping" in mapping["sentence"]) == bool(mapping["remapped"])
-    assert output(capsys, "diff", DESIGN, OTHER).splitlines()[1] == mapping["sentence"]
+    assert output(capsys, "design", "diff", DESIGN, OTHER).splitlines()[1] == mapping["sentence"]
 
 
 def test_the_same_mapping_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    best = json.loads(output(capsys, "diff", DESIGN, OTHER, "--json"))
-    same = json.loads(output(capsys, "diff", DESIGN, OTHER, "--same-mapping", "--json"))
+    best = json.loads(output(capsys, "design", "diff", DESIGN, OTHER, "--json"))
+    same = json.loads(output(capsys, "design", "diff", DESIGN, OTHER, "--same-mapping", "--json"))
     assert same["mapping"]["mode"] == "same"
     assert same["metrics"]["tokens_per_s"]["ratio"] == pytest.approx(best["mapping"]["change_speedup"])
     assert same["mapping"]["remapping_speedup"] == pytest.approx(best["mapping"]["remapping_speedup"])
@@ -106,14 +106,14 @@ def test_the_same_mapping_counts_more_than_what_a_file_states(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "other.yaml"
-    path.write_text(output(capsys, "show", OTHER, "--set", "tp=2", "--set", "pp=4", "--set", "cp=1"))
-    found = json.loads(output(capsys, "diff", DESIGN, str(path), "--same-mapping", "--json"))
+    path.write_text(output(capsys, "design", "show", OTHER, "--set", "tp=2", "--set", "pp=4", "--set", "cp=1"))
+    found = json.loads(output(capsys, "design", "diff", DESIGN, str(path), "--same-mapping", "--json"))
     assert found["mapping"]["mode"] == "same"
     assert "mapping" not in [each["group"] for each in found["differences"]]
 
 
 def test_fix_holds_fields_of_a(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(output(capsys, "diff", DESIGN, OTHER, "--fix", "tp, recompute", "--json"))
+    found = json.loads(output(capsys, "design", "diff", DESIGN, OTHER, "--fix", "tp, recompute", "--json"))
     assert found["mapping"]["mode"] == "fixed"
     assert found["mapping"]["fixed"] == ["workload.tp", "workload.recompute"]
     assert found["b"]["settings"]["workload.tp"] == load_design(DESIGN).workload.tp
@@ -122,14 +122,16 @@ def test_fix_holds_fields_of_a(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_mapping_that_is_stated_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     mesh = [word for each in ("tp=8", "pp=2", "cp=1", "weight_sharding=zero1") for word in ("--set", each)]
-    found = json.loads(output(capsys, "diff", DESIGN, DESIGN, *mesh, "--set-b", "memory.capacity=160 GiB", "--json"))
+    found = json.loads(
+        output(capsys, "design", "diff", DESIGN, DESIGN, *mesh, "--set-b", "memory.capacity=160 GiB", "--json")
+    )
     assert found["mapping"]["mode"] == "stated"
     assert found["mapping"]["sentence"] == "both with the mapping that they state"
     assert found["mapping"]["change_speedup"] is None
 
 
 def test_a_mapping_that_does_not_run_on_b_is_said_not_to(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("diff", DESIGN, DESIGN, "--set-b", "memory.capacity=16 GiB")
+    words = ("design", "diff", DESIGN, DESIGN, "--set-b", "memory.capacity=16 GiB")
     assert "each with its best mapping; A's mapping does not run on B: " in output(capsys, *words)
     status, out, _ = run(capsys, *words, "--same-mapping")
     assert status == 1
@@ -148,6 +150,6 @@ def test_a_mapping_that_does_not_run_on_b_is_said_not_to(capsys: pytest.CaptureF
     ],
 )
 def test_what_cannot_be_held_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
-    status, _, err = run(capsys, "diff", DESIGN, OTHER, *words)
+    status, _, err = run(capsys, "design", "diff", DESIGN, OTHER, *words)
     assert status == 2
-    assert err.startswith(f"cosmic diff: {said}")
+    assert err.startswith(f"cosmic design diff: {said}")

@@ -1,4 +1,4 @@
-"""`cosmic fleet`: what it prints, writes and refuses."""
+"""`cosmic cluster fleet`: what it prints, writes and refuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def jobs(tmp_path: Path) -> str:
 
 
 def test_a_table_says_who_waits_and_a_chart_who_is_where(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "fleet", jobs)
+    out = output(capsys, "cluster", "fleet", jobs)
     assert out.startswith("3 jobs in 12 h · ")
     assert "shared in space: fifo, packed" in out
     assert "d cannot run: it asks for 32 accelerators of 16" in out
@@ -35,9 +35,9 @@ def test_a_table_says_who_waits_and_a_chart_who_is_where(jobs: str, capsys: pyte
 
 
 def test_a_search_says_which_rules_are_best(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "fleet", jobs, "--search", "--sharing", "space")
+    out = output(capsys, "cluster", "fleet", jobs, "--search", "--sharing", "space")
     assert out.splitlines()[1].split()[:3] == ["space", "backfill", "packed"]
-    data = json.loads(output(capsys, "fleet", jobs, "--search", "--objective", "makespan", "--json"))
+    data = json.loads(output(capsys, "cluster", "fleet", jobs, "--search", "--objective", "makespan", "--json"))
     spans = [each["makespan_s"] for each in data["candidates"]]
     assert spans == sorted(spans)
     assert data["makespan_s"] == spans[0]
@@ -45,13 +45,13 @@ def test_a_search_says_which_rules_are_best(jobs: str, capsys: pytest.CaptureFix
 
 def test_files_are_written(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [tmp_path / "x.json", tmp_path / "x.html"]
-    output(capsys, "fleet", jobs, "--timeline", str(names[0]), "--html", str(names[1]))
+    output(capsys, "cluster", "fleet", jobs, "--timeline", str(names[0]), "--html", str(names[1]))
     assert json.loads(names[0].read_text())["otherData"] == {"system": "dgx-h100:16", "npus": 16}
     assert names[1].read_text().startswith("<!doctype html>")
 
 
 def test_turns_are_shown_with_what_they_gave(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "fleet", jobs, "--sharing", "time")
+    out = output(capsys, "cluster", "fleet", jobs, "--sharing", "time")
     assert "waited for memory that others hold" in out
     assert "turns on 0-15 at their fullest" in out
 
@@ -69,7 +69,7 @@ def test_turns_are_shown_with_what_they_gave(jobs: str, capsys: pytest.CaptureFi
 def test_a_mistake_is_one_sentence(
     words: tuple[str, ...], sentence: str, jobs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, err = run(capsys, "fleet", jobs, *words)
+    status, out, err = run(capsys, "cluster", "fleet", jobs, *words)
     assert (status, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1

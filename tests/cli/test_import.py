@@ -1,4 +1,4 @@
-"""`cosmic import`: launch scripts and configurations as designs."""
+"""`cosmic design import`: launch scripts and configurations as designs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_what_is_printed_is_a_design_file(script: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = output(capsys, "import", script, "--from", "megatron", "--system", "dgx-h100")
+    text = output(capsys, "design", "import", script, "--from", "megatron", "--system", "dgx-h100")
     assert text.startswith("# llama3-8b on 16 × h100-sxm-80gb: dp 8 · tp 2 · microbatch 1 · zero1 · recompute none\n")
     assert "# accelerators: --nnodes 2 × --nproc-per-node 8\n" in text
     assert "# not modelled: --frobnicate (unknown to COSMIC)\n" in text
@@ -47,7 +47,9 @@ def test_what_is_printed_is_a_design_file(script: str, capsys: pytest.CaptureFix
 
 
 def test_a_file_is_written_and_what_to_do_next_is_said(script: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = output(capsys, "import", script, "--from", "megatron", "--define", "NNODES=8", "--out", "design.yaml")
+    text = output(
+        capsys, "design", "import", script, "--from", "megatron", "--define", "NNODES=8", "--out", "design.yaml"
+    )
     assert "64 × h100" in text
     commands = [line.split("   ")[0].strip() for line in text.splitlines() if line.startswith("  cosmic ")]
     assert len(commands) == 4
@@ -57,7 +59,9 @@ def test_a_file_is_written_and_what_to_do_next_is_said(script: str, capsys: pyte
 
 
 def test_json_says_the_same(script: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(output(capsys, "import", script, "--from", "megatron", "--system", "dgx-h100:32", "--json"))
+    found = json.loads(
+        output(capsys, "design", "import", script, "--from", "megatron", "--system", "dgx-h100:32", "--json")
+    )
     assert (found["from"], found["accelerators"], found["feasible"], found["reasons"]) == ("megatron", 32, True, [])
     assert found["design"]["model"] == "llama3-8b"
     assert found["not_modelled"] == [{"argument": "--frobnicate", "why": "unknown to COSMIC"}]
@@ -65,9 +69,13 @@ def test_json_says_the_same(script: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_design_that_cannot_run_is_imported_all_the_same(script: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = output(capsys, "import", script, "--from", "megatron", "--set", "micro_batch=16", "--set", "sequence=65536")
+    text = output(
+        capsys, "design", "import", script, "--from", "megatron", "--set", "micro_batch=16", "--set", "sequence=65536"
+    )
     assert "# cannot run: " in text
-    found = json.loads(output(capsys, "import", script, "--from", "megatron", "--set", "sequence=1000000", "--json"))
+    found = json.loads(
+        output(capsys, "design", "import", script, "--from", "megatron", "--set", "sequence=1000000", "--json")
+    )
     assert (found["feasible"], found["step_s"]) == (False, None)
     assert found["reasons"]
 
@@ -117,7 +125,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(
     launch = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers"
     Path("two.sh").write_text(f"{launch} 24\n{launch} 48\n")
     Path("unknown.sh").write_text(SCRIPT.replace("${NNODES:-2}", "$NNODES"))
-    status, out, err = run(capsys, "import", *words)
+    status, out, err = run(capsys, "design", "import", *words)
     assert (status, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
@@ -125,7 +133,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.sh")
-    status, _, err = run(capsys, "import", str(tmp_path / "pipe.sh"), "--from", "megatron")
+    status, _, err = run(capsys, "design", "import", str(tmp_path / "pipe.sh"), "--from", "megatron")
     assert status == 2
     assert "no regular file" in err
 
@@ -134,6 +142,6 @@ def test_what_export_writes_import_reads(tmp_path: Path, capsys: pytest.CaptureF
     design = ["llama3-8b@dgx-h100:64", "--set", "tp=2", "--set", "pp=1", "--set", "weight_sharding=zero1"]
     for target in ("megatron", "torchtitan", "deepspeed"):
         path = tmp_path / f"{target}.sh"
-        path.write_text(output(capsys, "export", *design, "--to", target))
+        path.write_text(output(capsys, "design", "export", *design, "--to", target))
         found = import_launch(path, target, model="llama3-8b" if target == "deepspeed" else "")
         assert (found.point.workload.tp, found.point.workload.dp, found.point.model.name) == (2, 32, "llama3-8b")

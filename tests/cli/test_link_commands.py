@@ -43,11 +43,11 @@ def design(tmp_path: Path) -> str:
 
 
 def test_show_says_what_a_network_is_made_of(design: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = output(capsys, "show", design, "--set", "network.faults=[{npu: 5, dim: 1, speed: 0.5}]")
+    said = output(capsys, "design", "show", design, "--set", "network.faults=[{npu: 5, dim: 1, speed: 0.5}]")
     assert "graph: 4 NPUs, 8 links, 2 out of each NPU; the slowest is link 0→3 at 25 GB/s" in said
     assert "switch with 1 fault: 4 NPUs, 1 switch, 8 links, 1 out of each NPU" in said
     assert "at 25 GB/s" in said
-    shown = json.loads(output(capsys, "show", design, "--json"))
+    shown = json.loads(output(capsys, "design", "show", design, "--json"))
     assert len(shown["design"]["network"]["dims"][0]["links"]) == 8
 
 
@@ -77,20 +77,20 @@ def test_searches_choose_synthesised_collectives(
     searched = run(capsys, "search", str(tmp_path / "space.yaml"), "--out", study, "--trials", "36")
     assert searched[0] == 0
     table = tmp_path / "trials.csv"
-    assert run(capsys, "export", study, "--to", str(table))[0] == 0
+    assert run(capsys, "study", "export", study, "--to", str(table))[0] == 0
     assert "synthesized" in table.read_text(encoding="utf-8")
-    assert "all 36 trials are the same" in output(capsys, "replay", study, "--check")
+    assert "all 36 trials are the same" in output(capsys, "study", "replay", study, "--check")
     assert run(capsys, "report", study)[0] == 0
     assert (tmp_path / "study" / "report.html").is_file()
 
 
 def test_certify_goes_through_designs_of_links(design: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = output(capsys, "certify", str(tmp_path / "space.yaml"))
+    said = output(capsys, "space", "certify", str(tmp_path / "space.yaml"))
     assert "times that follow from links one by one are not bounded by the ends of a range" in said
 
 
 def test_differences_name_links_once(design: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = output(capsys, "diff", design, design, "--set-b", "network.dims.0.links.0.bandwidth=50 GB/s")
+    said = output(capsys, "design", "diff", design, design, "--set-b", "network.dims.0.links.0.bandwidth=50 GB/s")
     assert "network.dims.0.links " in said
     assert "links.0.source" not in said
 

@@ -21,7 +21,7 @@ from tests.commands import output, run
 
 from cosmic.cli import output_streams
 from cosmic.cli.console import emit_table, has_style, print_sentences
-from cosmic.cli.dispatch import main
+from cosmic.cli.dispatch import main, split_command
 from cosmic.cli.output_streams import ERASE, Patience, StatusLine, doing
 from cosmic.design import catalog_entries
 
@@ -62,8 +62,8 @@ def test_help_fits_a_narrow_terminal_and_lists_exit_codes(capsys: pytest.Capture
 
 
 def test_help_of_a_command_can_be_asked_for_in_two_ways(capsys: pytest.CaptureFixture[str]) -> None:
-    assert output(capsys, "help", "show") == output(capsys, "show", "--help")
-    assert run(capsys, "help", "shwo")[2] == "cosmic: no command 'shwo'; did you mean 'show'?\n"
+    assert output(capsys, "help", "design", "show") == output(capsys, "design", "show", "--help")
+    assert run(capsys, "help", "serach")[2] == "cosmic: no command 'serach'; did you mean 'cosmic search'?\n"
 
 
 # ---------------------------------------------------------------------------------------------- did you mean
@@ -72,33 +72,33 @@ def test_help_of_a_command_can_be_asked_for_in_two_ways(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("serach", "'search'"),
+        ("serach", "'cosmic search'"),
         ("--hlep", "'--help'"),
         ("--verison", "'--version'"),
-        ("psa cuont x", "'count'"),
-        ("trace stast x", "'stats'"),
+        ("space cuont x", "'cosmic space count'"),
+        ("trace stast x", "'cosmic trace stats'"),
         ("search --tirals 3", "'--trials'"),
-        ("psa show x --stakcs y", "'--stacks'"),
-        ("list modles", "'models'"),
+        ("space show x --stakcs y", "'--stacks'"),
+        ("catalog list modles", "'models'"),
         ("evaluate lama3-8b@dgx-h100", "'llama3-8b'"),
         ("evaluate llama3-8b@dgx-h10", "'dgx-h100'"),
         (f"evaluate {DESIGN} --engine evnt", "'event'"),
-        (f"show {DESIGN} --set workloda.tp=1", "'workload'"),
-        (f"show {DESIGN} --set workload.tpp=1", "'tp'"),
-        (f"show {DESIGN} --set network.dims.0.topology=swich", "'switch'"),
-        (f"show {DESIGN} --set workload.recompute=ful", "'full'"),
-        (f"show {DESIGN} --set workload.schedule=gpip", "'gpipe'"),
-        (f"show {DESIGN} --set collective.algorithms.0=rign", "'ring'"),
-        (f"sweep {DESIGN} --vary workload.tpp=1,2", "'tp'"),
-        (f"sweep {DESIGN} --vary workload.tp=1 --metric stepp_s", "'step_s'"),
-        (f"diff {DESIGN} llama3-8b@dgx-h10", "'dgx-h100'"),
-        (f"export {DESIGN} --to megatrn", "'megatron'"),
-        ("psa count cosmic-512-ful-stack", f"'{SPACE}'"),
-        (f"psa count {SPACE} --stacks netwrok", "'network'"),
-        (f"tournament {SPACE} --agents gentic", "'genetic'"),
-        (f"tournament {SPACE} --objective stepp_s", "'step_s'"),
-        (f"tournament {SPACE} --constraint memory_byte<=1GB", "'memory_bytes'"),
-        (f"tournament {SPACE} --engine evnt", "'event'"),
+        (f"design show {DESIGN} --set workloda.tp=1", "'workload'"),
+        (f"design show {DESIGN} --set workload.tpp=1", "'tp'"),
+        (f"design show {DESIGN} --set network.dims.0.topology=swich", "'switch'"),
+        (f"design show {DESIGN} --set workload.recompute=ful", "'full'"),
+        (f"design show {DESIGN} --set workload.schedule=gpip", "'gpipe'"),
+        (f"design show {DESIGN} --set collective.algorithms.0=rign", "'ring'"),
+        (f"design sweep {DESIGN} --vary workload.tpp=1,2", "'tp'"),
+        (f"design sweep {DESIGN} --vary workload.tp=1 --metric stepp_s", "'step_s'"),
+        (f"design diff {DESIGN} llama3-8b@dgx-h10", "'dgx-h100'"),
+        (f"design export {DESIGN} --to megatrn", "'megatron'"),
+        ("space count cosmic-512-ful-stack", f"'{SPACE}'"),
+        (f"space count {SPACE} --stacks netwrok", "'network'"),
+        (f"study tournament {SPACE} --agents gentic", "'genetic'"),
+        (f"study tournament {SPACE} --objective stepp_s", "'step_s'"),
+        (f"study tournament {SPACE} --constraint memory_byte<=1GB", "'memory_bytes'"),
+        (f"study tournament {SPACE} --engine evnt", "'event'"),
         (f"search {SPACE} --setting populaton=3", "'population'"),
         ("completion bsh", "'bash'"),
         ("schema evalute", "'evaluate'"),
@@ -153,7 +153,7 @@ def test_tables_fit_the_terminal_and_lose_nothing(kind: str, columns: int, monke
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     with pytest.raises(SystemExit):
-        main(["list", kind])
+        main(["catalog", "list", kind])
     shown = terminal.getvalue()
     assert max(map(len, shown.splitlines())) <= columns
     assert "…" not in shown
@@ -186,12 +186,12 @@ def test_sentences_are_broken_between_words_on_a_terminal_and_whole_in_a_pipe(
 
 ASCII_COMMANDS = [
     f"evaluate {DESIGN}",
-    f"diff {DESIGN} {DESIGN} --set-b workload.tp=2",
-    f"sweep {DESIGN} --vary workload.tp=1,2 --vary workload.micro_batch=1,2",
-    f"workload {DESIGN}",
-    f"psa show {SPACE}",
-    "list systems",
-    "compare one",
+    f"design diff {DESIGN} {DESIGN} --set-b workload.tp=2",
+    f"design sweep {DESIGN} --vary workload.tp=1,2 --vary workload.micro_batch=1,2",
+    f"design workload {DESIGN}",
+    f"space show {SPACE}",
+    "catalog list systems",
+    "study compare one",
     "evaluate grün@dgx-h100",
 ]
 
@@ -218,8 +218,8 @@ def test_where_there_is_only_ascii_something_stands_for_other_letters(
 
 
 def test_json_in_ascii_is_the_same_json() -> None:
-    plain = cosmic_process("list", "systems", "--json", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    usual = cosmic_process("list", "systems", "--json", PYTHONIOENCODING="utf-8")
+    plain = cosmic_process("catalog", "list", "systems", "--json", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    usual = cosmic_process("catalog", "list", "systems", "--json", PYTHONIOENCODING="utf-8")
     assert (plain.returncode, plain.stderr) == (0, b"")
     assert plain.stdout.isascii()
     assert not usual.stdout.isascii()
@@ -230,7 +230,11 @@ def test_json_in_ascii_is_the_same_json() -> None:
 def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "cosmic", "list"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "cosmic", "catalog", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert ended.returncode == 1
     assert ended.stderr == "cosmic: standard output: cannot be written: No space left on device\n"
@@ -304,7 +308,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
     code = "import time; from cosmic.cli import dispatch as cli\n"
     code += "from cosmic.search.mapping import design_completion as d; load = d.load_design\n"
     code += "d.load_design = lambda *a: (time.sleep(1.8), load(*a))[1]\n"
-    code += f"cli.main(['show', '{DESIGN}'])"
+    code += f"cli.main(['design', 'show', '{DESIGN}'])"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}
     ) as process:
@@ -314,7 +318,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
         out = process.stdout.read()
     os.close(ours)
     assert process.returncode == 0
-    assert re.search("cosmic show: working · [0-9]+ s".encode(), drawn)
+    assert re.search("cosmic design show: working · [0-9]+ s".encode(), drawn)
     assert drawn.endswith(ERASE.encode())
     assert out.startswith(b"# ")
     assert b"\x1b" not in out
@@ -326,19 +330,19 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
 @pytest.mark.parametrize(
     ("words", "at"),
     [
-        (f"sweep {DESIGN} --vary workload.tp=1,2", "cosmic.search.compare.design_sweep.evaluate"),
-        (f"diff {DESIGN} {DESIGN}", "cosmic.search.compare.design_differences.compare_designs"),
-        (f"export {DESIGN} --to megatron", "cosmic.evaluation.evaluate"),
+        (f"design sweep {DESIGN} --vary workload.tp=1,2", "cosmic.search.compare.design_sweep.evaluate"),
+        (f"design diff {DESIGN} {DESIGN}", "cosmic.search.compare.design_differences.compare_designs"),
+        (f"design export {DESIGN} --to megatron", "cosmic.evaluation.evaluate"),
         (f"trace generate {DESIGN} --out x", "cosmic.simulate.trace_generation.generate_traces"),
         ("trace stats x", "cosmic.traces.chakra.trace_reader.read_traces"),
-        (f"psa count {SPACE}", "cosmic.search.space.space_files.load_space"),
-        (f"tournament {SPACE}", "cosmic.search.leaderboard.hold_tournament"),
-        ("compare x", "cosmic.search.study.study.open_study"),
-        ("replay x", "cosmic.search.study.study_replay.replay_study"),
-        ("doctor x", "cosmic.search.study.doctor.repair_study"),
-        ("validate", "cosmic.accuracy.validating.validate"),
-        (f"workload {DESIGN}", "cosmic.search.mapping.design_completion.load_design"),
-        ("list models", "cosmic.cli.catalog_commands.listings"),
+        (f"space count {SPACE}", "cosmic.search.space.space_files.load_space"),
+        (f"study tournament {SPACE}", "cosmic.search.leaderboard.hold_tournament"),
+        ("study compare x", "cosmic.search.study.study.open_study"),
+        ("study replay x", "cosmic.search.study.study_replay.replay_study"),
+        ("study doctor x", "cosmic.search.study.doctor.repair_study"),
+        ("calibrate validate", "cosmic.accuracy.validating.validate"),
+        (f"design workload {DESIGN}", "cosmic.search.mapping.design_completion.load_design"),
+        ("catalog list models", "cosmic.cli.catalog_commands.listings"),
     ],
 )
 def test_an_interruption_is_one_line_and_exit_code_130(
@@ -350,13 +354,23 @@ def test_an_interruption_is_one_line_and_exit_code_130(
     monkeypatch.chdir(tmp_path)
     module, _, name = at.rpartition(".")
     monkeypatch.setattr(import_module(module), name, interrupted)
-    assert run(capsys, *words.split()) == (130, "", f"cosmic {words.partition(' ')[0]}: interrupted\n")
+    assert run(capsys, *words.split()) == (130, "", f"cosmic {split_command(words.split())[0]}: interrupted\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_ends_a_sweep_at_once() -> None:
     values = ",".join(map(str, range(1, 5000)))
-    words = [sys.executable, "-m", "cosmic", "sweep", DESIGN, "--vary", f"workload.micro_batch={values}", "--csv"]
+    words = [
+        sys.executable,
+        "-m",
+        "cosmic",
+        "design",
+        "sweep",
+        DESIGN,
+        "--vary",
+        f"workload.micro_batch={values}",
+        "--csv",
+    ]
     ours, theirs = pty.openpty()
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}) as process:
         os.close(theirs)
@@ -367,4 +381,4 @@ def test_ctrl_c_ends_a_sweep_at_once() -> None:
         assert process.stdout.read() == b""
     os.close(ours)
     assert process.returncode == 130
-    assert drawn.rpartition(ERASE.encode())[2] == b"cosmic sweep: interrupted\r\n"
+    assert drawn.rpartition(ERASE.encode())[2] == b"cosmic design sweep: interrupted\r\n"

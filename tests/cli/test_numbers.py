@@ -13,24 +13,24 @@ DESIGN = "gpt3-175b@cosmic-512"
 @pytest.mark.parametrize(
     "words",
     [
-        ["psa", "sample", "cosmic-1024-paper", "-n", HUGE],
-        ["psa", "sample", "cosmic-1024-paper", "--seed", HUGE],
-        ["psa", "sample", "cosmic-1024-paper", "--seed", "-1"],
+        ["space", "sample", "cosmic-1024-paper", "-n", HUGE],
+        ["space", "sample", "cosmic-1024-paper", "--seed", HUGE],
+        ["space", "sample", "cosmic-1024-paper", "--seed", "-1"],
         ["search", "cosmic-1024-paper", "-n", HUGE],
         ["search", "cosmic-1024-paper", "--seed", "9" * 40],
         ["search", "cosmic-1024-paper", "--batch", HUGE],
         ["search", "cosmic-1024-paper", "--workers", HUGE],
         ["search", "cosmic-1024-paper", "--agent", "a" * 300],
         ["search", "a" * 300],
-        ["tournament", "cosmic-1024-paper", "-n", HUGE],
-        ["tournament", "cosmic-1024-paper", "--seeds", HUGE],
+        ["study", "tournament", "cosmic-1024-paper", "-n", HUGE],
+        ["study", "tournament", "cosmic-1024-paper", "--seeds", HUGE],
         ["report", "study", "--isolated", HUGE],
-        ["replay", "study", "--workers", HUGE],
+        ["study", "replay", "study", "--workers", HUGE],
         ["trace", "show", "trace", "--limit", HUGE],
-        ["sweep", DESIGN, "--vary", "tp="],
-        ["sweep", DESIGN, "--vary", "=1"],
-        ["sweep", DESIGN, "--vary", "tp"],
-        ["sweep", DESIGN, "--vary", "tp=1,2", "--vary", "workload.tp=4"],
+        ["design", "sweep", DESIGN, "--vary", "tp="],
+        ["design", "sweep", DESIGN, "--vary", "=1"],
+        ["design", "sweep", DESIGN, "--vary", "tp"],
+        ["design", "sweep", DESIGN, "--vary", "tp=1,2", "--vary", "workload.tp=4"],
     ],
 )
 def test_what_no_command_can_do_is_one_sentence(
@@ -46,7 +46,7 @@ def test_what_no_command_can_do_is_one_sentence(
 def test_spaces_around_the_name_of_a_field_do_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
     for vary in ("tp=1,2", " workload.tp = 1, 2"):
         with pytest.raises(SystemExit) as ended:
-            main(["sweep", DESIGN, "--vary", vary])
+            main(["design", "sweep", DESIGN, "--vary", vary])
         assert ended.value.code == 0
     first, second = (part.split()[-12:] for part in capsys.readouterr().out.split("MFU")[1:])
     assert second

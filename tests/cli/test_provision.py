@@ -1,4 +1,4 @@
-"""`cosmic provision`: what it prints, and what it refuses."""
+"""`cosmic network provision`: what it prints, and what it refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def network(tmp_path: Path) -> str:
 
 
 def test_libra_s_example_is_solved(network: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("provision", network, "--workload", "GPT_3", "--budget", "500 GB/s")
+    words = ("network", "provision", network, "--workload", "GPT_3", "--budget", "500 GB/s")
     out = output(capsys, *words)
     assert out.startswith("338.4 / 84.61 / 58.16 / 18.78 GB/s: 1.073× as fast as equal bandwidth")
     assert "dimensions 0, 1 bind forward all-reduce\n" in out
@@ -35,7 +35,9 @@ def test_libra_s_example_is_solved(network: str, capsys: pytest.CaptureFixture[s
 
 
 def test_a_design_is_provisioned_and_a_command_evaluates_it(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "provision", "llama3-70b@dgx-h100:512", "--budget", "600 GB/s", "--ports", "25 GB/s")
+    out = output(
+        capsys, "network", "provision", "llama3-70b@dgx-h100:512", "--budget", "600 GB/s", "--ports", "25 GB/s"
+    )
     assert "as fast as the present bandwidth" in out
     assert "in whole ports of 25 GB/s: " in out
     assert "cosmic evaluate llama3-70b@dgx-h100:512 --set 'network.dims.0.bandwidth=" in out
@@ -60,15 +62,15 @@ def test_a_design_is_provisioned_and_a_command_evaluates_it(capsys: pytest.Captu
 def test_what_cannot_be_done_is_one_sentence(
     network: str, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, err = run(capsys, "provision", network, *words)
+    status, out, err = run(capsys, "network", "provision", network, *words)
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert said in err
 
 
 def test_of_a_parameter_set_the_base_is_provisioned(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "provision", "cosmic-1024-paper", "--budget", "500 GB/s")
+    out = output(capsys, "network", "provision", "cosmic-1024-paper", "--budget", "500 GB/s")
     assert "the base design of cosmic-1024-paper" in out
-    status, _, err = run(capsys, "provision", "cosmic-1024-paper", "--set", "tp=4")
+    status, _, err = run(capsys, "network", "provision", "cosmic-1024-paper", "--set", "tp=4")
     assert status == 2
     assert "not with a parameter set" in err

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from cosmic.cli.dispatch import COMMANDS, app_of
+from cosmic.cli.dispatch import COMMANDS, function_of
 from cosmic.cli.plain_arguments import read_arguments, start_command
 
-NAMES = sorted(COMMANDS)
 WORDS = ["llama3-8b@dgx-h100:8", "a.yaml", "tp=8", "3", "-", "--", "", "-1", "é", "a b", "--json=1", "--jso", "--help"]
 
 
@@ -32,9 +31,8 @@ def by_typer(function: Any, words: list[str]) -> dict[str, Any] | None:
 
 
 def commands() -> list[Any]:
-    """Return the functions of all applications of one command."""
-    apps = [app_of(name) for name in NAMES]
-    return [app.registered_commands[0].callback for app in apps if len(app.registered_commands) == 1]
+    """Return the functions of all commands."""
+    return [function_of(name) for name in sorted(COMMANDS)]
 
 
 @pytest.mark.parametrize("function", commands(), ids=lambda each: each.__name__)
@@ -120,13 +118,10 @@ def test_defaults_are_not_shared() -> None:
 
 
 def test_an_exit_is_a_status() -> None:
-    app = typer.Typer()
-    app.command()(whole)
-    assert start_command(app, ["d"]) == (True, 3)
-    assert start_command(app, ["d", "--plain"]) == (True, 7)
-    assert start_command(app, ["--nothing"]) == (False, None)
-    app.command()(example)
-    assert start_command(app, ["d"]) == (False, None)
+    assert start_command(whole, ["d"]) == (True, 3)
+    assert start_command(whole, ["d", "--plain"]) == (True, 7)
+    assert start_command(whole, ["--nothing"]) == (False, None)
+    assert start_command(example, ["d"]) == (False, None)
 
 
 def test_an_evaluation_loads_no_library_that_it_does_not_need() -> None:

@@ -32,12 +32,14 @@ def test_evaluate_prices_a_design_by_quotes(capsys: pytest.CaptureFixture[str], 
 
 def test_a_sweep_prices_each_accelerator_by_its_own_quote(capsys: pytest.CaptureFixture[str], quotes: str) -> None:
     vary = "compute.accelerator=h100-sxm-80gb,h200-sxm-141gb"
-    rows = json.loads(run(capsys, "sweep", DESIGN, *MESH, "--vary", vary, "--prices", quotes, "--json")[1])
+    rows = json.loads(run(capsys, "design", "sweep", DESIGN, *MESH, "--vary", vary, "--prices", quotes, "--json")[1])
     assert [row["cost_usd"] for row in rows] == [COST, COST + 16 * 7_000]
 
 
 def test_a_difference_prices_each_design_by_its_own_quotes(capsys: pytest.CaptureFixture[str], quotes: str) -> None:
-    found = json.loads(run(capsys, "diff", DESIGN, "llama3-8b@dgx-h200:16", *MESH, "--prices", quotes, "--json")[1])
+    found = json.loads(
+        run(capsys, "design", "diff", DESIGN, "llama3-8b@dgx-h200:16", *MESH, "--prices", quotes, "--json")[1]
+    )
     h200 = 2 * 350_000 + 30_000 + 16 * 1_240
     assert (found["metrics"]["cost_usd"]["a"], found["metrics"]["cost_usd"]["b"]) == (COST, h200)
 

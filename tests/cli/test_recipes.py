@@ -1,4 +1,4 @@
-"""`cosmic run` and `cosmic leaderboard` with real commands."""
+"""`cosmic run` and `cosmic study leaderboard` with real commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ grid: {batch: [8, 16]}
 steps:
   - search: {space: "gpt3-125m@dgx-h100:2", fix: {global_batch: "${batch}"}, trials: "${trials}", agent: random}
   - evaluate: {design: "${search.design}", set: {workload.execution: eager}}
-  - psa count: "gpt3-125m@dgx-h100:2"
+  - space count: "gpt3-125m@dgx-h100:2"
 results: {step_s: "${search.best.metrics.step_s}", eager_s: "${evaluate.step_s}"}
 expect: ["${eager_s >= step_s}"]
 """
@@ -48,7 +48,7 @@ def test_a_recipe_runs_commands_and_a_second_run_evaluates_nothing(capsys: pytes
 def test_the_function_takes_a_mapping_and_a_design_inside_it() -> None:
     found = cosmic.run({"steps": [{"evaluate": {"design": {"model": "gpt3-125m", "system": "dgx-h100:2"}}}]})
     direct = cosmic.evaluate(cosmic.load_design(SMALL))
-    assert isinstance(direct, cosmic.Metrics)
+    assert isinstance(direct, cosmic.design.Metrics)
     assert found["rows"][0]["steps"][0]["output"]["step_s"] == pytest.approx(direct.step_s, rel=1e-12)
 
 
@@ -58,8 +58,8 @@ def test_the_function_takes_a_mapping_and_a_design_inside_it() -> None:
         ("evaluat: {}", "did you mean 'evaluate'"),
         ("run: {}", "no such command"),
         ("evaluate: {desing: x}", "did you mean 'design'"),
-        ("psa: {}", "must name one of its commands"),
-        ("psa counts: {}", "did you mean 'count'"),
+        ("space: {}", "no such command"),
+        ("space counts: {}", "did you mean 'space count'"),
         ("evaluate: 3", "must be options by name"),
         ('evaluate: "\'x"', "quotation mark"),
     ],
@@ -81,18 +81,21 @@ def test_a_failed_step_is_told_with_its_own_sentence(capsys: pytest.CaptureFixtu
 
 
 def test_a_board_evaluates_what_is_entered_and_again_when_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
-    output(capsys, "leaderboard", "enter", "b", "--agent", "random")
+    output(capsys, "study", "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
+    output(capsys, "study", "leaderboard", "enter", "b", "--agent", "random")
     run(capsys, "search", SMALL, "-n", "10", "--agent", "genetic", "--out", "study")
     board = json.loads(
-        output(capsys, "leaderboard", "enter", "b", "--design", "study/best.yaml", "--name", "m", "--json")
+        output(capsys, "study", "leaderboard", "enter", "b", "--design", "study/best.yaml", "--name", "m", "--json")
     )
     assert {line["name"]: line["kind"] for line in board["lines"]} == {"m": "design", "random": "agent"}
     assert all(line["confirmed"] and line["regret"] >= 0 for line in board["lines"])
     entries = [json.loads(text) for text in Path("b/entries.jsonl").read_text().splitlines()]
     entries[1]["losses"] = [entries[1]["losses"][0] / 2]  # a claim that is not true
     Path("b/entries.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
-    again = {line["name"]: line for line in json.loads(output(capsys, "leaderboard", "show", "b", "--json"))["lines"]}
+    again = {
+        line["name"]: line
+        for line in json.loads(output(capsys, "study", "leaderboard", "show", "b", "--json"))["lines"]
+    }
     before = {line["name"]: line for line in board["lines"]}
     assert (again["m"]["confirmed"], again["m"]["value"]) == (False, before["m"]["value"])
 
@@ -119,10 +122,10 @@ def _tampered(change: Any) -> None:
     ],
 )
 def test_an_entry_that_no_command_writes_is_refused(capsys: pytest.CaptureFixture[str], change: Any) -> None:
-    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
-    output(capsys, "leaderboard", "enter", "b", "--agent", "random")
+    output(capsys, "study", "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
+    output(capsys, "study", "leaderboard", "enter", "b", "--agent", "random")
     _tampered(change)
-    status, out, err = run(capsys, "leaderboard", "show", "b")
+    status, out, err = run(capsys, "study", "leaderboard", "show", "b")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "is no entry" in err or "is called as one before it is" in err
 
@@ -130,30 +133,30 @@ def test_an_entry_that_no_command_writes_is_refused(capsys: pytest.CaptureFixtur
 @pytest.mark.long
 def test_an_agent_that_did_not_find_its_designs_is_found_out(capsys: pytest.CaptureFixture[str]) -> None:
     """Designs that somebody put in as an agent's are evaluated as they are; run again, it finds its own."""
-    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "3", "--seeds", "2")
-    first = json.loads(output(capsys, "leaderboard", "enter", "b", "--agent", "random", "--json"))["lines"][0]
+    output(capsys, "study", "leaderboard", "new", "b", SMALL, "-n", "3", "--seeds", "2")
+    first = json.loads(output(capsys, "study", "leaderboard", "enter", "b", "--agent", "random", "--json"))["lines"][0]
     trials = cosmic.search(SMALL, agent="exhaustive").trials
     step = trials.results.columns["step_s"]
     other = int(np.nanargmax(step))
     assert step[other] > first["value"]
     row, loss = trials.row(other).tolist(), float(step[other])
     _tampered(lambda entries: entries[0].update(rows=[row, row], losses=[loss, loss]))
-    [line] = json.loads(output(capsys, "leaderboard", "show", "b", "--json"))["lines"]
+    [line] = json.loads(output(capsys, "study", "leaderboard", "show", "b", "--json"))["lines"]
     assert (line["confirmed"], line["value"]) == (True, pytest.approx(loss))
-    [line] = json.loads(output(capsys, "leaderboard", "show", "b", "--rerun", "--json"))["lines"]
+    [line] = json.loads(output(capsys, "study", "leaderboard", "show", "b", "--rerun", "--json"))["lines"]
     assert (line["confirmed"], line["value"]) == (False, first["value"])
 
 
 @pytest.mark.long
 def test_entries_by_other_rules_are_not_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
-    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
-    output(capsys, "leaderboard", "enter", "b", "--agent", "random")
+    output(capsys, "study", "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
+    output(capsys, "study", "leaderboard", "enter", "b", "--agent", "random")
     rules = json.loads(Path("b/problem.json").read_text())
     Path("b/problem.json").write_text(json.dumps(rules | {"trials": 1000}))
-    assert not json.loads(output(capsys, "leaderboard", "show", "b", "--json"))["lines"][0]["confirmed"]
+    assert not json.loads(output(capsys, "study", "leaderboard", "show", "b", "--json"))["lines"][0]["confirmed"]
     for wrong in ({"trials": "x"}, {"seeds": 0}, {"objective": 3}):
         Path("b/problem.json").write_text(json.dumps(rules | wrong))
-        status, _, err = run(capsys, "leaderboard", "show", "b")
+        status, _, err = run(capsys, "study", "leaderboard", "show", "b")
         assert (status, "does not hold the rules" in err) == (2, True)
 
 
@@ -168,9 +171,9 @@ def test_entries_by_other_rules_are_not_confirmed(capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_wrong_entry_is_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
-    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
+    output(capsys, "study", "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
     Path("other.yaml").write_text("model: gpt3-125m\nsystem: dgx-h100:4\n")
-    status, out, err = run(capsys, "leaderboard", *words)
+    status, out, err = run(capsys, "study", "leaderboard", *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
 

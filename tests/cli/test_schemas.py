@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
+import typer
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from tests.batches import check_all
 from tests.commands import output, run
 
-from cosmic.cli.catalog_commands import listings
-from cosmic.cli.completion_command import Commands
-from cosmic.cli.dispatch import COMMANDS, main
+from cosmic.base.json_types import AnyOf, one_of, schemas_of
+from cosmic.cli.dispatch import COMMANDS, app_of, main
 from cosmic.cli.schema_command import published_commands, schema_of, schema_page
+from cosmic.search.catalog_listing import listings
 
 SPACE, DESIGN, SMALL = "cosmic-512-full-stack", "gpt3-13b@dgx-h100:16", "llama3-8b@dgx-h100:2"
 NOTHING_FITS = ("--constraint", "memory_bytes <= 1 kB")
@@ -34,18 +36,14 @@ PROGRAMS = Path(__file__).parents[2] / "examples" / "programs"
 
 
 def commands() -> list[str]:
-    """Return every command and subcommand that takes --json."""
-    found: dict[str, Any] = {}
-    for name in COMMANDS:
-        command = Commands().get_command(None, name)
-        inside = {f"{name} {inner}": leaf for inner, leaf in getattr(command, "commands", {}).items()}
-        found.update(inside or {name: command})
+    """Return every command that takes --json."""
+    found = {name: typer.main.get_command(app_of(name)) for name in COMMANDS}
     return [name for name, leaf in found.items() if any("--json" in each.opts for each in leaf.params)]
 
 
 SERVED = "llama3-8b@dgx-h100:8 --set isl=200 --set osl=20 --set concurrency=8 --set tp=2 --set pp=1"
 SERVES = "ui"  # it goes on after it has printed, and is tested by itself
-MEASURES = "probe"  # needs PyTorch, and is tested with a fake device by itself
+MEASURES = "calibrate probe"  # needs PyTorch, and is tested with a fake device by itself
 CASES: dict[str, list[tuple[int, str]]] = {
     "evaluate": [
         (0, f"evaluate {DESIGN}"),
@@ -65,62 +63,77 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, f"serve {SMALL} --search --rate 5 --tpot 50ms"),
         (1, f"serve {SMALL} --search --rate 5 --tpot 1us"),
     ],
-    "show": [
-        (0, f"show {SERVED}"),
-        (0, f"show {DESIGN}"),
-        (0, f"show {DESIGN} --set workload.dp=3 --set workload.tp=1"),
+    "design show": [
+        (0, f"design show {SERVED}"),
+        (0, f"design show {DESIGN}"),
+        (0, f"design show {DESIGN} --set workload.dp=3 --set workload.tp=1"),
     ],
-    "list": [(0, "list"), *((0, f"list {kind}") for kind in listings())],
-    "psa show": [(0, f"psa show {SPACE}"), (0, f"psa show {SPACE} --stacks workload"), (0, "psa show several.yaml")],
-    "psa count": [(0, f"psa count {SPACE} --stacks workload"), (0, "psa count several.yaml")],
-    "psa sample": [(0, f"psa sample {SPACE} -n 3"), (0, f"psa sample {SPACE} -n 0")],
-    "psa schema": [(0, f"psa schema {SPACE} --stacks workload")],
-    "workload": [
-        (0, f"workload {SMALL}"),
-        (0, f"workload {SMALL} --why"),
-        (0, "workload llama3-8b@dgx-h100:1"),
-        (0, "workload gpt3-175b@dgx-h100:8 --set workload.tp=1"),
+    "catalog list": [(0, "catalog list"), *((0, f"catalog list {kind}") for kind in listings())],
+    "space show": [
+        (0, f"space show {SPACE}"),
+        (0, f"space show {SPACE} --stacks workload"),
+        (0, "space show several.yaml"),
     ],
-    "fleet": [
-        (0, "fleet jobs.yaml --system dgx-h100:16"),
-        (0, "fleet jobs.yaml --system dgx-h100:16 --search --objective makespan"),
-        (0, "fleet jobs.yaml --system dgx-h100:16 --sharing time"),
-        (1, "fleet jobs.yaml --system dgx-h100:4"),
+    "space count": [(0, f"space count {SPACE} --stacks workload"), (0, "space count several.yaml")],
+    "space sample": [(0, f"space sample {SPACE} -n 3"), (0, f"space sample {SPACE} -n 0")],
+    "space schema": [(0, f"space schema {SPACE} --stacks workload")],
+    "design workload": [
+        (0, f"design workload {SMALL}"),
+        (0, f"design workload {SMALL} --why"),
+        (0, "design workload llama3-8b@dgx-h100:1"),
+        (0, "design workload gpt3-175b@dgx-h100:8 --set workload.tp=1"),
     ],
-    "provision": [
-        (0, "provision llama3-70b@dgx-h100:512 --ports 25GB/s"),
-        (0, "provision libra.yml --workload DLRM --budget 300GB/s --objective time_per_dollar"),
+    "cluster fleet": [
+        (0, "cluster fleet jobs.yaml --system dgx-h100:16"),
+        (0, "cluster fleet jobs.yaml --system dgx-h100:16 --search --objective makespan"),
+        (0, "cluster fleet jobs.yaml --system dgx-h100:16 --sharing time"),
+        (1, "cluster fleet jobs.yaml --system dgx-h100:4"),
     ],
-    "program": [(0, f"program {PROGRAMS / 'gpt.yaml'}"), (0, f"program {PROGRAMS / 'resnet-50.yaml'}")],
-    "shard": [
-        (0, "shard gpt3-125m --mesh tp=2 --batch 2 --objective bytes"),
-        (1, "shard gpt3-125m --mesh x=2 --batch 2 --memory 1MB"),
+    "network provision": [
+        (0, "network provision llama3-70b@dgx-h100:512 --ports 25GB/s"),
+        (0, "network provision libra.yml --workload DLRM --budget 300GB/s --objective time_per_dollar"),
+    ],
+    "model show": [
+        (0, "model show llama3-70b"),
+        (0, "model show dlrm-73b"),
+        (0, f"model show {PROGRAMS / 'gpt.yaml'}"),
+        (0, f"model show {PROGRAMS / 'resnet-50.yaml'}"),
+    ],
+    "model shard": [
+        (0, "model shard gpt3-125m --mesh tp=2 --batch 2 --objective bytes"),
+        (1, "model shard gpt3-125m --mesh x=2 --batch 2 --memory 1MB"),
     ],
     "size": [
         (0, "size llama3-8b --tokens 1T --accelerators 16 --systems dgx-h100,mi300x"),
         (1, "size llama3-8b --tokens 1T --budget 1kUSD --systems dgx-h100"),
     ],
-    "sweep": [
-        (0, f"sweep {SERVED} --vary concurrency=1,8 --vary serving.engine=vllm,trtllm"),
-        (0, f"sweep {SMALL} --vary workload.tp=1,2 --vary workload.micro_batch=1,2"),
-        (0, f"sweep {SMALL} --vary tp=1,2"),
-        (0, "sweep gpt3-175b@dgx-h100:8 --vary workload.tp=1"),
+    "design sweep": [
+        (0, f"design sweep {SERVED} --vary concurrency=1,8 --vary serving.engine=vllm,trtllm"),
+        (0, f"design sweep {SMALL} --vary workload.tp=1,2 --vary workload.micro_batch=1,2"),
+        (0, f"design sweep {SMALL} --vary tp=1,2"),
+        (0, "design sweep gpt3-175b@dgx-h100:8 --vary workload.tp=1"),
     ],
-    "diff": [
-        (0, f"diff {DESIGN} {DESIGN} --set-b workload.tp=4"),
-        (0, f"diff {DESIGN} {DESIGN}"),
-        (1, f"diff {DESIGN} gpt3-175b@dgx-h100:8"),
-        (1, f"diff {DESIGN} {DESIGN} --set-b workload.dp=3"),
+    "design diff": [
+        (0, f"design diff {DESIGN} {DESIGN} --set-b workload.tp=4"),
+        (0, f"design diff {DESIGN} {DESIGN}"),
+        (1, f"design diff {DESIGN} gpt3-175b@dgx-h100:8"),
+        (1, f"design diff {DESIGN} {DESIGN} --set-b workload.dp=3"),
     ],
-    "export": [
-        (0, f"export {DESIGN} --to megatron"),
-        (0, f"export {SMALL} --to astra-sim --out astra {' '.join(TRACE)}"),
-        (1, "export gpt3-175b@dgx-h100:8 --to nccl --set workload.tp=1"),
-        (0, "export one --to trials.csv"),
+    "design export": [
+        (0, f"design export {DESIGN} --to megatron"),
+        (0, f"design export {SMALL} --to astra-sim --out astra {' '.join(TRACE)}"),
+        (1, "design export gpt3-175b@dgx-h100:8 --to nccl --set workload.tp=1"),
     ],
-    "import": [
-        (0, "import launch.sh --from megatron"),
-        (0, "import launch.sh --from megatron --system dgx-h100:16 --set sequence=1000000 --out imported.yaml"),
+    "study export": [(0, "study export one --to trials.csv")],
+    "model list": [(0, "model list")],
+    "catalog show": [
+        (0, "catalog show models llama3-8b"),
+        (0, "catalog show h100-sxm-80gb"),
+        (0, "catalog show topologies ring"),
+    ],
+    "design import": [
+        (0, "design import launch.sh --from megatron"),
+        (0, "design import launch.sh --from megatron --system dgx-h100:16 --set sequence=1000000 --out imported.yaml"),
     ],
     "search": [
         (0, f"search {SPACE} -n 40 --agent random --out again"),
@@ -129,34 +142,34 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (1, f"search {SPACE} -n 10 --agent random --out none2 --constraint memory_bytes<=1kB"),
         (0, "search --resume --out one"),
     ],
-    "certify": [
-        (0, "certify small.yaml --within 5% --out certificate.json"),
-        (0, "certify --check made.json"),
-        (0, "certify small.yaml --objective step_s --objective network_usd --simulate 0"),
-        (1, "certify small.yaml --constraint memory_bytes<=1kB"),
-        (3, f"certify {SPACE} --limit 1us --simulate 0"),
+    "space certify": [
+        (0, "space certify small.yaml --within 5% --out certificate.json"),
+        (0, "space certify --check made.json"),
+        (0, "space certify small.yaml --objective step_s --objective network_usd --simulate 0"),
+        (1, "space certify small.yaml --constraint memory_bytes<=1kB"),
+        (3, f"space certify {SPACE} --limit 1us --simulate 0"),
     ],
     "demo": [(0, "demo -n 20 --out demo")],
-    "compare": [(0, "compare one"), (0, "compare one none")],
-    "importance": [(0, "importance one"), (0, "importance one --objective offloaded_bytes")],
-    "experts": [(0, "experts mixtral-8x7b@dgx-h100:8 --set ep=8 --set tp=1")],
-    "tasks": [
-        (0, "tasks vit-large@dgx-a100 --batch 64 --batch 32 --npus 4 --set micro_batch=8"),
-        (1, "tasks llama3-405b@dgx-h100 --batch 8 --npus 1"),
+    "study compare": [(0, "study compare one"), (0, "study compare one none")],
+    "study importance": [(0, "study importance one"), (0, "study importance one --objective offloaded_bytes")],
+    "design experts": [(0, "design experts mixtral-8x7b@dgx-h100:8 --set ep=8 --set tp=1")],
+    "cluster tasks": [
+        (0, "cluster tasks vit-large@dgx-a100 --batch 64 --batch 32 --npus 4 --set micro_batch=8"),
+        (1, "cluster tasks llama3-405b@dgx-h100 --batch 8 --npus 1"),
     ],
-    "tournament": [
-        (0, f"tournament {SPACE} --agents random -n 20 --seeds 2 --stacks workload"),
-        (0, f"tournament {SPACE} --agents random,genetic -n 20 --seeds 1"),
-        (0, f"tournament {SPACE} --agents random -n 5 --seeds 1 --constraint memory_bytes<=1kB"),
+    "study tournament": [
+        (0, f"study tournament {SPACE} --agents random -n 20 --seeds 2 --stacks workload"),
+        (0, f"study tournament {SPACE} --agents random,genetic -n 20 --seeds 1"),
+        (0, f"study tournament {SPACE} --agents random -n 5 --seeds 1 --constraint memory_bytes<=1kB"),
     ],
     "run": [(0, "run recipe.yaml --store kept"), (0, "run --list --store kept"), (1, "run --store kept wrong.yaml")],
-    "leaderboard new": [(0, "leaderboard new board-new small.yaml -n 5 --seeds 2")],
-    "leaderboard enter": [(0, "leaderboard enter board --agent random")],
-    "leaderboard show": [(0, "leaderboard show board")],
-    "replay": [(0, "replay one"), (0, "replay none --check")],
+    "study leaderboard new": [(0, "study leaderboard new board-new small.yaml -n 5 --seeds 2")],
+    "study leaderboard enter": [(0, "study leaderboard enter board --agent random")],
+    "study leaderboard show": [(0, "study leaderboard show board")],
+    "study replay": [(0, "study replay one"), (0, "study replay none --check")],
     "study show": [(0, "study show one"), (0, "study show none")],
     "study tell": [(0, "study tell one rows.csv")],
-    "doctor": [(0, "doctor one"), (0, "doctor one --check")],
+    "study doctor": [(0, "study doctor one"), (0, "study doctor one --check")],
     "report": [(0, "report one --isolated 0"), (0, "report none --isolated 0 --out none.html")],
     "simulate": [
         (0, "simulate --workload recorded"),
@@ -199,30 +212,30 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "trace synthesize astra-files/trace --groups astra-files/comm_groups.json --out made/z --scale 2 --report"),
     ],
     "trace suite": [(0, "trace suite --only recommender-8")],
-    "collective bound": [
-        (0, "collective bound ring.txt --size 1MB"),
-        (0, "collective bound dgx-h100:8 --collective broadcast --chunks 4 --group 0-5"),
+    "network bound": [
+        (0, "network bound ring.txt --size 1MB"),
+        (0, "network bound dgx-h100:8 --collective broadcast --chunks 4 --group 0-5"),
     ],
-    "collective synthesize": [
-        (0, "collective synthesize ring.txt --size 1MB --schedule made.csv --to svg --out made.svg"),
-        (0, "collective synthesize ring.txt --group 1"),
+    "network synthesize": [
+        (0, "network synthesize ring.txt --size 1MB --schedule made.csv --to svg --out made.svg"),
+        (0, "network synthesize ring.txt --group 1"),
     ],
-    "collective check": [
-        (0, "collective check ring.csv --network ring.txt --size 2GiB"),
-        (1, "collective check ring.csv --network ring.txt --size 3GiB"),
+    "network check": [
+        (0, "network check ring.csv --network ring.txt --size 2GiB"),
+        (1, "network check ring.csv --network ring.txt --size 3GiB"),
     ],
-    "collective convert": [
-        (0, "collective convert ring.csv --network ring.txt --size 2GiB --to msccl --out ring.xml"),
+    "network convert": [
+        (0, "network convert ring.csv --network ring.txt --size 2GiB --to msccl --out ring.xml"),
     ],
-    "validate": [(0, "validate measured.csv"), (0, "validate measured.csv --by layers")],
-    "calibrate": [
-        (0, "calibrate measured.csv --system dgx-h200 --out mine.yaml"),
-        (0, "calibrate steps.csv"),
+    "calibrate validate": [(0, "calibrate validate measured.csv"), (0, "calibrate validate measured.csv --by layers")],
+    "calibrate run": [
+        (0, "calibrate run measured.csv --system dgx-h200 --out mine.yaml"),
+        (0, "calibrate run steps.csv"),
     ],
     "schema": [(0, "schema"), (0, "schema evaluate")],
     "completion": [(0, "completion bash")],
 }
-LONG = {f"certify {SPACE} --limit 1us --simulate 0"}
+LONG = {f"space certify {SPACE} --limit 1us --simulate 0"}
 """Cases that take many seconds."""
 ALL = [
     pytest.param(name, status, words, id=words, marks=[pytest.mark.long] if words in LONG else [])
@@ -284,9 +297,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for words in (
             ("search", SPACE, "-n", "60", "--agent", "random", "--out", "one"),
             ("search", SPACE, "-n", "10", "--agent", "random", "--out", "none", *NOTHING_FITS),
-            ("export", SMALL, "--to", "astra-sim", "--out", "astra-files", *TRACE),
-            ("certify", "small.yaml", "--out", "made.json", "--simulate", "0"),
-            ("leaderboard", "new", "board", "small.yaml", "-n", "5", "--seeds", "2"),
+            ("design", "export", SMALL, "--to", "astra-sim", "--out", "astra-files", *TRACE),
+            ("space", "certify", "small.yaml", "--out", "made.json", "--simulate", "0"),
+            ("study", "leaderboard", "new", "board", "small.yaml", "-n", "5", "--seeds", "2"),
             ("trace", "convert", f"{RECORDED}.et.json.gz", f"{RECORDED}.kineto.json.gz", "--out", "recorded"),
         ):
             with redirect_stdout(StringIO()), suppress(SystemExit):
@@ -310,7 +323,7 @@ def strictly(text: str) -> Any:
 
 
 def test_every_command_that_prints_json_has_a_schema_and_is_tried_here() -> None:
-    assert {name.partition(" ")[0] for name in commands()} == set(COMMANDS)
+    assert commands() == list(COMMANDS)
     assert sorted(commands()) == published_commands() == sorted([*CASES, MEASURES, SERVES])
 
 
@@ -377,7 +390,7 @@ def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
         yield from properties(each, f"{path}.{each.get('title', '')}" if isinstance(each, dict) else path)
 
 
-@pytest.mark.parametrize("name", published_commands())
+@check_all("name", published_commands())
 def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> None:
     schema = schema_of(name)
     Draft202012Validator.check_schema(schema)
@@ -391,7 +404,7 @@ def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> No
     assert all(part.get("description") for part in shared.values())
 
 
-@pytest.mark.parametrize("name", published_commands())
+@check_all("name", published_commands())
 def test_a_schema_refuses_what_is_not_of_its_command(name: str) -> None:
     validator = Draft202012Validator(schema_of(name))
     assert not validator.is_valid("text")
@@ -406,11 +419,11 @@ def test_a_schema_is_complete_in_itself() -> None:
 
 
 def test_a_schema_is_found_by_the_words_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert output(capsys, "schema", "psa", "count") == output(capsys, "schema", "psa-count")
+    assert output(capsys, "schema", "space", "count") == output(capsys, "schema", "space-count")
     status, out, err = run(capsys, "schema", "evalute")
     assert (status, out) == (2, "")
     assert err == "cosmic schema: command = 'evalute': no such command with a schema; did you mean 'evaluate'?\n"
-    assert "did you mean 'psa count'" in run(capsys, "schema", "psa")[2]
+    assert "did you mean 'space count'" in run(capsys, "schema", "space coutn")[2]
 
 
 def test_the_page_is_what_the_schemas_say() -> None:
@@ -423,3 +436,48 @@ def test_the_page_names_every_key_with_its_unit() -> None:
     assert "| `by_stack.*.valid` | integer |" in text
     assert "| `[].mfu` | number | share |" in text
     assert all(f"\n## cosmic {name}\n" in text for name in published_commands())
+
+
+# ------------------------------------------------------------------------------------------- schemas from types
+
+
+class Weighed(TypedDict):
+    """Something with a weight."""
+
+    used_bytes: float | None
+    """What it weighs; None where it is not known."""
+
+
+class Counted(TypedDict):
+    """Several things."""
+
+    count: int
+    """How many there are."""
+
+
+class Named(Weighed):
+    """Something with a name and a weight."""
+
+    name: str
+    """Its name."""
+    kind: NotRequired[Annotated[str, one_of("a", "b")]]
+    """Its kind."""
+    rivals: list[AnyOf[Weighed, Counted]]
+    """Others."""
+
+
+def test_a_type_becomes_a_schema_with_docstrings_units_and_closed_objects() -> None:
+    (schema,), definitions = schemas_of([Named])
+    assert schema == {"$ref": "#/$defs/Named"}
+    named = definitions["Named"]
+    assert (named["description"], named["additionalProperties"]) == ("Something with a name and a weight.", False)
+    assert (list(named["properties"]), named["required"]) == (
+        ["used_bytes", "name", "kind", "rivals"],
+        ["used_bytes", "name", "rivals"],
+    )
+    weight = {"type": ["number", "null"], "x-unit": "B", "description": "What it weighs; null where it is not known."}
+    assert named["properties"]["used_bytes"] == weight == definitions["Weighed"]["properties"]["used_bytes"]
+    assert named["properties"]["kind"]["enum"] == ["a", "b"]
+    assert named["properties"]["rivals"]["items"] == {
+        "anyOf": [{"$ref": "#/$defs/Weighed"}, {"$ref": "#/$defs/Counted"}]
+    }

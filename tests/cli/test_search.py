@@ -151,7 +151,7 @@ def test_a_search_that_is_ended_says_what_it_has_and_can_go_on(
     assert process.returncode == status
     assert "best design" in out
     assert "Traceback" not in err
-    so_far = data(capsys, "compare", "s")["studies"][0]["trials"]
+    so_far = data(capsys, "study", "compare", "s")["studies"][0]["trials"]
     assert data(capsys, "search", "--resume", "--out", "s", "-n", str(so_far + 10))["trials"] == so_far + 10
 
 
@@ -178,11 +178,11 @@ def test_a_search_with_the_event_engine_ends_when_it_is_asked_to(tmp_path: Path)
 def test_studies_are_compared_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     for agent in ("random", "genetic"):
         output(capsys, "search", SPACE, "-n", "300", "--agent", agent, "--out", agent)
-    out = output(capsys, "compare", "random", "genetic", "--plot", "c.svg")
+    out = output(capsys, "study", "compare", "random", "genetic", "--plot", "c.svg")
     assert "0.00 %" in out
     assert "perf per bandwidth (higher is better) over evaluations" in out
     assert Path("c.svg").read_text().startswith("<svg")
-    found = data(capsys, "compare", "random", "genetic")
+    found = data(capsys, "study", "compare", "random", "genetic")
     assert [each["agent"] for each in found["studies"]] == ["random", "genetic"]
     curve = [value for _, value in found["curves"]["genetic"]]
     assert curve == sorted(curve)
@@ -191,13 +191,25 @@ def test_studies_are_compared_side_by_side(capsys: pytest.CaptureFixture[str]) -
 def test_studies_that_want_different_things_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     for metric in ("step_s", "mfu"):
         output(capsys, "search", SPACE, "-n", "10", "--objective", metric, "--out", metric)
-    status, _, err = run(capsys, "compare", "step_s", "mfu")
+    status, _, err = run(capsys, "study", "compare", "step_s", "mfu")
     assert status == 2
     assert "its objective is mfu, that of the first study is step_s: they cannot be compared" in err
 
 
 def test_a_tournament_ranks_agents_and_checks_their_winners(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("tournament", SPACE, "--agents", "random,genetic", "-n", "60", "--seeds", "2", "--stacks", "workload")
+    words = (
+        "study",
+        "tournament",
+        SPACE,
+        "--agents",
+        "random,genetic",
+        "-n",
+        "60",
+        "--seeds",
+        "2",
+        "--stacks",
+        "workload",
+    )
     found = data(capsys, *words)
     assert found["optimum"] == "exhaustive"
     assert [row["regret_mean"] for row in found["leaderboard"]] == sorted(
@@ -262,7 +274,7 @@ def test_what_to_do_next_is_what_can_be_done(capsys: pytest.CaptureFixture[str])
     [
         (("evaluate", "gpt3-13b"), "design = 'gpt3-13b': is a model: say on which system, as in gpt3-13b@"),
         (("evaluate", "dgx-h100:8"), "design = 'dgx-h100:8': is a system: say which model it runs, as in llama3-70b@"),
-        (("diff", "a", "b", "--set-b", "x"), "--set-b = 'x': write PATH=VALUE"),
+        (("design", "diff", "a", "b", "--set-b", "x"), "--set-b = 'x': write PATH=VALUE"),
         (("search", SPACE, "--setting", "x"), "--setting = 'x': write NAME=VALUE"),
         (("report", "runs/stud"), "it has no study.json; did you mean 'runs/study'?"),
         (("report", "runs"), "it has no study.json; did you mean 'runs/study'?"),
@@ -284,7 +296,7 @@ def test_the_mapping_of_a_design_is_searched_in_one_line(
     out = output(capsys, *words, "--save-space", "mine.yaml")
     assert re.match(r"Proven best of \d+ mappings; ", out)
     assert "study: runs/llama3-8b@dgx-h100-4-bounded-0" in out
-    assert "cosmic export runs/llama3-8b@dgx-h100-4-bounded-0/best.yaml --to" in out
+    assert "cosmic design export runs/llama3-8b@dgx-h100-4-bounded-0/best.yaml --to" in out
     first = json.loads(output(capsys, *words, "--json"))
     again = json.loads(output(capsys, "search", "mine.yaml", "--json"))
     assert (first["best"]["point"], first["trials"]) == (again["best"]["point"], again["trials"])

@@ -1,4 +1,4 @@
-"""`cosmic shard`, as a user types it."""
+"""`cosmic model shard`, as a user types it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cosmic.cli.dispatch import main
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     with pytest.raises(SystemExit) as ended:
-        main(["shard", *words])
+        main(["model", "shard", *words])
     return int(ended.value.code or 0), "".join(capsys.readouterr())
 
 

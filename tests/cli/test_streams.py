@@ -124,7 +124,7 @@ def test_nodes_of_a_trace_are_printable(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_path_of_a_study_is_printable_even_if_it_is_no_text(capsys: pytest.CaptureFixture[str]) -> None:
     place = "s\udcff\x1b[2J\n\u202e"
     cosmic.search(SPACE, trials=20, agent="random", out=place)
-    for words in (["doctor", place], ["compare", place], ["compare", place, "--json"]):
+    for words in (["study", "doctor", place], ["study", "compare", place], ["study", "compare", place, "--json"]):
         status, out, err = run(capsys, *words)
         assert status == 0
         assert harmless(out + err), words
@@ -144,11 +144,11 @@ def test_the_path_of_a_study_is_printable_even_if_it_is_no_text(capsys: pytest.C
         ["evaluate", "--\udcff\x1b[2J\n"],
         ["evaluate", "llama3-8b@dgx-h100:8", "--set", "\udcff\x1b=3"],
         ["evaluate", "llama3-8b@dgx-h100:8", "--set", 'model.name="\\e[2J"'],
-        ["sweep", "llama3-8b@dgx-h100:8", "--vary", "\x1b[2J\udcff=1,2"],
+        ["design", "sweep", "llama3-8b@dgx-h100:8", "--vary", "\x1b[2J\udcff=1,2"],
         ["trace", "show", "\udcff\n\x1b"],
-        ["psa", "sample", SPACE, "-n", "\x1b[2J\udcff"],
-        ["list", "\udcff\x1b"],
-        ["export", "\udcff\x1b.yaml", "--to", "\udcff\x1b"],
+        ["space", "sample", SPACE, "-n", "\x1b[2J\udcff"],
+        ["catalog", "list", "\udcff\x1b"],
+        ["design", "export", "\udcff\x1b.yaml", "--to", "\udcff\x1b"],
     ],
 )
 def test_arguments_that_are_no_text_are_refused_in_printable_words(
@@ -167,15 +167,15 @@ def test_entries_of_a_user_s_catalog_are_printable(
     place.mkdir(parents=True)
     (place / "mine.yaml").write_text(known.replace("vendor: NVIDIA", 'vendor: "A\\e[2J\\ntouch b"'))
     monkeypatch.setenv("COSMIC_PATH", "own")
-    out = output(capsys, "list", "accelerators")
+    out = output(capsys, "catalog", "list", "accelerators")
     assert harmless(out)
     assert r"A\x1b[2J\ntouch b" in out
     design = ["llama3-8b@dgx-h100:8", "--set", "compute.accelerator=mine"]
-    assert "\ntouch b" not in output(capsys, "export", *design, "--to", "nccl")
-    status, out, err = run(capsys, "export", *design, "--to", "megatron", "--out", "launch")
+    assert "\ntouch b" not in output(capsys, "design", "export", *design, "--to", "nccl")
+    status, out, err = run(capsys, "design", "export", *design, "--to", "megatron", "--out", "launch")
     assert status == 0
     assert harmless(out + err)
-    assert r"cosmic export: mine is A\x1b[2J\ntouch b's" in err
+    assert r"cosmic design export: mine is A\x1b[2J\ntouch b's" in err
 
 
 # ------------------------------------------------------------------------------------------------------ streams
@@ -185,12 +185,12 @@ def test_no_standard_output_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for words in (
-        "list",
+        "catalog list",
         "--help",
         "--version",
         "evaluate --help",
         "evaluate llama3-8b@dgx-h100:8",
-        "psa show " + SPACE,
+        "space show " + SPACE,
     ):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", None)
@@ -207,11 +207,11 @@ def test_no_standard_error_changes_no_status(
         monkeypatch.setattr(sys, "stderr", stream)
         assert status_of(*words.split()) == 2
     monkeypatch.setattr(sys, "stderr", stream)
-    assert status_of("export", "llama3-8b@dgx-h100:8", "--to", "megatron", "--out", "launch") == 0
+    assert status_of("design", "export", "llama3-8b@dgx-h100:8", "--to", "megatron", "--out", "launch") == 0
     assert "launch" in capsys.readouterr().out
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "stdout", None)
-    assert status_of("list") == 1
+    assert status_of("catalog", "list") == 1
 
 
 def test_closed_streams_end_a_process_with_its_usual_status() -> None:

@@ -1,4 +1,4 @@
-"""`cosmic sweep`: which fields move along with those that are varied, and how to hold them."""
+"""`cosmic design sweep`: which fields move along with those that are varied, and how to hold them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 
 DESIGN = "llama3-70b@dgx-h100:512"
-WORDS = ("sweep", DESIGN, "--vary", "tp=1,4,8")
+WORDS = ("design", "sweep", DESIGN, "--vary", "tp=1,4,8")
 
 
 def test_rows_say_what_moved_along(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_a_row_that_cannot_hold_a_field_says_why() -> None:
 
 def test_nothing_moves_where_the_mapping_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
     mesh = [word for each in ("tp=8", "pp=2", "cp=1", "weight_sharding=zero1") for word in ("--set", each)]
-    assert "moved" not in output(capsys, "sweep", DESIGN, *mesh, "--vary", "micro_batch=1,2")
+    assert "moved" not in output(capsys, "design", "sweep", DESIGN, *mesh, "--vary", "micro_batch=1,2")
 
 
 def test_csv_keeps_varied_fields_that_are_named_like_parts_of_a_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_progress_is_shown_before_the_first_design() -> None:
 def test_what_cannot_be_held_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
     status, _, err = run(capsys, *WORDS, *words)
     assert status == 2
-    assert err.startswith(f"cosmic sweep: {said}")
+    assert err.startswith(f"cosmic design sweep: {said}")
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -121,7 +121,7 @@ def test_designs_of_every_kind_are_swept(seed: int, tmp_path_factory: pytest.Tem
 def test_what_a_cluster_costs_and_loses_is_shown_where_it_differs(capsys: pytest.CaptureFixture[str]) -> None:
     mesh = ["--set", "tp=1", "--set", "pp=1", "--set", "cp=1", "--set", "micro_batch=1"]
     vary = ["--vary", "network.dims.1.oversubscription=1,4"]
-    lines = run(capsys, "sweep", "llama3-8b@dgx-h100:1024", *mesh, *vary)[1].splitlines()
+    lines = run(capsys, "design", "sweep", "llama3-8b@dgx-h100:1024", *mesh, *vary)[1].splitlines()
     assert "network M USD" in lines[0]
     assert "goodput" not in lines[0]
     # 1:1: two tiers of 64-port switches for 1,024 links are 32 leaves and 16 spines, 48 of 40,000 USD; 1,024 links to
@@ -129,7 +129,7 @@ def test_what_a_cluster_costs_and_loses_is_shown_where_it_differs(capsys: pytest
     assert " 4.460 " in lines[1]
     assert 48 * 40_000 + 2 * 1024 * (240 + 2 * 500) == 4_459_520
     run_of = ["--set", "run.tokens=1T", "--vary", "run.checkpoint=blocking,in_memory"]
-    lines = run(capsys, "sweep", "llama3-8b@dgx-h100:1024", *mesh, *run_of)[1].splitlines()
+    lines = run(capsys, "design", "sweep", "llama3-8b@dgx-h100:1024", *mesh, *run_of)[1].splitlines()
     assert "goodput" in lines[0]
     assert "days" in lines[0]
     assert "network M USD" not in lines[0]

@@ -209,7 +209,7 @@ def test_a_mistake_is_one_sentence(
     assert prefix
     status, out, err = run(capsys, "trace", *(word.format(tmp_path) for word in words))
     assert (status, out) == (2, "")
-    assert err.startswith("cosmic trace: ")
+    assert err.startswith(f"cosmic trace {words[0]}: ")
     assert err.count("\n") == 1
     assert end is None or err.endswith(f": {end}\n")
 

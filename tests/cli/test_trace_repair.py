@@ -82,7 +82,7 @@ def test_what_is_left_is_said_and_ends_with_2(capsys: pytest.CaptureFixture[str]
     assert status == 2
     assert "cosmic simulate" not in text
     assert errors == (
-        f"cosmic trace: {prefix}: rank 0: node 9 sends to rank = 1: has no receive of 8 bytes with tag 2\n"
+        f"cosmic trace repair: {prefix}: rank 0: node 9 sends to rank = 1: has no receive of 8 bytes with tag 2\n"
     )
     assert read_traces(out).nodes == 5
     text = output(capsys, "trace", "repair", prefix, "--out", out, "--drop-unmatched", "--json")

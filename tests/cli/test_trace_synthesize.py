@@ -79,7 +79,7 @@ def test_several_jobs_are_fitted_with_their_groups(tmp_path: Path, capsys: pytes
     sizes = {json.loads(output(capsys, *words, "--seed", str(seed), "--json"))["nodes"] for seed in range(6)}
     assert sizes == {layers(3)[0].nodes, pipeline(3)[0].nodes}
     status, _, err = run(capsys, *words[:-4], "--out", out)
-    assert (status, err) == (2, "cosmic trace: --groups = 1: give one for each of 2 prefixes, or none\n")
+    assert (status, err) == (2, "cosmic trace synthesize: --groups = 1: give one for each of 2 prefixes, or none\n")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
 ) -> None:
     status, out, err = run(capsys, "trace", "synthesize", *job, "--out", str(tmp_path / "sub" / "made"), *words)
     assert (status, out) == (2, "")
-    assert err.startswith(f"cosmic trace: {sentence}")
+    assert err.startswith(f"cosmic trace synthesize: {sentence}")
     assert err.count("\n") == 1
     assert not list((tmp_path / "sub").glob("*"))
 
@@ -157,10 +157,10 @@ def test_other_cycles_than_expected_end_in_failure(
     status, out, err = run(capsys, "trace", "suite", "--only", "recommender-8")
     assert status == 1
     assert " no " in out
-    assert err == "cosmic trace: cycles differ from what is expected: recommender-8\n"
+    assert err == "cosmic trace suite: cycles differ from what is expected: recommender-8\n"
 
 
 def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(capsys, "trace", "suite", "--only", "moe-17")
     assert (status, out) == (2, "")
-    assert err == "cosmic trace: --only = 'moe-17': no such case; did you mean 'moe-16'?\n"
+    assert err == "cosmic trace suite: --only = 'moe-17': no such case; did you mean 'moe-16'?\n"

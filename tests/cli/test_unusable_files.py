@@ -20,7 +20,7 @@ from tests.simulation.jobs import Node, collective, computation
 
 import cosmic
 from cosmic.base.files import Unwritable
-from cosmic.cli.dispatch import COMMANDS, app_of
+from cosmic.cli.dispatch import COMMANDS, function_of, split_command
 from cosmic.traces.chakra import trace_reader
 
 DESIGN = "gpt3-13b@dgx-h100:16"
@@ -28,12 +28,12 @@ SPACE = "cosmic-512-full-stack"
 RANKS: list[list[Node]] = [[computation(10**9, 10**6), collective("all_gather", 10**6, after=[0])]] * 2
 SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--network", "network.yml")
 SERVE = ("serve", "llama3-8b@dgx-h100:1", "--input", "10", "--output", "2")
-IMPORT = ("import", "launch.sh", "--from", "megatron")
-FLEET = ("fleet", "--system", "dgx-h100:8")
-PROVISION = ("provision", "libra.yml", "--budget", "9 GB/s")
-SYNTHESIZE = ("collective", "synthesize", "ring.txt", "--size", "1 MB")
-RING = ("collective", "check", "ring.csv", "--size", "2 GiB", "--network")
-CONVERT = ("collective", "convert", "ring.csv", "--size", "2 GiB", "--network", "ring.txt", "--to", "svg", "--out")
+IMPORT = ("design", "import", "launch.sh", "--from", "megatron")
+FLEET = ("cluster", "fleet", "--system", "dgx-h100:8")
+PROVISION = ("network", "provision", "libra.yml", "--budget", "9 GB/s")
+SYNTHESIZE = ("network", "synthesize", "ring.txt", "--size", "1 MB")
+RING = ("network", "check", "ring.csv", "--size", "2 GiB", "--network")
+CONVERT = ("network", "convert", "ring.csv", "--size", "2 GiB", "--network", "ring.txt", "--to", "svg", "--out")
 TEXT = ("trace", "convert", "text.txt", "--out", "new")
 SIZE = ("size", "llama3-8b", "--tokens", "1T", "--accelerators", "16", "--systems", "dgx-h100", "--no-sensitivity")
 LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
@@ -42,27 +42,27 @@ LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-
 
 PROGRAM = (Path(__file__).parents[2] / "examples" / "programs" / "rnn.yaml").read_text()
 OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("calibrate", "out"): ("calibrate", "rows.csv", "--system", "dgx-h200", "--out"),
-    ("certify", "out"): ("certify", "small.yaml", "--simulate", "0", "--out"),
-    ("collective convert", "out"): CONVERT,
-    ("collective synthesize", "out"): (*SYNTHESIZE, "--to", "msccl", "--out"),
-    ("collective synthesize", "schedule"): (*SYNTHESIZE, "--schedule"),
-    ("compare", "plot"): ("compare", "study", "--plot"),
+    ("calibrate run", "out"): ("calibrate", "run", "rows.csv", "--system", "dgx-h200", "--out"),
+    ("space certify", "out"): ("space", "certify", "small.yaml", "--simulate", "0", "--out"),
+    ("network convert", "out"): CONVERT,
+    ("network synthesize", "out"): (*SYNTHESIZE, "--to", "msccl", "--out"),
+    ("network synthesize", "schedule"): (*SYNTHESIZE, "--schedule"),
+    ("study compare", "plot"): ("study", "compare", "study", "--plot"),
     ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
-    ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
-    ("export", "to"): ("export", "study", "--to"),
-    ("fleet", "html"): (*FLEET, "jobs.yaml", "--html"),
-    ("fleet", "timeline"): (*FLEET, "jobs.yaml", "--timeline"),
-    ("import", "out"): (*IMPORT, "--out"),
-    ("probe", "out"): ("probe", "--out"),
-    ("program", "out"): ("program", "program.yaml", "--out"),
+    ("design export", "out"): ("design", "export", DESIGN, "--to", "megatron", "--out"),
+    ("study export", "to"): ("study", "export", "study", "--to"),
+    ("cluster fleet", "html"): (*FLEET, "jobs.yaml", "--html"),
+    ("cluster fleet", "timeline"): (*FLEET, "jobs.yaml", "--timeline"),
+    ("design import", "out"): (*IMPORT, "--out"),
+    ("calibrate probe", "out"): ("calibrate", "probe", "--out"),
+    ("model show", "out"): ("model", "show", "program.yaml", "--out"),
     ("report", "out"): ("report", "study", "--isolated", "0", "--out"),
     ("schema", "page"): ("schema", "--page"),
     ("search", "save_space"): ("search", "cosmic-1024-paper", "-n", "1", "--out", "new", "--save-space"),
     ("serve", "report"): (*SERVE, "--search", "--report"),
     ("serve", "save"): (*SERVE, "--save"),
     ("serve", "timeline"): (*SERVE, "--requests", "2", "--timeline"),
-    ("shard", "out"): ("shard", "gpt3-125m", "--mesh", "dp=2", "--system", "dgx-h100", "--out"),
+    ("model shard", "out"): ("model", "shard", "gpt3-125m", "--mesh", "dp=2", "--system", "dgx-h100", "--out"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
     ("size", "out"): (*SIZE, "--out"),
     ("size", "report"): (*SIZE, "--report"),
@@ -78,68 +78,69 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("trace show", "out"): ("trace", "show", "job.0.et", "--dot", "--out"),
     ("trace suite", "out"): ("trace", "suite", "--only", "recommender-8", "--out"),
     ("trace synthesize", "out"): ("trace", "synthesize", "job", "--out"),
-    ("validate", "page"): ("validate", "rows.csv", "--page"),
+    ("calibrate validate", "page"): ("calibrate", "validate", "rows.csv", "--page"),
 }
 """How each option that names an output is written; its value comes last."""
 TRACES = {
     (f"trace {command}", "out") for command in ("anonymize", "convert", "generate", "repair", "suite", "synthesize")
 }
-FOLDERS = {("export", "out"), *TRACES}
+FOLDERS = {("design export", "out"), *TRACES}
 """Outputs that are folders, or prefixes of files."""
-MADE = {*FOLDERS, ("validate", "page")}
+MADE = {*FOLDERS, ("calibrate validate", "page")}
 """Outputs whose folder is made where it is missing."""
 STUDIES = {("demo", "out"), ("search", "out"), ("ui", "directory")}
 """Directories of studies, which have their own tests."""
 
 INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("calibrate", "data"): ("calibrate", "{}"),
-    ("calibrate", "on"): ("calibrate", "rows.csv", "--on", "{}"),
-    ("calibrate", "system"): ("calibrate", "rows.csv", "--system", "{}"),
-    ("collective bound", "network"): ("collective", "bound", "{}"),
-    ("collective check", "network"): (*RING, "{}"),
-    ("collective check", "schedule"): ("collective", "check", "{}", "--network", "ring.txt"),
-    ("collective convert", "network"): (*CONVERT[:6], "{}", *CONVERT[7:], "new.svg"),
-    ("collective convert", "schedule"): ("collective", "convert", "{}", *CONVERT[5:], "new.svg"),
-    ("collective synthesize", "network"): ("collective", "synthesize", "{}"),
-    ("compare", "studies"): ("compare", "study", "{}"),
-    ("diff", "a"): ("diff", "{}", DESIGN),
-    ("diff", "b"): ("diff", DESIGN, "{}"),
-    ("certify", "check"): ("certify", "--check", "{}"),
-    ("certify", "space"): ("certify", "{}"),
-    ("doctor", "study"): ("doctor", "--check", "{}"),
+    ("calibrate run", "data"): ("calibrate", "run", "{}"),
+    ("calibrate run", "on"): ("calibrate", "run", "rows.csv", "--on", "{}"),
+    ("calibrate run", "system"): ("calibrate", "run", "rows.csv", "--system", "{}"),
+    ("network bound", "network"): ("network", "bound", "{}"),
+    ("network check", "network"): (*RING, "{}"),
+    ("network check", "schedule"): ("network", "check", "{}", "--network", "ring.txt"),
+    ("network convert", "network"): (*CONVERT[:6], "{}", *CONVERT[7:], "new.svg"),
+    ("network convert", "schedule"): ("network", "convert", "{}", *CONVERT[5:], "new.svg"),
+    ("network synthesize", "network"): ("network", "synthesize", "{}"),
+    ("study compare", "studies"): ("study", "compare", "study", "{}"),
+    ("design diff", "a"): ("design", "diff", "{}", DESIGN),
+    ("design diff", "b"): ("design", "diff", DESIGN, "{}"),
+    ("space certify", "check"): ("space", "certify", "--check", "{}"),
+    ("space certify", "space"): ("space", "certify", "{}"),
+    ("study export", "study"): ("study", "export", "{}", "--to", "new.csv"),
+    ("study doctor", "study"): ("study", "doctor", "--check", "{}"),
     ("evaluate", "design"): ("evaluate", "{}"),
-    ("experts", "design"): ("experts", "{}"),
-    ("export", "source"): ("export", "{}", "--to", "megatron"),
-    ("fleet", "jobs"): (*FLEET, "{}"),
-    ("diff", "prices"): ("diff", DESIGN, DESIGN, "--prices", "{}"),
+    ("design experts", "design"): ("design", "experts", "{}"),
+    ("design export", "design"): ("design", "export", "{}", "--to", "megatron"),
+    ("cluster fleet", "jobs"): (*FLEET, "{}"),
+    ("design diff", "prices"): ("design", "diff", DESIGN, DESIGN, "--prices", "{}"),
     ("evaluate", "prices"): ("evaluate", DESIGN, "--prices", "{}"),
-    ("importance", "study"): ("importance", "{}"),
-    ("import", "file"): ("import", "{}", "--from", "megatron"),
-    ("import", "model"): (*IMPORT, "--model", "{}"),
-    ("leaderboard new", "space"): ("leaderboard", "new", "new", "{}"),
-    ("program", "source"): ("program", "{}"),
-    ("provision", "communicator"): (*PROVISION, "--workload", "DLRM", "--communicator", "{}"),
-    ("provision", "cost"): (*PROVISION, "--workload", "DLRM", "--cost", "{}"),
-    ("provision", "source"): ("provision", "{}", "--budget", "9 GB/s"),
-    ("provision", "workload"): (*PROVISION, "--workload", "{}"),
-    ("psa count", "space"): ("psa", "count", "{}"),
-    ("psa sample", "space"): ("psa", "sample", "{}"),
-    ("psa schema", "space"): ("psa", "schema", "{}"),
-    ("psa show", "space"): ("psa", "show", "{}"),
-    ("replay", "study"): ("replay", "{}"),
+    ("study importance", "study"): ("study", "importance", "{}"),
+    ("design import", "file"): ("design", "import", "{}", "--from", "megatron"),
+    ("design import", "model"): (*IMPORT, "--model", "{}"),
+    ("study leaderboard new", "space"): ("study", "leaderboard", "new", "new", "{}"),
+    ("model show", "source"): ("model", "show", "{}"),
+    ("network provision", "communicator"): (*PROVISION, "--workload", "DLRM", "--communicator", "{}"),
+    ("network provision", "cost"): (*PROVISION, "--workload", "DLRM", "--cost", "{}"),
+    ("network provision", "source"): ("network", "provision", "{}", "--budget", "9 GB/s"),
+    ("network provision", "workload"): (*PROVISION, "--workload", "{}"),
+    ("space count", "space"): ("space", "count", "{}"),
+    ("space sample", "space"): ("space", "sample", "{}"),
+    ("space schema", "space"): ("space", "schema", "{}"),
+    ("space show", "space"): ("space", "show", "{}"),
+    ("study replay", "study"): ("study", "replay", "{}"),
     ("report", "study"): ("report", "{}"),
     ("run", "recipe"): ("run", "{}", "--store", "new"),
     ("search", "model"): ("search", "launch.sh", "--from", "megatron", "--model", "{}"),
     ("search", "prices"): ("search", DESIGN, "--out", "new", "--prices", "{}"),
     ("search", "space"): ("search", "{}", "--out", "new"),
     ("search", "learn"): ("search", DESIGN, "--out", "new", "--learn", "{}"),
-    ("shard", "program"): ("shard", "{}", "--mesh", "dp=2"),
+    ("model shard", "program"): ("model", "shard", "{}", "--mesh", "dp=2"),
     ("size", "model"): ("size", "{}", *SIZE[2:]),
     ("size", "prices"): (*SIZE, "--prices", "{}"),
-    ("sweep", "prices"): ("sweep", DESIGN, "--vary", "tp=1", "--prices", "{}"),
+    ("design sweep", "prices"): ("design", "sweep", DESIGN, "--vary", "tp=1", "--prices", "{}"),
     ("serve", "design"): ("serve", "{}"),
     ("serve", "trace"): ("serve", DESIGN, "--trace", "{}"),
-    ("show", "design"): ("show", "{}"),
+    ("design show", "design"): ("design", "show", "{}"),
     ("simulate", "comm_groups"): (*SIMULATION, "--comm-groups", "{}"),
     ("simulate", "network"): (*SIMULATION[:-1], "{}"),
     ("simulate", "remote_memory"): (*SIMULATION, "--remote-memory", "{}"),
@@ -148,9 +149,9 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("study show", "study"): ("study", "show", "{}"),
     ("study tell", "rows"): ("study", "tell", "study", "{}"),
     ("study tell", "study"): ("study", "tell", "{}", "rows.csv"),
-    ("sweep", "design"): ("sweep", "{}", "--vary", "tp=1,2"),
-    ("tasks", "design"): ("tasks", "{}", "--batch", "8", "--npus", "1"),
-    ("tournament", "space"): ("tournament", "{}"),
+    ("design sweep", "design"): ("design", "sweep", "{}", "--vary", "tp=1,2"),
+    ("cluster tasks", "design"): ("cluster", "tasks", "{}", "--batch", "8", "--npus", "1"),
+    ("study tournament", "space"): ("study", "tournament", "{}"),
     ("trace anonymize", "prefix"): ("trace", "anonymize", "{}", "--out", "new"),
     ("trace check", "groups"): ("trace", "check", "job", "--groups", "{}"),
     ("trace check", "prefix"): ("trace", "check", "{}"),
@@ -167,8 +168,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("trace stats", "prefix"): ("trace", "stats", "{}"),
     ("trace synthesize", "groups"): ("trace", "synthesize", "job", "--groups", "{}", "--out", "new"),
     ("trace synthesize", "prefixes"): ("trace", "synthesize", "{}", "--out", "new"),
-    ("validate", "data"): ("validate", "{}"),
-    ("workload", "design"): ("workload", "{}"),
+    ("calibrate validate", "data"): ("calibrate", "validate", "{}"),
+    ("design workload", "design"): ("design", "workload", "{}"),
 }
 """How each argument that may name a file to read is written."""
 TEXTS = {
@@ -183,8 +184,8 @@ TEXTS = {
 """Parameters that name no file."""
 NAMES = {("trace diff", "a"), ("trace diff", "b"), ("trace project", "network"), ("trace project", "out")}
 NAMES |= {("run", "again"), ("run", "changes"), ("run", "store"), ("run", "tags")}
-NAMES |= {(f"leaderboard {command}", "board") for command in ("enter", "new", "show")} | {
-    ("leaderboard enter", "design")
+NAMES |= {(f"study leaderboard {command}", "board") for command in ("enter", "new", "show")} | {
+    ("study leaderboard enter", "design")
 }
 """Names of traces or designs, of a system, of runs, and a prefix that only recorded traces can have; boards, which have
 tests of their own."""
@@ -232,12 +233,9 @@ def here(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def parameters() -> Iterator[tuple[str, str]]:
     """Yield each parameter of each command that takes a text or a path."""
     for name in COMMANDS:
-        commands = app_of(name).registered_commands
-        for command in commands:
-            called = name if len(commands) == 1 else f"{name} {command.callback.__name__}"
-            for parameter, hint in get_type_hints(command.callback).items():
-                if parameter != "return" and not {hint, *get_args(hint)} & {bool, int, float}:
-                    yield called, parameter
+        for parameter, hint in get_type_hints(function_of(name)).items():
+            if parameter != "return" and not {hint, *get_args(hint)} & {bool, int, float}:
+                yield name, parameter
 
 
 def test_every_parameter_that_may_name_a_file_is_tried() -> None:
@@ -255,7 +253,7 @@ def sentence(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     if "Error: Invalid value for" in err:  # Typer's own words for a null character, which no shell can pass
         assert "\0" in "".join(words)
         return err.replace("': Value error, embedded null byte", " = : is no name that a file can have")
-    assert err.startswith(f"cosmic {words[0]}: "), words
+    assert err.startswith(f"cosmic {split_command(words)[0]}: "), words
     assert err.count("\n") == 1, words
     return err
 
@@ -263,10 +261,10 @@ def sentence(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 # ------------------------------------------------------------------------------------------------------ outputs
 
 ENDINGS = {
-    ("calibrate", "out"): ".yaml",
-    ("export", "to"): ".csv",
-    ("probe", "out"): ".csv",
-    ("validate", "page"): ".md",
+    ("calibrate run", "out"): ".yaml",
+    ("study export", "to"): ".csv",
+    ("calibrate probe", "out"): ".csv",
+    ("calibrate validate", "page"): ".md",
 }
 UNWRITABLE = {
     "folder": "Is a directory",
@@ -332,7 +330,7 @@ def test_an_input_that_never_ends_is_one_sentence(
 def test_a_setting_that_names_such_a_file_is_one_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, setting: str
 ) -> None:
-    sentence(capsys, "show", DESIGN, "--set", setting)
+    sentence(capsys, "design", "show", DESIGN, "--set", setting)
 
 
 def test_a_trace_that_unpacks_to_too_much_is_refused(
@@ -346,7 +344,7 @@ def test_an_extension_that_never_ends_is_one_sentence(here: Path) -> None:
     (here / "own" / "agents").mkdir(parents=True)
     try:
         os.mkfifo(here / "own" / "agents" / "endless.py")
-        words = [sys.executable, "-m", "cosmic", "list", "agents"]
+        words = [sys.executable, "-m", "cosmic", "catalog", "list", "agents"]
         given = os.environ | {"COSMIC_PATH": "own"}
         ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=given)
     finally:

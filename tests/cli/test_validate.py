@@ -1,4 +1,4 @@
-"""`cosmic validate`: what it prints, and how it refuses."""
+"""`cosmic calibrate validate`: what it prints, and how it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_errors_are_told_by_source_with_memory_and_what_was_skipped(
     capsys: pytest.CaptureFixture[str], few: str
 ) -> None:
-    text = output(capsys, "validate", few)
+    text = output(capsys, "calibrate", "validate", few)
     assert "korthikanti" in text
     assert "Peak memory" in text
     assert "P5–P95 holds " in text
@@ -37,7 +37,7 @@ def test_errors_are_told_by_source_with_memory_and_what_was_skipped(
 
 
 def test_json_holds_rows_and_summaries(capsys: pytest.CaptureFixture[str], few: str) -> None:
-    found = json.loads(output(capsys, "validate", few, "--json"))
+    found = json.loads(output(capsys, "calibrate", "validate", few, "--json"))
     assert set(found) == {"rows", "summary", "memory_summary", "coverage"}
     by_id = {row["id"]: row for row in found["rows"]}
     full = by_id["korth-t5-22B-full"]
@@ -56,12 +56,12 @@ def test_json_holds_rows_and_summaries(capsys: pytest.CaptureFixture[str], few: 
 
 
 def test_errors_are_added_up_by_any_column_of_several_files(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(output(capsys, "validate", GEMM, MEMORY, "--by", "dtype", "--json"))
+    found = json.loads(output(capsys, "calibrate", "validate", GEMM, MEMORY, "--by", "dtype", "--json"))
     assert {each["dtype"] for each in found["summary"]} == {"bf16", "u8"}
 
 
 def test_a_page_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    output(capsys, "validate", GEMM, "--page", str(tmp_path / "accuracy.md"))
+    output(capsys, "calibrate", "validate", GEMM, "--page", str(tmp_path / "accuracy.md"))
     assert "## GEMM" in (tmp_path / "accuracy.md").read_text()
     assert (tmp_path / "accuracy-gemm.svg").exists()
 
@@ -77,7 +77,7 @@ def test_a_page_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 def test_bad_input_ends_with_one_sentence_and_status_2(
     capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    status, out, err = run(capsys, "validate", *words)
+    status, out, err = run(capsys, "calibrate", "validate", *words)
     assert (status, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
@@ -88,12 +88,12 @@ def test_columns_of_no_kind_are_refused_with_the_kinds_there_are(
 ) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("a,b\n1,2\n")
-    status, _, err = run(capsys, "validate", str(path))
+    status, _, err = run(capsys, "calibrate", "validate", str(path))
     assert status == 2
     assert "no known kind, which are training runs" in err
 
 
 def test_the_same_is_a_function_of_the_package() -> None:
-    found = cosmic.validate([GEMM])
+    found = cosmic.calibrate.validate([GEMM])
     assert [each.name for each in found.summary][-1] == "h200-gemm ≥ 10 GFLOP"
     assert found.to_dict()["summary"][0]["coverage"] == 1.0

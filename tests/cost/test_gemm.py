@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.batches import check_all
 
 from cosmic.accuracy.measured_rows import carried_files, read_rows
 from cosmic.design import catalog_entries, schema
@@ -103,8 +104,8 @@ def test_idealised_accelerators_stay_a_plain_roofline() -> None:
     assert close(gemm_seconds(1, 1, 1000, 1000, unit), 2 * (1000 + 1e6 + 1000) / 50e9)
 
 
-@pytest.mark.parametrize("number", FORMATS)
-@pytest.mark.parametrize("name", ["a100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x", "tpu-v5p"])
+@check_all("number", FORMATS)
+@check_all("name", ["a100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x", "tpu-v5p"])
 def test_more_work_never_takes_less_time(name: str, number: str) -> None:
     unit = unit_of(name, number)
     random = np.random.default_rng(7)
@@ -195,13 +196,13 @@ def test_the_carried_products_are_all_there() -> None:
     assert sum(map(len, measured().values())) == 8913 + 293
 
 
-@pytest.mark.parametrize("key", AICONFIGURATOR, ids=" ".join)
+@check_all("key", AICONFIGURATOR)
 def test_large_products_are_off_by_a_tenth_at_most(key: tuple[str, str, str]) -> None:
     work, error = errors(key, load="alone")
     assert np.abs(error[work >= 1e10]).mean() < 8
 
 
-@pytest.mark.parametrize("key", AICONFIGURATOR, ids=" ".join)
+@check_all("key", AICONFIGURATOR)
 def test_decoding_is_off_by_an_eighth_at_most(key: tuple[str, str, str]) -> None:
     rows = measured()[key]
     _, error = errors(key, load="alone")

@@ -275,8 +275,8 @@ def test_mla_reads_values_with_the_keys_and_is_bound_by_its_products() -> None:
 
 
 def test_sms_that_are_not_known_are_those_of_hopper() -> None:
-    assert [float(replace(HOPPER, sms=sms).known_sms) for sms in (0, 1, 80)] == [132, 1, 80]
-    assert np.asarray(replace(HOPPER, sms=np.array([0, 80])).known_sms).tolist() == [132, 80]
+    assert [float(replace(HOPPER, sms=sms).sms_or_hopper) for sms in (0, 1, 80)] == [132, 1, 80]
+    assert np.asarray(replace(HOPPER, sms=np.array([0, 80])).sms_or_hopper).tolist() == [132, 80]
     assert attention_seconds(WAVE, replace(HOPPER, sms=0)) == attention_seconds(WAVE, HOPPER)
     assert AttentionRates(1.0, 1.0, 1.0, 1.0) == AttentionRates(1.0, 1.0, 1.0, 1.0, ramp_s=0.0, sms=0)
     assert Attention(1, 2, 3, 4, 5, 6, 7) == Attention(1, 2, 3, 4, 5, 6, 7, visible=1.0, element_bytes=2, mla=False)

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from tests.batches import check_all
 
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries, schema
@@ -145,7 +146,7 @@ def test_the_catalog_has_what_the_calibration_finds(monkeypatch: pytest.MonkeyPa
 
 
 @every_link
-@pytest.mark.parametrize("kind", KINDS)
+@check_all("kind", KINDS)
 def test_time_grows_with_size_and_less_than_in_proportion(link: str, kind: CollectiveKind) -> None:
     """Concave, too: sizes of a given mean never take longer than if all were of that mean."""
     found = np.asarray(one_dimension_seconds(kind, "auto", 8, SIZES, link_dimension(link, 8)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.batches import check_all
 
 from cosmic.accuracy.suites import divide_into_groups
 from cosmic.base.arithmetic import even_factors
@@ -72,8 +73,8 @@ def test_all_that_are_promised_are_there() -> None:
     assert set(topologies) >= {"ring", "fully_connected", "switch", "fat_tree", "dragonfly"} | grids
 
 
-@pytest.mark.parametrize("npus", WALKED)
-@pytest.mark.parametrize("name", DIRECT)
+@check_all("npus", WALKED)
+@check_all("name", DIRECT)
 def test_links_and_distances_are_those_of_the_graph(name: str, npus: int) -> None:
     shape, graph = topologies[name], graph_of(name, npus)
     ways = [distances(graph, start) for start in graph]
@@ -83,8 +84,8 @@ def test_links_and_distances_are_those_of_the_graph(name: str, npus: int) -> Non
     assert shape.mean_hops(npus) == pytest.approx(sum(sum(way.values()) for way in ways) / (npus * (npus - 1)))
 
 
-@pytest.mark.parametrize("npus", [2, 4, 8, 12, 16])
-@pytest.mark.parametrize("name", DIRECT)
+@check_all("npus", [2, 4, 8, 12, 16])
+@check_all("name", DIRECT)
 def test_no_way_to_halve_it_cuts_fewer_links(name: str, npus: int) -> None:
     graph = graph_of(name, npus)
     halves = (set(half) | {0} for half in combinations(range(1, npus), npus // 2 - 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.batches import check_all
 
 from cosmic.base.errors import SpecError
 from cosmic.design.network_layer import Dimension, topologies
@@ -28,8 +29,8 @@ def rates(graph: LinkGraph) -> dict[tuple[int, int], float]:
     return dict(zip(ends, graph.bandwidth_bytes_per_s.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("topology", list(topologies))
-@pytest.mark.parametrize("npus", [2, 3, 8, 16, 36, 72])
+@check_all("topology", list(topologies))
+@check_all("npus", [2, 3, 8, 16, 36, 72])
 def test_every_topology_has_the_links_that_its_parts_count(topology: str, npus: int) -> None:
     graph = network_graph([dimension(topology, npus)])
     assert graph.npus == npus

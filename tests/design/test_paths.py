@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.base.errors import RENAMED, SpecError, UnknownName
-from cosmic.design.field_paths import field_patterns, full_path
+from cosmic.design.design_point import field_patterns, full_path
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.space.space_files import load_space
 

@@ -12,6 +12,7 @@ from cosmic.network.collective_costs import NetworkDimension, collective_seconds
 from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.mesh_spans import Span
 from cosmic.network.network_files.link_lists import parse_tacos
+from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "collectives.md"
@@ -37,7 +38,7 @@ def columns(graph: LinkGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.skipif(not LISTS.exists(), reason="the reference's lists of links are not here")
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+@check_all("network", NETWORKS)
 def test_a_network_has_the_links_of_the_reference(network: Network) -> None:
     wanted = parse_tacos((LISTS / f"{network.name}.txt").read_text(), network.name)
     assert network.npus == wanted.npus

@@ -16,6 +16,7 @@ import cosmic
 from cosmic.search.compare.design_differences import compare_designs
 from cosmic.search.search_verdict import best_point, judge_search
 from cosmic.simulate.schedule_timeline import draw_design_timeline
+from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,7 +33,7 @@ PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
 
-by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+by_page = check_all("page", PAGES)
 
 
 def prose(page: Path) -> str:
@@ -147,13 +148,13 @@ def test_the_quickstart_quotes_the_result_of_its_search() -> None:
 
 def test_the_concepts_quote_the_results_of_both_engines() -> None:
     design = cosmic.load_design(pictures.MACHINE, pictures.PIPELINE, plain=True)
-    closed, simulated = cosmic.evaluate(design), cosmic.evaluate(design, "event")
+    closed, simulated = cosmic.evaluate(design), cosmic.evaluate(design, engine="event")
     longer = cosmic.evaluate(
         cosmic.load_design(pictures.MACHINE, {**pictures.PIPELINE, "global_batch": 64}, plain=True)
     )
-    assert isinstance(closed, cosmic.Metrics)
-    assert isinstance(simulated, cosmic.Metrics)
-    assert isinstance(longer, cosmic.Metrics)
+    assert isinstance(closed, cosmic.design.Metrics)
+    assert isinstance(simulated, cosmic.design.Metrics)
+    assert isinstance(longer, cosmic.design.Metrics)
     engines = " ".join((DOCS / "explanation" / "two-engines.md").read_text().split())
     assert f"say {1e3 * closed.step_s:.0f} ms and {1e3 * simulated.step_s:.0f} ms" in engines
     step = " ".join((DOCS / "explanation" / "step.md").read_text().split())
@@ -197,9 +198,9 @@ def test_the_notebook_runs_and_shows_the_report(tour: Any) -> None:
     assert html.startswith('<iframe sandbox="allow-scripts"')
     assert "srcdoc=" in html
     assert len(html) > 100_000  # the page itself, not a link to it
-    assert "needs" in output(tour, "cosmic.Infeasible", "text/markdown")
-    assert "<title>Step against memory</title>" in output(tour, "charts.scatter", "image/svg+xml")
-    assert "tensor parallelism 8 →" in output(tour, "compare_designs(design", "text/markdown")
+    assert "needs" in output(tour, "cosmic.design.Infeasible", "text/markdown")
+    assert "<title>Step against memory</title>" in output(tour, "scatter(", "image/svg+xml")
+    assert "tensor parallelism 8 →" in output(tour, "cosmic.design.diff(design", "text/markdown")
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 
 from cosmic.cli import dispatch
+from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "cosmic"
@@ -40,12 +40,12 @@ OF_OTHERS = (
     *("server_arguments.md", "pd_disaggregation.md", "router.md"),  # SGLang
 )
 """Files of other projects."""
-WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py", "gather.csv")
+WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py", "plan.py", "gather.csv")
 """Files that commands, or readers of a page, write."""
 GROUPS = {f"cosmic.{name}" for name in ("topologies", "collectives", "schedules", "agents", "engines", "targets")}
 """Entry-point groups, which look like modules."""
 
-by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+by_page = check_all("page", PAGES)
 
 
 def code(text: str) -> Iterator[str]:
@@ -136,32 +136,25 @@ def test_modules_and_functions_that_the_sources_name_exist() -> None:
 
 
 @cache
-def options(*words: str) -> frozenset[str] | None:
-    """Return the options of a command and of its subcommands; None if there is no such command."""
-    if words[0] not in dispatch.COMMANDS:
-        return None
-    command: Any = typer.main.get_command(dispatch.app_of(words[0]))
-    children = getattr(command, "commands", {})
-    if len(words) > 1 and children and words[1] not in children:
-        return None
-    chosen = [children[words[1]]] if len(words) > 1 and children else [command, *children.values()]
-    found = (
-        option
-        for each in chosen
-        for parameter in each.params
-        for option in (*parameter.opts, *parameter.secondary_opts)
-    )
-    return frozenset(found) | {"--help", "--json"}
+def options(command: str) -> frozenset[str]:
+    """Return the options of a command."""
+    found = typer.main.get_command(dispatch.app_of(command)).params
+    return frozenset(word for each in found for word in (*each.opts, *each.secondary_opts)) | {
+        "--help",
+        "--help-all",
+        "--json",
+    }
 
 
 def is_command(text: str) -> bool:
-    """Return whether ``cosmic …`` names a command and only options that it has."""
+    """Return whether ``cosmic …`` names a command or a noun, and only options that it has."""
     words = [word.strip("[]") for word in text.split()[1:]]
     if not words or is_placeholder(words[0]) or words[0] in dispatch.OPTIONS:
         return True
-    plain = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
-    known = options(*plain) if plain else None
-    return known is not None and all(option in known for word in words for option in OPTION.findall(word)[:1])
+    command, following = dispatch.split_command(words)
+    if command not in dispatch.COMMANDS:
+        return bool(command) and all(is_placeholder(word) or word == "--help" for word in following)
+    return all(option in options(command) for word in following for option in OPTION.findall(word)[:1])
 
 
 @cache
@@ -169,7 +162,7 @@ def every_option() -> frozenset[str]:
     """Return the options of all commands, of the scripts that fit the cost model, and of the projects exported to."""
     scripts = "".join(path.read_text() for path in (ROOT / "calibration").glob("*.py"))
     others = (ROOT / "tests" / "launching" / "checked_names.yaml").read_text()
-    mine = (options(name) or () for name in dispatch.COMMANDS)
+    mine = (options(name) for name in dispatch.COMMANDS)
     return frozenset(dispatch.OPTIONS).union(OPTION.findall(scripts), OPTION.findall(others), *mine)
 
 

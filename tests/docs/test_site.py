@@ -108,9 +108,9 @@ def test_no_page_names_a_file_that_only_the_repository_has(documents: dict[Path,
 
 
 def test_code_is_coloured_when_the_site_is_built(site: Path) -> None:
-    page = (site / "notebook.html").read_text()
+    page = (site / "tutorials" / "notebook.html").read_text()
     assert '<span class="kn">import</span>' in page
-    prompts = re.findall(r'<span class="gp">(.*?)</span>', (site / "search.html").read_text())
+    prompts = re.findall(r'<span class="gp">(.*?)</span>', (site / "explanation" / "search.html").read_text())
     assert set(prompts) == {"$ "}
     colours = (site / "stylesheets" / "code.css").read_text()
     used = {

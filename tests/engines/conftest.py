@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import EngineFields
 from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.user_engines import engine, engines, external
 

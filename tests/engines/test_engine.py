@@ -10,7 +10,7 @@ import pytest
 
 from cosmic.accuracy.suites import EngineSuite
 from cosmic.base.errors import SpecError, UnknownName
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import EngineFields
 from cosmic.simulate.metrics import BETTER, Infeasible
 from cosmic.simulate.user_engines import direction, engine, engine_of, engines, identity_of, metrics_of
 from tests.engines.conftest import METRICS, Tiles

@@ -97,7 +97,7 @@ def test_the_identity_is_that_of_the_programs_content(tmp_path: Path) -> None:
 PLUGIN = """
 import sys
 from dataclasses import dataclass
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import EngineFields
 from cosmic.simulate.user_engines import external
 
 @dataclass(frozen=True)

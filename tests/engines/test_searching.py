@@ -148,7 +148,7 @@ def test_commands_ask_an_engine(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file.write_text("engine: tiles\nfields: {tile: 16, order: column}\n")
     status, said = run(capsys, "evaluate", file, "--engine", "tiles")
     assert (status, said) == (1, "no answer: engine failed: ValueError: no columns; sorry\n")
-    assert "tiles" in run(capsys, "list", "engines")[1]
+    assert "tiles" in run(capsys, "catalog", "list", "engines")[1]
     assert run(capsys, "evaluate", "tiles", "--engine", "tiles", "--advice")[0] == 2
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cosmic.base import files
 from cosmic.base.errors import CosmicError, SpecError
-from cosmic.cli.dispatch import call_command
+from cosmic.cli.dispatch import call_command, split_command
 from cosmic.design import plain_data
 from cosmic.search.search_inputs import with_problem
 from cosmic.search.search_loop import resume_study, search
@@ -29,6 +29,8 @@ from cosmic.search.study.study_database import DamagedTrials, StudyError
 from cosmic.search.study.trial_storage import Storage
 from tests.exploration import crafted, crafted_databases, crafted_inputs, crafted_packed
 from tests.exploration.spoiling import SECRET, copied, set_cell
+
+pytestmark = pytest.mark.xdist_group("crafted")  # what its tests share is made once
 
 HARMLESS = {
     # what may be so, or what nothing relies on
@@ -45,13 +47,13 @@ HARMLESS = {
 """Crafted studies that can be read all the same: with them, commands go on."""
 READING = {
     "report": ["report", "STUDY", "--isolated", "0"],
-    "compare": ["compare", "STUDY"],
-    "export": ["export", "STUDY", "--to", "-"],
-    "replay": ["replay", "STUDY"],
+    "compare": ["study", "compare", "STUDY"],
+    "export": ["study", "export", "STUDY", "--to", "-"],
+    "replay": ["study", "replay", "STUDY"],
     "resume": ["search", "--resume", "--out", "STUDY"],
-    "check": ["doctor", "STUDY", "--check"],
-    "doctor": ["doctor", "STUDY"],
-    "doctor, as JSON": ["doctor", "STUDY", "--check", "--json"],
+    "check": ["study", "doctor", "STUDY", "--check"],
+    "doctor": ["study", "doctor", "STUDY"],
+    "doctor, as JSON": ["study", "doctor", "STUDY", "--check", "--json"],
 }
 """Every command that reads a study; the last ones may repair it."""
 TRIED = (
@@ -137,7 +139,7 @@ def test_crafted_trials_are_refused_in_a_sentence(studies: dict[str, Path]) -> N
                 storage.history()
         except StudyError as error:
             said(name, studies[name], error)
-            assert "cosmic doctor" in str(error), (name, str(error))
+            assert "cosmic study doctor" in str(error), (name, str(error))
             refused.add(name)
     assert studies.keys() & databases - refused <= HARMLESS
     assert refused & HARMLESS == set()
@@ -152,10 +154,11 @@ def test_every_command_says_one_sentence(
     study = crafted.crafted_study(around / "good", name)  # afresh: the last command repairs it
     before = {path: path.read_bytes() for path in around.iterdir() if path.is_file()}
     for words in READING.values():
-        status = call_command(words[0], [str(study) if word == "STUDY" else word for word in words[1:]])
+        command, following = split_command([str(study) if word == "STUDY" else word for word in words])
+        status = call_command(command, following)
         out, err = capsys.readouterr()
         assert status in (0, 1, 2), (words, err)
-        assert err.count("\n") == (0 if words[0] == "doctor" else 1), (words, err)
+        assert err.count("\n") == (0 if command == "study doctor" else 1), (words, err)
         assert SECRET not in out + err
     assert not (around / "written-outside").exists()
     assert {path: path.read_bytes() for path in around.iterdir() if path.is_file()} == before

@@ -37,7 +37,7 @@ def test_study_json_is_restored_from_the_trials(content: str | None, study: Path
     (study / "study.json").unlink()
     if content is not None:
         (study / "study.json").write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(StudyError, match="cosmic doctor"):
+    with pytest.raises(StudyError, match="cosmic study doctor"):
         open_study(study)
     repaired = repair_study(study)
     assert repaired.done == ("study.json was restored from its copy in trials.db",)
@@ -206,7 +206,7 @@ def test_trials_that_are_gone_can_be_searched_again(study: Path) -> None:
 def test_the_command_says_that_a_study_is_whole(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     count = len(open_study(study).trials)
     for words in ([], ["--check"]):
-        status, out, err = run(capsys, "doctor", str(study), *words)
+        status, out, err = run(capsys, "study", "doctor", str(study), *words)
         assert (status, err) == (0, "")
         assert out.startswith(f"{study} is intact: {count} trials in ")
 
@@ -215,12 +215,12 @@ def test_the_command_examines_and_saves(study: Path, capsys: pytest.CaptureFixtu
     content = bytearray((study / "trials.db").read_bytes())
     content[len(content) * 3 // 4] ^= 1
     (study / "trials.db").write_bytes(content)
-    status, out, _ = run(capsys, "doctor", str(study), "--check")
+    status, out, _ = run(capsys, "study", "doctor", str(study), "--check")
     assert status == 1
     assert out.startswith("trials.db is damaged: ")
-    assert f"'cosmic doctor {study}' repairs it" in out
+    assert f"'cosmic study doctor {study}' repairs it" in out
     assert not examine_study(study).whole
-    status, out, _ = run(capsys, "doctor", str(study), "--json")
+    status, out, _ = run(capsys, "study", "doctor", str(study), "--json")
     found = json.loads(out)
     assert status == 0
     assert found["whole"]
@@ -233,6 +233,6 @@ def test_the_command_exits_with_1_where_nothing_can_be_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "trials.db").write_bytes(b"no database" * 999)
-    status, out, _ = run(capsys, "doctor", str(tmp_path))
+    status, out, _ = run(capsys, "study", "doctor", str(tmp_path))
     assert status == 1
     assert "nothing could be saved" in out

@@ -259,11 +259,11 @@ def test_an_export_that_fails_keeps_the_file_that_was_there(
 def test_the_command_writes_and_prints(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "t.csv"
     count = len(open_study(original).trials)
-    assert output(capsys, "export", str(original), "--to", str(file)).startswith(f"{count} trials with ")
-    assert output(capsys, "export", str(original), "--to", "-") == file.read_text()
-    found = json.loads(output(capsys, "export", str(original), "--to", str(file), "--json"))
+    assert output(capsys, "study", "export", str(original), "--to", str(file)).startswith(f"{count} trials with ")
+    assert output(capsys, "study", "export", str(original), "--to", "-") == file.read_text()
+    found = json.loads(output(capsys, "study", "export", str(original), "--to", str(file), "--json"))
     assert found["trials"] == count
-    status, _, err = run(capsys, "export", str(original), "--to", "-", "--json")
+    status, _, err = run(capsys, "study", "export", str(original), "--to", "-", "--json")
     assert status == 2
     assert err.count("\n") == 1
 

@@ -46,7 +46,7 @@ def batches(draw: st.DrawFn) -> Trials:
     return Trials(points.reshape(n, width), Results(columns, excess, reasons, counted))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(batches())
 def test_a_batch_is_read_back_bit_for_bit(trials: Trials) -> None:
     ((first, batch, count, _, content),) = trial_storage.split_pieces(trials, 7, 3)
@@ -60,7 +60,7 @@ def test_a_batch_is_read_back_bit_for_bit(trials: Trials) -> None:
         assert bits(found.results.columns[name]) == bits(trials.results.columns[name])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(batches(), st.data())
 def test_no_bytes_are_read_as_something_else_or_fail_in_another_way(trials: Trials, data: st.DataObject) -> None:
     content = bytearray(trial_storage.pack_piece(trials))

@@ -129,11 +129,11 @@ def test_without_the_library_there_are_shares_but_no_totals(
     for module in [*sys.modules, "sklearn.ensemble"]:
         if module.partition(".")[0] == "sklearn":
             monkeypatch.setitem(sys.modules, module, None)
-    text = output(capsys, "importance", str(tmp_path / "s"))
+    text = output(capsys, "study", "importance", str(tmp_path / "s"))
     assert "The total needs scikit-learn; install it with: pip install '.[search]'" in text
     assert "The agent 'genetic' chose the trials" in text
-    found = json.loads(output(capsys, "importance", str(tmp_path / "s"), "--json"))
+    found = json.loads(output(capsys, "study", "importance", str(tmp_path / "s"), "--json"))
     assert found["fit"] is None
     assert {each["total"] for each in found["factors"]} == {None}
-    status, _, err = run(capsys, "importance", str(tmp_path / "s"), "--objective", "step")
+    status, _, err = run(capsys, "study", "importance", str(tmp_path / "s"), "--objective", "step")
     assert (status, err.count("\n")) == (2, 1)

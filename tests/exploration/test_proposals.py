@@ -19,6 +19,7 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study.study_comparison import course_of
 from cosmic.simulate.metrics import BETTER
+from tests.batches import check_all
 
 BASE = "llama3-8b@dgx-h100:64"
 
@@ -134,8 +135,8 @@ SPACES = [
 ]
 
 
-@pytest.mark.parametrize("objective", BETTER)
-@pytest.mark.parametrize("place", range(len(SPACES)))
+@check_all("objective", BETTER, tests=3)
+@check_all("place", range(len(SPACES)))
 def test_every_metric_is_an_objective_or_refused_before_the_search(objective: str, place: int) -> None:
     try:
         found = search(SPACES[place], trials=2, objectives=[objective])

@@ -60,16 +60,16 @@ def test_other_points_are_found(study: Path) -> None:
 
 
 def test_the_command_says_so_and_exits_with_1_if_asked(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(capsys, "replay", str(study), "--check")
+    status, out, _ = run(capsys, "study", "replay", str(study), "--check")
     assert status == 0
     assert out.endswith("trials are the same, bit for bit\n")
     trial = a_feasible_trial(study)
     change(study, trial, "mfu", 0.5)
-    assert run(capsys, "replay", str(study))[0] == 0
-    status, out, _ = run(capsys, "replay", str(study), "--check")
+    assert run(capsys, "study", "replay", str(study))[0] == 0
+    status, out, _ = run(capsys, "study", "replay", str(study), "--check")
     assert status == 1
     assert f"1 of {len(open_study(study).trials):,} trials differ, first trial {trial:,}: its results differ" in out
     assert "written by" in out
-    status, out, _ = run(capsys, "replay", str(study), "--json")
+    status, out, _ = run(capsys, "study", "replay", str(study), "--json")
     found = json.loads(out)
     assert (found["same"], found["first"], found["largest"]) == (False, trial, {"mfu": 0.5})

@@ -135,5 +135,5 @@ def test_damage_is_either_harmless_or_said_never_a_wrong_value(
                 assert same(storage.trials(), whole), seed
         except StudyError as error:
             said += 1
-            assert "cosmic doctor" in str(error), seed
+            assert "cosmic study doctor" in str(error), seed
     assert said > FLIPS // 2 // 3 // 2

@@ -16,8 +16,7 @@ from cosmic.search.search_loop import Found, search
 from cosmic.search.search_verdict import REASONS, gain_over, judge_search, reason_text
 from cosmic.serving.deployment import DEPLOYMENT_RULES
 from cosmic.simulate.metrics import Metrics
-from cosmic.step.bottleneck import PART_TITLES
-from cosmic.step.network_load import network_loads
+from cosmic.step.bottleneck import PART_TITLES, network_loads
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.mapping_rules import RULES
 from tests.publishing.studies import SPACE, found, small, source

@@ -30,8 +30,10 @@ def two_mixtures(**rules: Any) -> Fleet:
 def test_a_job_alone_takes_its_own_steps() -> None:
     point = cosmic.load_design("llama3-8b@dgx-h100:8")
     metrics = cosmic.evaluate(point)
-    assert isinstance(metrics, cosmic.Metrics)
-    (job,) = cosmic.fleet({"jobs": [{"name": "a", "model": "llama3-8b", "npus": 8, "steps": 10}]}, "dgx-h100:16").jobs
+    assert isinstance(metrics, cosmic.design.Metrics)
+    (job,) = cosmic.cluster.fleet(
+        {"jobs": [{"name": "a", "model": "llama3-8b", "npus": 8, "steps": 10}]}, "dgx-h100:16"
+    ).jobs
     assert job.end_s == pytest.approx(10 * metrics.step_s, rel=1e-12)
     assert (job.wait_s, job.slowdown, job.accelerators) == (0.0, 1.0, ((0, 8),))
     assert job.tokens_per_s == pytest.approx(metrics.tokens_per_s, rel=1e-12)
@@ -64,7 +66,7 @@ def test_an_oversubscribed_tier_slows_scattered_jobs_and_not_those_in_one_leaf()
         {"network.dims.1.bandwidth": "12.5 GB/s"},
     )
     worst = cosmic.evaluate(point)
-    assert isinstance(worst, cosmic.Metrics)
+    assert isinstance(worst, cosmic.design.Metrics)
     assert scattered.jobs[0].step_s <= worst.step_s
 
 

@@ -114,7 +114,7 @@ jobs_of_any_kind = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     jobs_of_any_kind,
     st.sampled_from(["fifo", "priority", "backfill"]),

@@ -54,7 +54,7 @@ ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=6)
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(ranges, st.sampled_from([1, 2, 4, 8, 16, 24, 32]), st.sampled_from(["packed", "first_fit", "scattered"]))
 def test_a_place_is_free_and_what_is_given_back_is_free_again(held: list[tuple[int, int]], npus: int, how: str) -> None:
     free = take_ranges(((0, 64),), held)

@@ -10,6 +10,7 @@ import pytest
 
 from cosmic.base.errors import SpecError
 from cosmic.cluster.spare_domains import availability_range, healthy_domains, spare_terms, spares_needed
+from tests.batches import check_all
 
 
 def at_least(domains: int, healthy: int, availability: float) -> float:
@@ -27,9 +28,9 @@ def test_130_of_144_cubes_are_healthy_with_95_percent() -> None:
     assert at_least(144, 130, 0.9375) >= 0.95 > at_least(144, 131, 0.9375)
 
 
-@pytest.mark.parametrize("domains", [1, 5, 40, 300])
-@pytest.mark.parametrize("availability", [0.0, 0.3, 0.9, 0.999, 1.0])
-@pytest.mark.parametrize("probability", [0.5, 0.95, 0.999])
+@check_all("domains", [1, 5, 40, 300])
+@check_all("availability", [0.0, 0.3, 0.9, 0.999, 1.0])
+@check_all("probability", [0.5, 0.95, 0.999])
 def test_healthy_domains_are_the_most_with_that_probability(
     domains: int, availability: float, probability: float
 ) -> None:

@@ -47,7 +47,7 @@ def test_what_is_written_is_read_back_and_takes_about_as_long_as_the_closed_form
 ) -> None:
     point = load_design("gpt3-13b@dgx-h100:16", SMALL | overrides, plain=True)
     outcome = cosmic.evaluate(point)
-    assert isinstance(outcome, cosmic.Metrics)
+    assert isinstance(outcome, cosmic.design.Metrics)
     assert simulated(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.25)
 
 
@@ -103,7 +103,7 @@ SERVED = {"task": "prefill", "sequence": 2048, "global_batch": 64, "dp": 16, "tp
 def test_what_moves_between_tiers_is_written_and_takes_its_time(given: dict[str, object], tmp_path: Path) -> None:
     point = load_design("gpt3-13b@dgx-h100:16", {"memory.tiers": [HOST], **given}, plain=True)
     outcome = cosmic.evaluate(point)
-    assert isinstance(outcome, cosmic.Metrics)
+    assert isinstance(outcome, cosmic.design.Metrics)
     assert outcome.breakdown["offload"] > 0.2 * outcome.step_s
     assert simulated(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.1)
 

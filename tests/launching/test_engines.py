@@ -28,6 +28,7 @@ from cosmic.frameworks.launch import ENGINES, FRAMEWORKS, Launch, render_script,
 from cosmic.frameworks.served_launch import EnginePool, describe_served
 from cosmic.frameworks.server_scripts import place_servers
 from cosmic.search.mapping.design_completion import load_design
+from tests.batches import check_all
 from tests.launching.launched_designs import CHECKED, HERE
 from tests.launching.served_designs import DESIGNS, LOAD, design, serve
 
@@ -428,7 +429,7 @@ def test_a_stated_format_of_the_cache_is_written_or_spoken_of() -> None:
     assert targets["sglang"](point).arguments["--kv-cache-dtype"] == "bf16"
 
 
-@pytest.mark.parametrize("system", catalog_entries.entry_names("systems"))
+@check_all("system", catalog_entries.entry_names("systems"))
 def test_a_pool_of_another_system_has_hosts_of_its_own(system: str) -> None:
     pool = PrefillPool(replicas=2, tp=4, system=system)
     prefill, decode = describe_served(with_limits(design("dense"), prefill=pool), "vllm").pools

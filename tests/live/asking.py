@@ -138,7 +138,7 @@ def spoken(name: str) -> str:
 def site_at(root: Any, **limits: Any) -> LiveSite:
     """Return a site that is in no hurry: rates are tested apart."""
     usual = {"requests_per_s": 1e9, "posts_per_s": 1e9, "strangers_per_s": 1e9}
-    return LiveSite(StudyRoot.at(root), AccessKeys(PORT), Limits(**{**usual, **limits}))
+    return LiveSite(StudyRoot.resolve(root), AccessKeys(PORT), Limits(**{**usual, **limits}))
 
 
 def tell(text: str) -> None:

@@ -138,7 +138,7 @@ def test_a_token_lets_one_browser_in_once(client: Client) -> None:
 def test_a_new_address_replaces_the_one_before_in_its_place_and_may_end(runs: Path) -> None:
     now, used = 0.0, []
     keys = AccessKeys(PORT, lambda: now)
-    with Client(LiveSite(StudyRoot.at(runs), keys)) as client:
+    with Client(LiveSite(StudyRoot.resolve(runs), keys)) as client:
         first, second = keys.address(), keys.address()
         launched = keys.address(LAUNCHED, 60.0, lambda: used.append(1))
         assert enter(client, token_of(first)).status == 403

@@ -140,15 +140,15 @@ def test_what_is_linked_is_not_there_and_what_links_is_damaged(client: Client) -
 
 def test_a_root_is_a_directory_and_no_study(runs: Path) -> None:
     with pytest.raises(CosmicError, match="is a study itself"):
-        StudyRoot.at(runs / "study")
+        StudyRoot.resolve(runs / "study")
     with pytest.raises(CosmicError, match="is no directory"):
-        StudyRoot.at(runs / "plain-file")
-    assert StudyRoot.at(runs / "not-there-yet").studies() == []
+        StudyRoot.resolve(runs / "plain-file")
+    assert StudyRoot.resolve(runs / "not-there-yet").studies() == []
 
 
 def test_a_root_that_is_a_link_is_followed_once(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(runs, target_is_directory=True)
-    root = StudyRoot.at(tmp_path / "link")
+    root = StudyRoot.resolve(tmp_path / "link")
     assert "study" in root.studies()
     assert root.folder("study") == runs.resolve() / "study"
     with pytest.raises(Refusal):

@@ -24,7 +24,7 @@ WAIT = "import time; time.sleep(60)"
 @pytest.fixture
 def ours(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     """Searches of a directory, in whose place something else runs."""
-    stand = Stand(StudyRoot.at(runs))
+    stand = Stand(StudyRoot.resolve(runs))
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda words, **rest: real([words[0], "-c", stand.code], **rest))
     yield stand
@@ -60,7 +60,7 @@ def test_what_a_failed_search_said_is_told_and_names_no_place(ours: Stand, runs:
     ours.code = f"import sys; said = 'cosmic search: {runs}/study: is full'; {ending}"
     ours.resume("study", open_study(runs / "study").inputs, None)
     ended(ours, "study")
-    failure = Library(StudyRoot.at(runs), ours).row("study")["failure"]
+    failure = Library(StudyRoot.resolve(runs), ours).row("study")["failure"]
     assert failure is not None
     assert failure.endswith("cosmic search: study: is full")
 

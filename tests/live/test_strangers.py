@@ -52,13 +52,13 @@ def running(server: ListeningServer) -> Iterator[Owner]:
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
     """A server with little patience."""
-    yield from running(open_server(StudyRoot.at(tmp_path_factory.mktemp("quick")), 0, QUICK))
+    yield from running(open_server(StudyRoot.resolve(tmp_path_factory.mktemp("quick")), 0, QUICK))
 
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Owner]:
     """A server that lets strangers wait as long as there is room."""
-    yield from running(open_server(StudyRoot.at(tmp_path), 0, PATIENT))
+    yield from running(open_server(StudyRoot.resolve(tmp_path), 0, PATIENT))
 
 
 def head(port: int, key: str = "", length: int = 10) -> bytes:
@@ -197,7 +197,7 @@ def test_a_study_is_blamed_for_what_nobody_foresaw(client: Client, monkeypatch: 
     row = client.get("/api/studies/study/status").json
     assert (row["state"], row["problem"]) == (
         "damaged",
-        "study: is not what a search writes; try 'cosmic doctor' (ZeroDivisionError)",
+        "study: is not what a search writes; try 'cosmic study doctor' (ZeroDivisionError)",
     )
     monkeypatch.setattr(import_module("cosmic.report.live.search_form"), "schema_of", fail)
     answer = client.get("/api/studies/study/schema")

@@ -14,12 +14,12 @@ from cosmic.report.live.limits import Limits
 from cosmic.report.live.request_checks import Refusal
 from cosmic.report.live.worker_threads import JobThreads
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 
-def threads() -> int:
-    """Return how many threads of a pool there are."""
-    return sum(each.name == "cosmic-live" for each in threading.enumerate())
+def threads() -> set[threading.Thread]:
+    """Return the threads of pools; some may be those of an earlier test, about to end."""
+    return {thread for thread in threading.enumerate() if thread.name == "cosmic-live"}
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -61,7 +61,7 @@ def test_what_is_written_in_python_is_stopped(work: Callable[[], None], monkeypa
         return found
 
     assert asyncio.run(asyncio.wait_for(ask(), SOON_S)) == 7
-    until(lambda: threads() == before)
+    until(lambda: threads() <= before)
 
 
 def test_what_waits_for_a_thread_gets_that_of_one_that_hangs() -> None:

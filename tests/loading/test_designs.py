@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.batches import check_all
 
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries, schema
@@ -79,7 +80,7 @@ def test_the_topology_chooses_the_algorithm_that_is_not_given() -> None:
 DUMPED = ["gpt3-175b@cosmic-1024", "dlrm-criteo@dgx-h100:8", "vit-base@tpu-v4:64"]
 
 
-@pytest.mark.parametrize("name", [*DUMPED, *(f"llama3-8b@{name}" for name in catalog_entries.entry_names("systems"))])
+@check_all("name", [*DUMPED, *(f"llama3-8b@{name}" for name in catalog_entries.entry_names("systems"))], tests=2)
 def test_a_dumped_design_loads_as_the_same(name: str, tmp_path: Path) -> None:
     point = load_design(name)
     (tmp_path / "design.yaml").write_text(dump_design(point))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cosmic.base.errors import SpecError
+from cosmic.design.catalog_parts import apply_prices, quotes_override, read_prices
 from cosmic.design.loading import design_tree
-from cosmic.design.quoted_prices import apply_prices, quotes_override, read_prices
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics

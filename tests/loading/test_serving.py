@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import full_path
 from cosmic.design.loading import design_tree, dump_design
 from cosmic.design.plain_data import dump_yaml, parse_yaml
 from cosmic.design.serving_layer import Load, RequestClass

@@ -52,7 +52,7 @@ def test_what_a_user_sets_comes_before_what_the_system_says(folder: Path) -> Non
 
 def test_a_design_on_such_a_system_is_written_in_full(folder: Path) -> None:
     point = load_design("llama3-8b@mine.yaml:8", MESH)
-    (folder / "whole.yaml").write_text(cosmic.dump_design(point))
+    (folder / "whole.yaml").write_text(cosmic.design.dump_design(point))
     assert load_design("whole.yaml") == point
 
 
@@ -86,12 +86,12 @@ def test_what_somebody_sends_names_no_file(folder: Path) -> None:
 def test_commands_take_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         ("evaluate", "llama3-8b@mine.yaml:16"),
-        ("show", "llama3-8b@mine.yaml"),
-        ("diff", "llama3-8b@mine.yaml:16", "llama3-8b@dgx-h100:16"),
-        ("sweep", "llama3-8b@mine.yaml:16", "--vary", "tp=1,2"),
-        ("workload", "llama3-8b@mine.yaml:16"),
-        ("export", "llama3-8b@mine.yaml:16", "--to", "megatron"),
+        ("design", "show", "llama3-8b@mine.yaml"),
+        ("design", "diff", "llama3-8b@mine.yaml:16", "llama3-8b@dgx-h100:16"),
+        ("design", "sweep", "llama3-8b@mine.yaml:16", "--vary", "tp=1,2"),
+        ("design", "workload", "llama3-8b@mine.yaml:16"),
+        ("design", "export", "llama3-8b@mine.yaml:16", "--to", "megatron"),
         ("search", "llama3-8b@mine.yaml:16", "-n", "5", "--out", "study"),
-        ("replay", "study"),
+        ("study", "replay", "study"),
     ):
         assert run(capsys, *words)[0] == 0, words

@@ -20,6 +20,7 @@ from cosmic.search.space.space_files import load_space, mapping_space
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.device_memory import footprint
 from cosmic.workload.mapping_rules import invalid_reasons
+from tests.batches import check_all
 
 LATER = ("tpu-v3",)
 """Systems that came later: the others keep the models that they are tried with."""
@@ -44,7 +45,7 @@ def full(point: DesignPoint) -> float:
     return float(footprint(batch_of(point)).total / point.memory.capacity_bytes)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@check_all("system", SYSTEMS, tests=4)
 def test_a_model_on_a_system_runs_and_fits(system: str) -> None:
     place = 2 * SYSTEMS.index(system)
     models = (MODELS[place % len(MODELS)], MODELS[(place + 1) % len(MODELS)])

@@ -17,6 +17,7 @@ from cosmic.traces.kernel_work import SIZES, KernelWork, parse_work
 from cosmic.traces.kernel_work import WALKS as ALL_WALKS
 from cosmic.traces.profiles.kernel_cost_model import ISSUED_FLOP_PER_S, WALKS, KernelTimes, kernel_seconds
 from cosmic.traces.profiles.kernel_traffic import CONSTANTS
+from tests.batches import check_all
 
 H200 = accelerator_layers("h200-sxm-141gb", "accelerator")
 START_S = CONSTANTS.start_s
@@ -249,7 +250,7 @@ def any_works() -> list[KernelWork]:
     return found
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
+@check_all("name", catalog_entries.entry_names("accelerators"), tests=2)
 def test_every_accelerator_prices_every_work(name: str) -> None:
     found = kernel_seconds(any_works(), *accelerator_layers(name, "accelerator"))
 

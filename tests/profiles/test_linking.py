@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cosmic.traces.profiles import event_linking
-from cosmic.traces.profiles.event_linking import Shares, nesting_of
+from cosmic.traces.profiles.event_linking import ThreadIntervals, nesting_of
 from cosmic.traces.profiles.profile_conversion import ConvertedProfiles
 from cosmic.traces.replay import replay_traces
 from tests.profiles.making import Event, call, converted, delays, event, kernel, kineto_of, operator, timeline, waits
@@ -171,7 +171,7 @@ def test_nodes_are_the_same_with_and_without_the_compiled_library(tmp_path: Path
     columns = [np.sort(generator.integers(0, 99, 50)), *generator.integers(0, 99, (3, 50))]
     start, follows, latest, held = columns
     woken, reach = generator.random(50) < 0.3, generator.integers(0, 99, 50)
-    shares = Shares(np.repeat([0, 1], 25), start, follows, latest, held, woken, reach)
+    shares = ThreadIntervals(np.repeat([0, 1], 25), start, follows, latest, held, woken, reach)
     compiled = nesting_of(host), shares.cut()
     monkeypatch.setattr(event_linking, "native_library", lambda: None)
     plain = nesting_of(host), shares.cut()

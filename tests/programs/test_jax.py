@@ -10,7 +10,7 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.workload.operator_kinds import flop, unsharded
+from cosmic.workload.operator_kinds import operator_flop, unsharded_elements
 from cosmic.workload.user_programs.jax_programs import from_jax
 from cosmic.workload.user_programs.program_graph import Program, read_annotations
 from cosmic.workload.user_programs.program_models import load_program, model_of
@@ -34,7 +34,8 @@ def work(program: Program) -> float:
     repeat = {name: part.repeat for part in program.parts for name in part.operators}
     sizes = {**program.sizes, "visible": 1.0}
     return sum(
-        repeat.get(each.name, 1) * float(flop(each, unsharded(sizes), sizes)) for each in program.graph.operators
+        repeat.get(each.name, 1) * float(operator_flop(each, unsharded_elements(sizes), sizes))
+        for each in program.graph.operators
     )
 
 

@@ -16,12 +16,12 @@ from cosmic.design.model_layer import count_parameters
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.step.activations import ActivationKeeping, kept_bytes
+from cosmic.step.block_memory import ActivationPolicy, saved_bytes
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.operator_graph import Operator, Tensor
-from cosmic.workload.operator_kinds import flop, moved_bytes, moved_elements, unsharded
+from cosmic.workload.operator_kinds import moved_bytes, moved_elements, operator_flop, unsharded_elements
 from cosmic.workload.precision import recipe_for
 from cosmic.workload.user_programs.program_models import load_program, model_of
 from cosmic.workload.user_programs.program_yaml import read_program
@@ -62,7 +62,10 @@ def test_resnet_50_has_the_parameters_and_products_of_the_paper() -> None:
     assert count_parameters(design("resnet-50").model) == 25_557_032
     repeat = {name: part.repeat for part in program.parts for name in part.operators}
     products = sum(
-        repeat[each.name] * float(flop(each, unsharded(program.sizes), program.sizes)) / 2 / program.sizes["batch"]
+        repeat[each.name]
+        * float(operator_flop(each, unsharded_elements(program.sizes), program.sizes))
+        / 2
+        / program.sizes["batch"]
         for each in program.graph.operators
         if each.kind in ("convolution", "einsum")
     )
@@ -73,7 +76,7 @@ def test_a_convolution_has_two_flop_per_element_of_its_windows() -> None:
     program = load_program(EXAMPLES / "resnet-50.yaml")
     stem = program.graph.operators[0]
     by_hand = 2 * prod((256, 112, 112, 64)) * 7 * 7 * 3
-    assert flop(stem, unsharded(program.sizes), program.sizes) == by_hand
+    assert operator_flop(stem, unsharded_elements(program.sizes), program.sizes) == by_hand
 
 
 @pytest.mark.parametrize(
@@ -181,13 +184,13 @@ def test_views_of_what_is_kept_are_kept_once() -> None:
     axes = {"tp": 2, "dp": 1, "pp": 1, "cp": 1, "global_batch": 4, "micro_batch": 4}
     point = load_design({"model": schema.write_value(model_of(program)), "system": "dgx-h100:2"}, {**axes, **PLAIN})
     (block,) = plan_of(batch_of(point))
-    kept = kept_bytes(block, ActivationKeeping(), sizes_of(batch_of(point)), recipe_for(point.workload))
+    kept = saved_bytes(block, ActivationPolicy(), sizes_of(batch_of(point)), recipe_for(point.workload))
     assert float(kept) == 2 * (4 * 2 * 3 / 2)  # bf16, half of the groups on each device; x is an input
 
 
 def test_a_gather_reads_what_it_picks() -> None:
     values, index = Tensor("table", ("rows", "wide"), "weight"), Tensor("index", ("batch",), element_bytes=8)
     operator = Operator("y", "gather", (values, index), (Tensor("y", ("batch", "wide")),), whole=("rows",))
-    local = unsharded({"rows": 1000, "wide": 16, "batch": 4})
+    local = unsharded_elements({"rows": 1000, "wide": 16, "batch": 4})
     assert moved_elements(operator, local) == 4 * 16 + 4 * 16 + 4
     assert moved_bytes(operator, local, 2) == 2 * (4 * 16 + 4 * 16) + 8 * 4

@@ -36,13 +36,15 @@ def counted(module: Any, *arguments: Any) -> float:
 
 
 def products(program: Program) -> float:
-    from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415
+    from cosmic.workload.operator_kinds import operator_flop, unsharded_elements  # noqa: PLC0415
 
     repeat = {name: part.repeat for part in program.parts for name in part.operators}
     sizes = {**program.sizes, "visible": 1.0}
     kinds = ("einsum", "convolution", "attention")
     found = (each for each in program.graph.operators if each.kind in kinds)
-    return sum(repeat.get(each.name, 1) * float(flop(each, unsharded(sizes), sizes)) for each in found)
+    return sum(
+        repeat.get(each.name, 1) * float(operator_flop(each, unsharded_elements(sizes), sizes)) for each in found
+    )
 
 
 @pytest.mark.long

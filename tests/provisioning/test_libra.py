@@ -189,7 +189,7 @@ def test_every_recorded_case_of_libra_is_met() -> None:
     if not SHARED.is_file():
         pytest.skip("there is no shared reference beside this checkout")
     kind, rows = read_rows(SHARED)
-    verdicts = kind.judge(rows)
+    verdicts = kind.compare_rows(rows)
     assert not [verdict.skipped for verdict in verdicts if verdict.skipped]
     assert max(abs(verdict.error or 0.0) for verdict in verdicts) < 1e-5
 
@@ -206,6 +206,6 @@ def test_rows_that_cannot_be_solved_say_why(tmp_path: Path) -> None:
         "f,Ring(16)_Switch(32),GPT_3,,PerfOpt,1299287,\n"
     )
     kind, rows = read_rows(path)
-    first, *others = kind.judge(rows)
+    first, *others = kind.compare_rows(rows)
     assert abs(first.error or 1.0) < 1e-6
     assert all(each.skipped for each in others)

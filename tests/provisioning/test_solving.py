@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from tests.batches import check_all
 
 from cosmic.accuracy.rows.bandwidth_rows import network_named
 from cosmic.base.errors import SpecError
@@ -157,7 +158,7 @@ def test_the_shipped_example_with_several_limits() -> None:
     assert binding == {"1000 GB/s": True, "B0 = 500 GB/s": True, "B0 >= B1 >= B2": False, "B2 + B3 = 200 GB/s": True}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@check_all("seed", range(40), tests=2)
 def test_every_optimum_is_proven_and_meets_its_limits(seed: int) -> None:
     problem = random_problem(seed)
     found = solve_bandwidth(problem)

@@ -61,7 +61,7 @@ def listed(diagram: Diagram) -> list[tuple[int, ...]]:
 
 
 @given(domains, chosen_rules)
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_the_diagram_holds_exactly_the_valid_combinations(values: list[list[int]], rules: list[int]) -> None:
     diagram, valid = built(values, rules), brute_force(values, rules)
     assert diagram.count == len(valid)

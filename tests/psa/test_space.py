@@ -167,7 +167,7 @@ texts = st.sampled_from(
 
 
 @given(sizes, sizes, sizes, sizes, st.lists(texts, max_size=3, unique=True))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_counting_agrees_with_trying_every_combination(
     dp: list[int], cp: list[int], pp: list[int], chunks: list[int], constraints: list[str]
 ) -> None:

@@ -16,6 +16,7 @@ from cosmic.base.errors import SpecError
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.point_moves import Moves
 from cosmic.search.space.space_files import load_space
+from tests.batches import check_all
 from tests.psa.spaces import BASE, space
 
 NAMES = ("dp", "tp", "cp", "pp")
@@ -101,7 +102,7 @@ def loaded(domains: dict[str, list[int]], trees: list[Tree]) -> ParameterSet | N
         return None
 
 
-@pytest.mark.parametrize("seed", range(150))
+@check_all("seed", range(150), tests=3)
 def test_counting_sampling_repair_and_moves_agree_with_brute_force(seed: int) -> None:
     random = Random(seed)
     domains = {name: sorted(random.sample((1, 2, 3, 4, 6), random.randint(1, 3))) for name in NAMES}

@@ -13,7 +13,7 @@ from cosmic.search.search_loop import Found, search
 from cosmic.search.trials import Trials
 from cosmic.simulate.metrics import BETTER
 from tests.publishing.studies import SPACE, found, small
-from tests.publishing.unpacking import column, labels, values
+from tests.publishing.unpacking import coding_of, column, labels, values
 
 BUDGET = 25
 """Bytes of HTML that a trial may take."""
@@ -39,7 +39,7 @@ def test_every_parameter_of_every_trial_is_there(agent: str) -> None:
 
 def test_numbers_of_parameters_are_in_si_units() -> None:
     block, _ = packed(found())
-    coding = column(block, "network.dims.0.bandwidth")["coding"]
+    coding = coding_of(block, "network.dims.0.bandwidth")
     assert coding["values"][0] == 50e9
     assert coding["labels"][0] == "50 GB/s"
     assert column(block, "network.dims.0.bandwidth")["unit"] == "B/s"
@@ -131,23 +131,24 @@ def test_a_parameter_of_several_fields_is_a_column_for_each() -> None:
     made = search(small(), agent="exhaustive", trials=9)
     block, binary = packed(made)
     dp, tp = (column(block, f"workload.{axis}") for axis in ("dp", "tp"))
-    assert (dp["coding"]["values"], tp["coding"]["values"]) == ([2, 4, 16], [8, 4, 1])
+    of_dp, of_tp = (coding_of(block, f"workload.{axis}") for axis in ("dp", "tp"))
+    assert (of_dp["values"], of_tp["values"]) == ([2, 4, 16], [8, 4, 1])
     assert (dp["label"], tp["label"]) == ("dp", "tp")
     assert tp["part"] == {"of": "workload.{dp,tp}", "place": 1}
-    assert dp["coding"]["codes"] == tp["coding"]["codes"]  # stored once
+    assert of_dp["codes"] == of_tp["codes"]  # stored once
     points = [made.problem.space.point(made.trials.row(place)).workload for place in range(len(made.trials))]
     assert labels(block, "workload.dp", binary) == [str(each.dp) for each in points]
     assert labels(block, "workload.tp", binary) == [str(each.tp) for each in points]
-    metrics = [each for each in block["columns"] if each["coding"]["kind"] == "from"]
-    assert all(block["columns"][each["coding"]["column"]]["role"] == "metric" for each in metrics)
+    codings = [each["coding"] for each in block["columns"]]
+    assert all(block["columns"][each["column"]]["role"] == "metric" for each in codings if each["kind"] == "from")
 
 
 def test_entries_of_a_tuple_that_are_names_lists_or_equal_keep_their_values() -> None:
     tuples = [["1f1b", True, 1], ["1f1b", False, 1], ["gpipe", True, 2]]
     space = small(parameters={"workload.{schedule,sequence_parallel,virtual_stages}": tuples})
     block, binary = packed(search(space, agent="exhaustive", trials=3))
-    assert column(block, "workload.schedule")["coding"]["values"] == ["1f1b", "gpipe"]
-    assert column(block, "workload.sequence_parallel")["coding"]["labels"] == ["true", "false"]
+    assert coding_of(block, "workload.schedule")["values"] == ["1f1b", "gpipe"]
+    assert coding_of(block, "workload.sequence_parallel")["labels"] == ["true", "false"]
     assert sorted(labels(block, "workload.virtual_stages", binary)) == ["1", "1", "2"]
 
 

@@ -34,6 +34,8 @@ from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.schedule_timeline import draw_design_timeline
 from tests.publishing.studies import SPACE, found, small, source
 
+pytestmark = pytest.mark.xdist_group("document")  # what its tests share is made once
+
 
 def document(made: Found, beside: int = 0) -> ReportDocument:
     return document_of(ReportSubject(made, search_open_layers(made, beside)), Binary())
@@ -204,8 +206,8 @@ def test_a_timeline_comes_out_as_it_went_in() -> None:
         times = np.cumsum(seconds[numbers_of(shown["times"], raw)])
         np.testing.assert_allclose(times, counter.times_ns / 1e9, atol=1e-8)
         np.testing.assert_array_equal(np.array(shown["levels"])[numbers_of(shown["values"], raw)], counter.values)
-    for name, wanted in (("from", timeline.flows.source), ("to", timeline.flows.target)):
-        np.testing.assert_array_equal(numbers_of(packed["flows"][name], raw), wanted)
+    np.testing.assert_array_equal(numbers_of(packed["flows"]["from"], raw), timeline.flows.source)
+    np.testing.assert_array_equal(numbers_of(packed["flows"]["to"], raw), timeline.flows.target)
 
 
 def empty(made: Found) -> Found:
@@ -323,7 +325,7 @@ def test_the_headline_names_the_machine_and_the_rate_of_an_accelerator() -> None
     assert {"label": "tokens/s/GPU", "value": each}.items() <= dict(design(shown, "best")["facts"][2]).items()
     launch = design(shown, "best")["launch"]
     assert launch is not None
-    assert launch["export"] == "cosmic export best.yaml --to megatron"
+    assert launch["export"] == "cosmic design export best.yaml --to megatron"
     assert "--tensor-model-parallel-size" in launch["script"]
     assert design(shown, "base")["launch"] is None  # only of the best: a report stays small
 
@@ -342,7 +344,7 @@ def test_the_headline_of_the_paper_s_accelerator_says_that_nothing_launches_it(f
 def test_what_launches_a_design_is_what_export_writes() -> None:
     launch = launched({"tp": 2})
     point = load_design("llama3-8b@dgx-h100:16", {"tp": 2})
-    assert launch["export"] == "cosmic export 'my best.yaml' --to megatron"
+    assert launch["export"] == "cosmic design export 'my best.yaml' --to megatron"
     assert f"#!/usr/bin/env bash\n{launch['script']}" == render_script(targets["megatron"](point))
     assert [len(targets[name](point).warnings) for name in ("megatron", "torchtitan", "deepspeed")] == [0, 2, 2]
     assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (2 notes) can launch it."
@@ -354,7 +356,7 @@ def test_what_is_served_is_launched_by_engines_and_by_no_framework_for_training(
         "vLLM (1 note), SGLang (1 note), TensorRT-LLM (2 notes) and Dynamo (2 notes) can launch it."
     )
     served = launched({"isl": 1000, "osl": 100, "concurrency": 8, "engine": "sglang"})
-    assert (served["target"], served["export"]) == ("SGLang", "cosmic export 'my best.yaml' --to sglang")
+    assert (served["target"], served["export"]) == ("SGLang", "cosmic design export 'my best.yaml' --to sglang")
     assert "python -m sglang.launch_server" in served["script"]
 
 

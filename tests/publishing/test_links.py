@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cosmic.design.network_layer import topologies
 from cosmic.report.design_view import LINKS_OF_TOPOLOGY, MOST_DRAWN_NPUS, drawn_links
+from tests.batches import check_all
 
 
-@pytest.mark.parametrize("name", [name for name in LINKS_OF_TOPOLOGY if name != "line"])
-@pytest.mark.parametrize("npus", [2, 4, 8, 16, 64])
+@check_all("name", [name for name in LINKS_OF_TOPOLOGY if name != "line"])
+@check_all("npus", [2, 4, 8, 16, 64])
 def test_each_npu_has_as_many_connections_as_the_topology_says(name: str, npus: int) -> None:
     drawn = drawn_links(name, npus)
     degree = [sum(place in pair for pair in drawn) for place in range(npus)]
@@ -22,8 +21,8 @@ def test_each_npu_has_as_many_connections_as_the_topology_says(name: str, npus: 
     assert all(one < other for one, other in drawn)
 
 
-@pytest.mark.parametrize("name", list(LINKS_OF_TOPOLOGY))
-@pytest.mark.parametrize("npus", [2, 3, 6, 8, 64])
+@check_all("name", list(LINKS_OF_TOPOLOGY))
+@check_all("npus", [2, 3, 6, 8, 64])
 def test_everybody_can_reach_everybody(name: str, npus: int) -> None:
     reached, waiting = {0}, [0]
     while waiting:

@@ -19,7 +19,7 @@ from cosmic.report.html_file import FRONT, render_report
 from cosmic.report.serving_report import serving_report
 from cosmic.report.serving_view import curves_of, describe_missed_slos, loads_around, request_metrics_of, serving_part
 from cosmic.report.study_report import ReportSubject, document_of
-from cosmic.search.advice.deployment_plan import CheckedDeployment, Plan
+from cosmic.search.advice.deployment_plan import Checked, Plan
 from cosmic.search.advice.service_question import Asked, Service, read_service
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.objectives import read_limit
@@ -30,6 +30,7 @@ from cosmic.serving.slo import Slo, read_slo
 from cosmic.simulate.metrics import Metrics
 from tests.publishing.studies import found as trained
 from tests.publishing.studies import serving
+from tests.publishing.unpacking import coding_of
 
 OSL = 200
 
@@ -294,7 +295,7 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
     design = as_design(machine, cheapest.kind, cheapest.instances)
     return (
         service,
-        Plan(one, two, (CheckedDeployment(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1),
+        Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1),
         limits,
     )
 
@@ -319,7 +320,7 @@ def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, li
     kinds = numbers_of(block["pools"], planes).tolist()
     assert kinds.count(1) >= len(plan.two.front) > 0
     columns = {each["name"]: each["coding"] for each in block["columns"]}
-    rates = numbers_of(columns["tokens_per_s_per_npu"]["numbers"], planes)
+    rates = numbers_of(coding_of(block, "tokens_per_s_per_npu")["numbers"], planes)
     assert rates[-len(fronts) :] == pytest.approx([each.metrics.tokens_per_s_per_npu for each in fronts], rel=1e-6)
     assert [each["text"] for each in document["serving"]["slos"]][:2] == ["TTFT p95 ≤ 1 s", "TPOT p99 ≤ 30 ms"]
     assert "tpot_p99_s" in columns
@@ -327,7 +328,7 @@ def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, li
     shown = best(document)
     assert point_of(shown) == plan.checked[0].design
     assert shown["launch"] is not None
-    assert shown["launch"]["export"] == "cosmic export mine.yaml --to vllm"
+    assert shown["launch"]["export"] == "cosmic design export mine.yaml --to vllm"
     caveats = document["verdict"]["caveats"]
     assert any(each.startswith("TTFT is expected to be off by ") for each in caveats)
     assert any(each.startswith("Cost is 28,000 for each h100-sxm-80gb (street") for each in document["trust"]["limits"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,21 @@ def column(block: BlockJson, name: str) -> Column:
     return next(each for each in block["columns"] if each["name"] == name)
 
 
+def coding_of(block: BlockJson, name: str) -> dict[str, Any]:
+    """Return the coding of the column of a name, of whichever kind."""
+    return cast(dict[str, Any], column(block, name)["coding"])
+
+
 def labels(block: BlockJson, name: str, binary: bytes) -> list[str]:
     """Return what a parameter of each trial is called."""
-    coding = column(block, name)["coding"]
+    coding = coding_of(block, name)
     codes = numbers_of(coding["codes"], binary).tolist()
     return [coding["labels"][coding["of"][code] if "of" in coding else code] for code in codes]
 
 
 def values(block: BlockJson, place: int, binary: bytes) -> npt.NDArray[np.float64]:
     """Return the numbers of the column at *place*, NaN where there is none."""
-    coding: dict[str, Any] = block["columns"][place]["coding"]
+    coding = cast(dict[str, Any], block["columns"][place]["coding"])
     match coding["kind"]:
         case "numbers":
             return numbers_of(coding["numbers"], binary).astype(float)

@@ -162,7 +162,7 @@ def test_an_empty_variable_turns_the_cache_off(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COSMIC_CACHE", "")
     assert caching.cache_folder() is None
     caching.keep_cached("programs", "key", b"content")
-    assert caching.recall_cached("programs", "key") is None
+    assert caching.read_cached("programs", "key") is None
 
 
 def test_user_folders_turn_the_cache_off(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

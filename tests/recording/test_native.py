@@ -20,6 +20,7 @@ from cosmic.simulate.recording.program_tape import (
 )
 from cosmic.simulate.recording.recorded_program import LookupTable, RecordedProgram, hash_key
 from cosmic.step.stage_memory import interleaved_bytes
+from tests.batches import check_all
 
 pytestmark = pytest.mark.skipif(native_library() is None, reason="no compiler was at hand when this was installed")
 RNG = np.random.default_rng(0)
@@ -63,8 +64,8 @@ def both(program: RecordedProgram, columns: np.ndarray[Any, Any]) -> tuple[np.nd
     return found[0], wanted[0]
 
 
-@pytest.mark.parametrize("name", list(OPERATIONS))
-@pytest.mark.parametrize("size", SIZES)
+@check_all("name", list(OPERATIONS))
+@check_all("size", SIZES)
 def test_an_operation_is_the_same_bits(name: str, size: int) -> None:
     count = OPERANDS[OPERATION_NUMBERS[name]]
     columns = np.stack([RNG.permutation(NUMBERS_OF_ALL_KINDS)[:size] for _ in range(count)])

@@ -185,7 +185,7 @@ def test_the_physics_keeps_arrays_what_they_are() -> None:
     package = Path(cosmic.__file__).parent
     places = ("step", "workload", "simulate/analytic_step.py", *COSTS)
     files = [path for place in places for path in _modules(package / place)]
-    kept = {"step/bottleneck.py", "step/network_load.py"}  # single designs only
+    kept = {"step/bottleneck.py"}  # single designs only
     assert len(files) > 40
     wrong = [path for path in files if "np.asarray(" in path.read_text() and str(path.relative_to(package)) not in kept]
     assert wrong == []

@@ -21,7 +21,7 @@ from cosmic.simulate import step_evaluation
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
 from cosmic.simulate.step_evaluation import RECORDER
-from cosmic.step.network_load import network_loads
+from cosmic.step.bottleneck import network_loads
 from cosmic.step.step_profile import profile_step
 from tests.leaves import LEAVES
 

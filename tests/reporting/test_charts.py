@@ -16,6 +16,7 @@ from cosmic.report.charts.category_charts import Bar, BarGroup, bars, heat_map
 from cosmic.report.charts.plots import Mark, lines, scatter
 from cosmic.report.charts.scales import Axis, Point, Series, quantity, scale_of, thin_points
 from cosmic.report.charts.svg import DARK_HUES, DASHES, HUES, WIDTH, stroke_attributes
+from tests.batches import check_all
 
 HOSTILE = '<img src=x onerror="alert(1)">&\x1b[31m\ud800'
 X, Y = Axis("trials"), Axis("step time", "s")
@@ -111,8 +112,8 @@ def test_equal_values_get_an_axis_around_them(values: list[float], log: bool) ->
         assert not axis.shows(value) or 0 < scale.share(value) < 1 or abs(value) < 1e-150
 
 
-@pytest.mark.parametrize("wanted", range(1, 9))
-@pytest.mark.parametrize("ratio", [1.1, 1.9, 2.7, 3.15, 3.2, 12.0, 400.0])
+@check_all("wanted", range(1, 9))
+@check_all("ratio", [1.1, 1.9, 2.7, 3.15, 3.2, 12.0, 400.0])
 def test_a_logarithmic_axis_never_reaches_zero(ratio: float, wanted: int) -> None:
     for low in (0.11, 0.19, 0.31, 0.49, 0.97):
         scale = scale_of([low, low * ratio], Axis("cost", log=True), wanted=wanted)

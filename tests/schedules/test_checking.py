@@ -16,7 +16,7 @@ from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.network_files.network_file import read_graph
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
 from cosmic.network.schedules.schedule_checking import check_schedule
-from cosmic.network.schedules.schedule_formats import Stated, read_schedule
+from cosmic.network.schedules.schedule_formats import ScheduleOptions, read_schedule
 from tests.schedules.made import gathered, of_kind, random_graph, ring, star
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "collectives"
@@ -203,7 +203,7 @@ def test_plain_sums_are_judged_as_event_by_event(seed: int, monkeypatch: pytest.
     quick = check_schedule(replace(schedule, chunk=chunk))
     monkeypatch.setattr(
         import_module("cosmic.network.schedules.schedule_checking"),
-        "_plain_chunks",
+        "_find_plain_chunks",
         lambda _s, _f, chunks: np.zeros(chunks.count, np.bool_),
     )
     slow = check_schedule(replace(schedule, chunk=chunk))
@@ -242,6 +242,6 @@ def test_recorded_schedules_send_some_chunks_too_early(name: str) -> None:
     graph = read_graph(REFERENCE / "tacos_links" / f"{name}.txt")
     for k, wanted in RECORDED[name].items():
         path = REFERENCE / "schedules" / f"tacos_sched_{name}_k{k}.csv"
-        verdict = check_schedule(read_schedule(path, Stated(graph, chunks_per_npu=k)))
+        verdict = check_schedule(read_schedule(path, ScheduleOptions(graph, chunks_per_npu=k)))
         assert (verdict.transfers, verdict.counts["not_causal"]) == wanted
         assert sum(verdict.counts.values()) == wanted[1]

@@ -16,7 +16,7 @@ from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
 from cosmic.network.schedules.msccl_xml import msccl_text, parse_msccl, time_steps
 from cosmic.network.schedules.schedule_checking import check_schedule
-from cosmic.network.schedules.schedule_formats import Stated, perfetto_text, read_schedule
+from cosmic.network.schedules.schedule_formats import ScheduleOptions, perfetto_text, read_schedule
 from cosmic.network.schedules.schedule_replay import to_nanoseconds
 from cosmic.network.schedules.schedule_tables import StatedCollective, parse_table, schedule_csv
 from cosmic.report.charts.schedule_chart import schedule_svg
@@ -45,7 +45,7 @@ def exchanged(k: int = 1) -> Schedule:
     return Schedule(graph, "all_to_all", size, k, ((0, 1, 2),), link, chunk, start, start + TAU)
 
 
-def read(folder: Path, text: str, stated: Stated, name: str = "schedule") -> Schedule:
+def read(folder: Path, text: str, stated: ScheduleOptions, name: str = "schedule") -> Schedule:
     """Return the schedule of a file of this content."""
     (folder / name).write_text(text, encoding="utf-8")
     return read_schedule(folder / name, stated)
@@ -58,7 +58,7 @@ def read(folder: Path, text: str, stated: Stated, name: str = "schedule") -> Sch
 def test_csv_reads_back_to_the_bit(tmp_path: Path, kind: Kind) -> None:
     rng = np.random.default_rng(5)
     schedule = of_kind(kind, gathered(random_graph(rng, 6), 2, rng=rng))
-    stated = Stated(schedule.graph, kind, schedule.size_bytes)
+    stated = ScheduleOptions(schedule.graph, kind, schedule.size_bytes)
     back = read(tmp_path, schedule_csv(schedule), stated)
     assert back.chunks_per_npu == 2
     for name in ("link", "chunk", "start_s", "end_s"):
@@ -68,7 +68,7 @@ def test_csv_reads_back_to_the_bit(tmp_path: Path, kind: Kind) -> None:
 def test_parallel_links_are_told_apart_by_who_is_free(tmp_path: Path) -> None:
     graph = graph_of(2, [(0, 1, 1e9, 1e-6), (0, 1, 1e9, 1e-6), (1, 0, 5e8, 0.0), (1, 0, 1e9, 1e-6)])
     rows = "source,target,chunk,start_s,end_s\n0,1,0,0.0,2e-6\n0,1,2,0.0,2e-6\n1,0,1,0.0,2e-6\n1,0,3,0.0,2e-6\n"
-    schedule = read(tmp_path, rows, Stated(graph, size_bytes=4000.0))
+    schedule = read(tmp_path, rows, ScheduleOptions(graph, size_bytes=4000.0))
     assert sorted(schedule.link.tolist()) == [0, 1, 2, 3]
     assert check_schedule(schedule).valid
 
@@ -76,7 +76,7 @@ def test_parallel_links_are_told_apart_by_who_is_free(tmp_path: Path) -> None:
 def test_a_log_begins_as_long_before_its_arrival_as_its_link_takes(tmp_path: Path) -> None:
     """1,003 bytes are 334 for each of three NPUs; 0.334 us and 1 us of latency."""
     log = "src,dst,chunk,arrival_us\n0,1,0,1.334000\n1,2,1,1.334000\n2,0,2,1.334000\n"
-    schedule = read(tmp_path, log, Stated(ring(3), size_bytes=1003.0))
+    schedule = read(tmp_path, log, ScheduleOptions(ring(3), size_bytes=1003.0))
     assert schedule.start_s.tolist() == pytest.approx([0.0] * 3, abs=1e-15)
     assert schedule.chunk_bytes() == pytest.approx(334.0, rel=1e-15)
 
@@ -86,15 +86,15 @@ def test_the_first_tacos_csv_is_timed_in_the_order_of_each_link(tmp_path: Path) 
     text = "NPUs Count,3\nLinks Count,3\nChunks Count,3\nChunk Size,1048576\n"
     text += "SrcID,DestID,Latency (ns),Bandwidth (GB/s),Chunks...\n"
     text += "0,1,1000,1,0,2\n1,2,1000,1,1,0\n2,0,1000,1,2,1\n"
-    schedule = read(tmp_path, text, Stated())
+    schedule = read(tmp_path, text, ScheduleOptions())
     assert check_schedule(schedule).valid
     assert schedule.time_s == pytest.approx(2 * (1e-6 + 1 / 1024), rel=1e-12)
     assert schedule.size_bytes == 3 * 2**20
     spare = text.replace("0,1,1000,1,0,2", "0,1,1000,1,0") + "1,0,1000,1,None\n"
-    assert check_schedule(read(tmp_path, spare, Stated())).counts["missing"] == 1
+    assert check_schedule(read(tmp_path, spare, ScheduleOptions())).counts["missing"] == 1
     with pytest.raises(SpecError, match="never receive their chunk"):
-        read(tmp_path, text.replace("2,0,1000,1,2,1", "2,0,1000,1,None"), Stated())
-    faster = Stated(ring(3, 2.0**31))
+        read(tmp_path, text.replace("2,0,1000,1,2,1", "2,0,1000,1,None"), ScheduleOptions())
+    faster = ScheduleOptions(ring(3, 2.0**31))
     assert read(tmp_path, text, faster).time_s < schedule.time_s
 
 
@@ -159,7 +159,7 @@ def test_through_switches_a_message_is_one_step(tmp_path: Path) -> None:
     schedule = Schedule(graph, "broadcast", 1000.0, 1, ((0, 1, 2),), link, chunk, start, start + TAU)
     text = msccl_text(schedule)
     assert [step.get("type") for step in ElementTree.fromstring(text).iter("step")] == ["s", "s", "r", "r"]
-    back = read(tmp_path, text, Stated(graph, size_bytes=1000.0))
+    back = read(tmp_path, text, ScheduleOptions(graph, size_bytes=1000.0))
     assert check_schedule(back).valid
     assert to_nanoseconds(back.time_s) == to_nanoseconds(schedule.time_s)
     both = replace(graph, reducing=frozenset({3}))
@@ -195,7 +195,7 @@ OTHERS = """<?xml version="1.0"?>
 
 def test_others_files_with_scratch_fused_steps_and_reductions_are_timed(tmp_path: Path) -> None:
     """Both directions carry a part and then a whole sum: two transfers in a row."""
-    schedule = read(tmp_path, OTHERS, Stated(ring(2), size_bytes=2000.0))
+    schedule = read(tmp_path, OTHERS, ScheduleOptions(ring(2), size_bytes=2000.0))
     assert (schedule.kind, schedule.transfers) == ("all_reduce", 4)
     assert check_schedule(schedule).valid
     assert to_nanoseconds(schedule.time_s) == to_nanoseconds(2 * TAU)
@@ -241,7 +241,7 @@ def test_messages_of_several_chunks_follow_one_another() -> None:
 )
 def test_a_malformed_program_is_one_sentence(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     with pytest.raises(SpecError) as caught:
-        read(tmp_path, OTHERS.replace(*change), Stated(ring(2), size_bytes=2000.0))
+        read(tmp_path, OTHERS.replace(*change), ScheduleOptions(ring(2), size_bytes=2000.0))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -249,23 +249,23 @@ def test_a_malformed_program_is_one_sentence(tmp_path: Path, change: tuple[str, 
 @pytest.mark.parametrize(
     ("text", "stated", "said"),
     [
-        ("", Stated(ring(2)), "is empty"),
-        ("a,b\n", Stated(ring(2)), "is no schedule that is known"),
-        ("source,target,chunk,start_s,end_s\n0,1,0,0,1\n", Stated(), "say on which network"),
-        ("source,target,chunk,start_s,end_s\n0,9,0,0,1\n", Stated(ring(2)), "no such node"),
-        ("source,target,chunk,start_s,end_s\n0,2,0,0,1\n", Stated(ring(4)), "no link of this network"),
-        ("source,target,chunk,start_s,end_s\n0,1,x,0,1\n", Stated(ring(2)), "must be a whole number"),
-        ("source,target,chunk,start_s,end_s\n0,1,0,0,inf\n", Stated(ring(2)), "must be a number"),
-        ("source,target,chunk,start_s,end_s\n0,1,0,0\n", Stated(ring(2)), "has other than 5 cells"),
-        ("NPUs Count,2\n", Stated(), "is cut"),
-        (OTHERS, Stated(), "say on which network"),
-        (OTHERS, Stated(ring(2), kind="all_gather"), "the file is of an all-reduce"),
-        (OTHERS, Stated(ring(2), chunks_per_npu=4), "the file has 1 chunks"),
-        (OTHERS, Stated(graph_of(1, [])), "the program has 2 GPUs"),
-        (OTHERS, Stated(ring(3), size_bytes=0.0), "must be positive"),
+        ("", ScheduleOptions(ring(2)), "is empty"),
+        ("a,b\n", ScheduleOptions(ring(2)), "is no schedule that is known"),
+        ("source,target,chunk,start_s,end_s\n0,1,0,0,1\n", ScheduleOptions(), "say on which network"),
+        ("source,target,chunk,start_s,end_s\n0,9,0,0,1\n", ScheduleOptions(ring(2)), "no such node"),
+        ("source,target,chunk,start_s,end_s\n0,2,0,0,1\n", ScheduleOptions(ring(4)), "no link of this network"),
+        ("source,target,chunk,start_s,end_s\n0,1,x,0,1\n", ScheduleOptions(ring(2)), "must be a whole number"),
+        ("source,target,chunk,start_s,end_s\n0,1,0,0,inf\n", ScheduleOptions(ring(2)), "must be a number"),
+        ("source,target,chunk,start_s,end_s\n0,1,0,0\n", ScheduleOptions(ring(2)), "has other than 5 cells"),
+        ("NPUs Count,2\n", ScheduleOptions(), "is cut"),
+        (OTHERS, ScheduleOptions(), "say on which network"),
+        (OTHERS, ScheduleOptions(ring(2), kind="all_gather"), "the file is of an all-reduce"),
+        (OTHERS, ScheduleOptions(ring(2), chunks_per_npu=4), "the file has 1 chunks"),
+        (OTHERS, ScheduleOptions(graph_of(1, [])), "the program has 2 GPUs"),
+        (OTHERS, ScheduleOptions(ring(3), size_bytes=0.0), "must be positive"),
     ],
 )
-def test_what_is_no_schedule_is_one_sentence(tmp_path: Path, text: str, stated: Stated, said: str) -> None:
+def test_what_is_no_schedule_is_one_sentence(tmp_path: Path, text: str, stated: ScheduleOptions, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         read(tmp_path, text, stated)
 

@@ -141,15 +141,15 @@ def test_prompts_share_a_step_that_has_room() -> None:
     assert steps.room == pytest.approx(2.5)
     assert steps.with_prompts(2) == pytest.approx(0.090)
     assert steps.with_prompts(9) == pytest.approx(0.110)
-    assert group_prompts_at_once(64 / 100, load, steps).together == pytest.approx(0.64 / (1 - exp(-0.64)))
+    assert group_prompts_at_once(64 / 100, load, steps).group_size == pytest.approx(0.64 / (1 - exp(-0.64)))
     rarely = RankLoad(clients=64.0, isl=1000.0, osl=100.0, poll_steps=10.0)
-    assert group_prompts_at_once(64 / 100, rarely, steps).together == 2.5
+    assert group_prompts_at_once(64 / 100, rarely, steps).group_size == 2.5
     four = RankLoad(clients=64.0, isl=1000.0, osl=100.0, ranks=4.0)
     several = replace(steps, ranks=4.0)
-    assert group_prompts_at_once(64 / 100, four, several).together == pytest.approx(
+    assert group_prompts_at_once(64 / 100, four, several).group_size == pytest.approx(
         2.56 / (1 - exp(-2.56))
     )  # on all ranks
-    assert group_prompts_at_once(1e-6, four, several).together == pytest.approx(1, rel=1e-5)
+    assert group_prompts_at_once(1e-6, four, several).group_size == pytest.approx(1, rel=1e-5)
     blunt = price_load_steps(Plain(Engine(chunked_prefill=False)), load, np.array([64.0]))  # type: ignore[arg-type]
     assert blunt.room == 2
 

@@ -122,7 +122,7 @@ def test_every_request_completes_once_and_the_cache_holds_all(policy: str, seed:
         assert state.tally.most_held <= state.model.limits.kv_tokens
         for instance in state.instances:
             for rank in instance.ranks:
-                assert (rank.running, rank.decoding, rank.held, len(rank.waiting)) == (0, 0, 0, 0)
+                assert (rank.running, rank.decoding, rank.cached_tokens, len(rank.waiting)) == (0, 0, 0, 0)
 
 
 def test_tokens_of_all_steps_are_those_of_the_requests() -> None:

@@ -26,7 +26,7 @@ def served(name: str = "llama3-70b@dgx-h200:8", **changes: Any) -> Any:
 
 
 def price(engine: Engine | None = None, drafts: int = 0, **changes: Any) -> StepPrice:
-    return StepPrice.of(served(**changes), engine or Engine(), drafts)
+    return StepPrice.for_design(served(**changes), engine or Engine(), drafts)
 
 
 # ------------------------------------------------------------------------------------------ one physics
@@ -45,7 +45,7 @@ def test_an_engine_that_adds_nothing_takes_what_evaluate_says(task: str) -> None
         found = evaluate_step(point)
         if isinstance(found, Infeasible):
             continue
-        steps = StepPrice.of(point, Engine())
+        steps = StepPrice.for_design(point, Engine())
         tokens = workload.sequence
         seconds = steps.decode_s(2 * flights, tokens) if task == "decode" else steps.prefill_s(tokens, 2)
         assert seconds == pytest.approx(found.step_s, rel=1e-9)
@@ -63,7 +63,7 @@ def test_a_batch_costs_what_each_of_its_steps_does() -> None:
 
 def test_a_model_that_generates_nothing_is_refused() -> None:
     with pytest.raises(SpecError, match="only decoders are served"):
-        StepPrice.of(load_design("bert-large@dgx-h200:8", {"task": "prefill"}), Engine())
+        StepPrice.for_design(load_design("bert-large@dgx-h200:8", {"task": "prefill"}), Engine())
 
 
 # ------------------------------------------------------------------------------------------- what engines add
@@ -79,7 +79,7 @@ def test_a_decode_step_has_gaps_and_host_time() -> None:
 def test_layers_with_experts_have_gaps_of_their_own() -> None:
     def step(engine: Engine, precision: str = "fp8", system: str = "dgx-h200:8") -> Any:
         design = served(f"qwen3-235b-a22b@{system}", precision=precision, tp=4, dp=2)
-        return StepPrice.of(design, engine).decode_s(8, 1000)
+        return StepPrice.for_design(design, engine).decode_s(8, 1000)
 
     plain = step(Engine())
     assert step(Engine(expert_gap_s=1e-5)) - plain == pytest.approx(94 * 1e-5)
@@ -94,7 +94,7 @@ def test_layers_with_experts_have_gaps_of_their_own() -> None:
 
 def test_casts_to_blocks_slow_the_prefills_of_experts() -> None:
     plain, slow = (
-        StepPrice.of(served("qwen3-235b-a22b@dgx-h200:8", tp=4, dp=2), engine).prefill_parts(8000)
+        StepPrice.for_design(served("qwen3-235b-a22b@dgx-h200:8", tp=4, dp=2), engine).prefill_parts(8000)
         for engine in (Engine(), Engine(cast_factor=1.5))
     )
     assert slow["gemm"] == pytest.approx(1.5 * plain["gemm"])
@@ -159,14 +159,14 @@ def test_an_engine_reduces_faster_inside_a_node_alone() -> None:
 
 def test_replicas_leave_the_links_of_a_group_as_they_are() -> None:
     one, four = (
-        StepPrice.of(served(f"llama3-70b@dgx-h200:{count}", dp=count // 8, global_batch=count), Engine())
+        StepPrice.for_design(served(f"llama3-70b@dgx-h200:{count}", dp=count // 8, global_batch=count), Engine())
         for count in (8, 32)
     )
     assert one.decode_parts(8, 1000)["tp"] == pytest.approx(four.decode_parts(8, 1000)["tp"])
 
 
 def test_stages_decode_shares_of_the_requests() -> None:
-    staged = StepPrice.of(served(tp=4, pp=2), Engine())
+    staged = StepPrice.for_design(served(tp=4, pp=2), Engine())
     one, flight = staged.decode_s(64, 1000), staged.decode_s(32, 1000)
     assert flight < one < 2 * flight
 
@@ -186,13 +186,13 @@ def test_a_draft_is_checked_with_the_next_token() -> None:
 
 def test_many_heads_make_drafts_compute_bound() -> None:
     apart = {"tp": 1, "dp": 8, "ep": 8, "global_batch": 64}
-    drafting = StepPrice.of(served("deepseek-v3@dgx-h200:8", **apart), Engine(), 1)
+    drafting = StepPrice.for_design(served("deepseek-v3@dgx-h200:8", **apart), Engine(), 1)
     read = 576 / (4.8e12 * 0.9 * 1.0)
     multiplied = 2 * 128 * (576 + 512) / (989.4e12 * 0.704)
     assert multiplied > read
     ratio = (
         drafting.decode_parts(8, 4000)["attention"]
-        / StepPrice.of(served("deepseek-v3@dgx-h200:8", **apart), Engine()).decode_parts(8, 4000)["attention"]
+        / StepPrice.for_design(served("deepseek-v3@dgx-h200:8", **apart), Engine()).decode_parts(8, 4000)["attention"]
     )
     assert ratio == pytest.approx(2, rel=0.01)
 
@@ -219,7 +219,7 @@ def test_a_wider_cache_holds_less() -> None:
 def test_weights_of_four_bits_alone_are_read_fast_and_multiplied_in_sixteen(system: str) -> None:
     def gemms_s(precision: str, task: str, requests: float, tokens: float) -> float:
         design = load_design(f"llama3-8b@{system}:1", {"precision": precision})
-        price = StepPrice.of(design, Engine())
+        price = StepPrice.for_design(design, Engine())
         return float(price.steps(task, requests, tokens)["breakdown.gemm"][0])
 
     for requests in (1, 8, 32):

@@ -63,7 +63,7 @@ def test_an_instance_is_cut_alike_out_of_machines_of_any_size(system: str, tp: i
 def test_a_part_of_a_fully_connected_host_has_its_own_links_alone(tp: int) -> None:
     sizes = {"precision": "bf16", "tp": tp, "dp": 8 // tp, "pp": 1}
     step = {"task": "prefill", "global_batch": 8 // tp, "micro_batch": 1, "sequence": 4000, "cp": 1}
-    whole = StepPrice.of(load_design("llama3-8b@mi300x:8", {**sizes, **step}), Engine())
+    whole = StepPrice.for_design(load_design("llama3-8b@mi300x:8", {**sizes, **step}), Engine())
     design = load_design("llama3-8b@mi300x:8", {**sizes, "isl": 4000, "osl": 1, "concurrency": 8})
     alone = deployment_of(design).pool.price.steps("prefill", 1.0, 4000.0)
     np.testing.assert_allclose(alone["step_s"], whole.steps("prefill", 1.0, 4000.0)["step_s"], rtol=0.01)

@@ -126,7 +126,7 @@ def test_azure_traces_have_a_clock(tmp_path: Path) -> None:
     found = read_request_trace(written(tmp_path, AZURE))
     assert found.arrival_s.tolist() == pytest.approx([0.0, 4.314579], abs=1e-5)
     assert found.input_tokens.tolist() == [374, 396]
-    assert read_request_trace(written(tmp_path, AZURE), most=1).count == 1
+    assert read_request_trace(written(tmp_path, AZURE), most_requests=1).count == 1
 
 
 @pytest.mark.parametrize(

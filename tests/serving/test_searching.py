@@ -80,8 +80,8 @@ def test_a_shape_is_what_its_design_has(base: DesignPoint) -> None:
 def test_twice_the_instances_under_twice_the_load_do_the_same(base: DesignPoint) -> None:
     rows = deployment_rows(base, [InstanceKind(InstanceShape(tp=2))] * 2, "rate", [3.0, 6.0], [1, 2])
     found = rows.estimates()
-    assert found.at(0).tpot.mean_s == pytest.approx(found.at(1).tpot.mean_s)
-    assert found.at(0).ttft.p95_s == pytest.approx(found.at(1).ttft.p95_s)
+    assert found.metrics_at(0).tpot.mean_s == pytest.approx(found.metrics_at(1).tpot.mean_s)
+    assert found.metrics_at(0).ttft.p95_s == pytest.approx(found.metrics_at(1).ttft.p95_s)
 
 
 def test_many_deployments_at_once_are_each_what_one_is(base: DesignPoint) -> None:
@@ -92,7 +92,7 @@ def test_many_deployments_at_once_are_each_what_one_is(base: DesignPoint) -> Non
         alone = estimate_deployments(batch_of(as_design(base, InstanceKind(shape), count)))
         assert alone.runs[0] == together.runs[place]
         if alone.runs[0]:
-            assert alone.at(0).e2e.mean_s == pytest.approx(together.at(place).e2e.mean_s, rel=1e-9)
+            assert alone.metrics_at(0).e2e.mean_s == pytest.approx(together.metrics_at(place).e2e.mean_s, rel=1e-9)
 
 
 def test_the_least_number_is_found_by_halving() -> None:

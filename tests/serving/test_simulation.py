@@ -58,7 +58,7 @@ def served(load: Load, point: DesignPoint | None = None, count: int | None = Non
     ],
 )
 def test_tables_have_the_price_of_steps(engine: str, model: str, mapping: dict[str, int], drafts: int) -> None:
-    price = StepPrice.of(design(model, **mapping), load_engine(engine), drafts)
+    price = StepPrice.for_design(design(model, **mapping), load_engine(engine), drafts)
     table = StepPriceTable(price, 600, 5000, 30_000)
     rng = np.random.default_rng(0)
 
@@ -82,7 +82,7 @@ def test_tables_have_the_price_of_steps(engine: str, model: str, mapping: dict[s
 
 
 def test_a_prompt_longer_than_a_step_is_priced_too() -> None:
-    price = StepPrice.of(design(), load_engine("trtllm"))
+    price = StepPrice.for_design(design(), load_engine("trtllm"))
     table = StepPriceTable(price, 8, 1000, 4000)
     assert table.mixed(3000, [(0, 3000)], 0, 0) == pytest.approx(float(price.prefill_s(3000)[0]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.base.native.library import native_library
-from cosmic.simulate.events import rank_simulation
+from cosmic.simulate.events import trace_simulation
 
 
 @pytest.fixture(params=["compiled", "python"])
@@ -14,5 +14,5 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "compiled" and native_library() is None:
         pytest.skip("there is no compiled library")
     monkeypatch.setenv("COSMIC_NATIVE", "1" if request.param == "compiled" else "0")
-    monkeypatch.setattr(rank_simulation, "FEW", 0)
+    monkeypatch.setattr(trace_simulation, "FEW", 0)
     return str(request.param)

@@ -29,9 +29,9 @@ from cosmic.simulate.analytic_step import (
     transfer_s,
 )
 from cosmic.step import network_costs
+from cosmic.step.block_memory import table_use
 from cosmic.step.communication import Role
 from cosmic.step.device_memory import Footprint, updated_elements
-from cosmic.step.embedding_tables import table_use
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.stage_time import ComputeTime, StageTime, stage_time
 from cosmic.step.step_profile import CollectiveCost, OperatorCost, StepProfile, profile_step

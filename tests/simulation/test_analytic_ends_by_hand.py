@@ -19,9 +19,9 @@ from cosmic.simulate.analytic_step import (
     offloaded_s,
     optimizer_s,
 )
-from cosmic.step import host_dispatch
+from cosmic.step import kernel_launches
 from cosmic.step.device_memory import memory_of
-from cosmic.step.host_dispatch import RuntimeConstants
+from cosmic.step.kernel_launches import RuntimeConstants
 from cosmic.step.stage_time import ComputeTime, block_times, stage_time
 from cosmic.step.step_profile import profile_step
 from tests.simulation.test_analytic_by_hand import FOUR, layers, stage_of
@@ -44,7 +44,7 @@ def led(monkeypatch: pytest.MonkeyPatch, least_s: float, **changes: Any) -> floa
 
     Layers take 4 s forward and 8 s backward for all microbatches of a pipeline of 4 stages.
     """
-    monkeypatch.setattr(host_dispatch, "RUNTIME", RuntimeConstants(least_s / 4, least_s / 4, least_s / 4))
+    monkeypatch.setattr(kernel_launches, "RUNTIME", RuntimeConstants(least_s / 4, least_s / 4, least_s / 4))
     training = changes.get("task", "training") == "training"
     operators = changes.pop("operators", None) or layers(4.0, 8.0 * training)
     shape: dict[str, Any] = {"global_batch": 4} | FOUR | changes

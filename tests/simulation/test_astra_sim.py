@@ -15,6 +15,7 @@ import pytest
 from cosmic.simulate.events.astra_sim_inputs import RemoteMemory
 from cosmic.simulate.events.simulation_job import Job
 from cosmic.simulate.events.trace_simulation import simulate, simulate_job
+from tests.batches import check_all
 from tests.simulation.jobs import collective, computation, job, load, network, receive, send
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -53,7 +54,7 @@ def job_of(row: Row) -> Job:
     return job(ranks, net, row["algorithm_per_dim"].split(";"), groups=groups, **keys, **other)
 
 
-@pytest.mark.parametrize("row", collectives(), ids=lambda row: row["case"])
+@check_all("row", collectives(), tests=4)
 def test_a_collective_takes_as_long(row: Row) -> None:
     assert simulate_job(job_of(row)).cycles == int(row["result_cycles_ns"])
 
@@ -63,7 +64,7 @@ def examples() -> list[Row]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("row", examples(), ids=lambda row: "-".join(row.values()))
+@check_all("row", examples(), tests=2)
 def test_a_bundled_example_takes_as_long(row: Row) -> None:
     shape = [int(npus) for npus in row["npus"].split(";")]
     links = [(50.0, 500.0), (25.0, 1000.0)]

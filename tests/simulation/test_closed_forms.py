@@ -33,7 +33,7 @@ def dimensions(draw: st.DrawFn) -> list[Dimension]:
     ]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(dimensions(), st.data())
 def test_a_collective_alone_takes_what_the_formula_says(dims: list[Dimension], data: Any) -> None:
     kinds = ["all_reduce", "all_gather", "reduce_scatter"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cosmic.base.errors import SpecError
 from cosmic.base.native.library import FOLDER, native_library
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.simulate.events import compiled_core, rank_simulation
+from cosmic.simulate.events import compiled_core, trace_simulation
 from cosmic.simulate.events.astra_sim_inputs import INTER, INTRA, RemoteMemory
 from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.simulate.events.simulation_job import Job
@@ -44,7 +44,7 @@ def using(*, native: bool) -> Iterator[list[bool]]:
     simulate_compiled = compiled_core.simulate_compiled
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COSMIC_NATIVE", "1" if native else "0")
-        patch.setattr(rank_simulation, "FEW", 0)
+        patch.setattr(trace_simulation, "FEW", 0)
         patch.setattr(compiled_core, "simulate_compiled", counted)
         yield done
 
@@ -143,13 +143,13 @@ def _adding(
         nodes.extend(added[what])
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(ranks_apart(), WAYS)
 def test_ranks_that_differ_end_at_the_same_nanosecond(work: Job, way: dict[str, bool]) -> None:
     both(lambda: simulate_job(work, **way))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     jobs(backend="unaware")
     | jobs(backend="aware")
@@ -222,7 +222,7 @@ def test_a_collective_that_fails_to_start_is_python_s() -> None:
 
 def test_few_nodes_need_no_core() -> None:
     with using(native=True) as done, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_simulation, "FEW", 300)
+        patch.setattr(trace_simulation, "FEW", 300)
         simulate_job(job(SMALL, FOUR))
         simulate_job(job(SMALL, FOUR, backend="aware"))
         assert not done

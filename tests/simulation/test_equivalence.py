@@ -109,31 +109,31 @@ def ends(work: Job, **how: bool) -> list[int] | str:
         return "deadlock"
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(jobs(backend="unaware"))
 def test_phases_evaluated_at_once_end_as_if_simulated(work: Job) -> None:
     assert ends(work, folded=False) == ends(work, folded=False, closed_forms=False)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(jobs(backend="unaware"))
 def test_ranks_alike_end_as_if_each_were_simulated(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(jobs(backend="aware", most_dims=2))
 def test_so_do_they_where_links_are_queues(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(jobs(backend="unaware", compat=False))
 def test_so_do_they_where_an_npu_shares_its_bandwidth(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(jobs(backend="unaware", rendezvous=True) | jobs(backend="aware", most_dims=2, rendezvous=True))
 def test_so_do_they_where_receivers_say_first_that_they_are_ready(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)

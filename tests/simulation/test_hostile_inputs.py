@@ -62,7 +62,7 @@ TREES = st.recursive(
     max_leaves=8,
 )
 fuzz = settings(
-    max_examples=60,
+    max_examples=30,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

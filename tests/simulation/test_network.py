@@ -119,7 +119,7 @@ def test_more_chunks_at_a_time_do_not_multiply_an_npus_bandwidth(active: int) ->
     assert (as_in_astra_sim < needed) == (active > 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.sampled_from(TOPOLOGIES), st.integers(2, 6), st.integers(64, 2**20), st.integers(1, 4), st.integers(1, 4))
 def test_all_to_all_takes_what_leaves_an_npu(topology: str, npus: int, size: int, splits: int, active: int) -> None:
     chunks = {"preferred_dataset_splits": splits, "active_chunks_per_dimension": active}
@@ -134,7 +134,7 @@ def test_all_to_all_between_all_pairs_takes_its_share_of_the_buffer() -> None:
     assert alone("all_to_all", size, net, "direct").cycles == 1000 + 100  # as in ASTRA-sim: all at once
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_links_that_are_queues_never_make_a_collective_faster(data: Any) -> None:
     algorithm = data.draw(st.sampled_from(["ring", "direct", "direct2", "halvingDoubling"]))

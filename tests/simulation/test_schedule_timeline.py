@@ -104,7 +104,7 @@ def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
         assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + crossing + fetched)
     apart = abs(timeline.duration_s / whole - 1) > 1.1e-3
     assert ("closed form" in timeline.reading) == apart or abs(timeline.duration_s / whole - 1) > 0.9e-3
-    totals, bounding = timeline.totals, int(dissect_step(batch_of(point)).profile.place)
+    totals, bounding = timeline.totals, int(dissect_step(batch_of(point)).profile.stage_index)
     computing = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "optimizer"))
     assert totals.compute_s == pytest.approx(computing, rel=1e-5, abs=1e-7)
     if workload.pp == 1:
@@ -190,7 +190,7 @@ def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
     batch = batch_of(point)
     found = dissect_step(batch)
     times, count = step_times(found), float(microbatches(batch))
-    bounding = int(found.profile.place)
+    bounding = int(found.profile.stage_index)
     others = [part for part in range(4) if part != bounding]
     mean = {kind: sum(times.tasks[kind, part].seconds for part in others) / 3 for kind in ("F", "B", "W", "BW")}
     weights = {kind: _weights_s(times, kind, others) for kind in ("F", "BW")}

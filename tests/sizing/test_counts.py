@@ -15,6 +15,7 @@ from cosmic.search.cluster_sizing import (
     largest_within,
     smooth_numbers,
 )
+from tests.batches import check_all
 
 
 def test_smooth_numbers_have_no_prime_factor_above_five_and_five_once() -> None:
@@ -72,7 +73,7 @@ def test_a_batch_has_the_odd_factors_of_the_accelerators() -> None:
     assert batch_near(512, 936) == 512
 
 
-@pytest.mark.parametrize("npus", [8 * nodes for nodes in range(1, 600, 7)])
+@check_all("npus", [8 * nodes for nodes in range(1, 600, 7)])
 def test_batches_that_are_compared_differ_by_a_part_in_16(npus: int) -> None:
     assert abs(batch_near(2048, npus) - 2048) <= 2048 / 16
 

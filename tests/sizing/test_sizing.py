@@ -27,6 +27,8 @@ from cosmic.search.cluster_sizing import (
 )
 from cosmic.search.mapping.design_completion import load_design
 
+pytestmark = pytest.mark.xdist_group("sizing")  # what its tests share is made once
+
 MODEL, TOKENS = "llama3-8b", 1e12
 ONE_NODE = "one node of 8 does not fit:"
 SMALL = Question(model=MODEL, tokens=TOKENS, accelerators=32)

@@ -16,22 +16,22 @@ import pytest
 
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.step import activations
-from cosmic.step.activations import (
-    ActivationKeeping,
-    activation_keeping,
+from cosmic.step import block_memory
+from cosmic.step.block_memory import (
+    ActivationPolicy,
+    activation_policy,
     elementwise_largest,
-    kept_bytes,
-    kept_tensors,
     recomputed_share,
     repeated_operators,
+    saved_bytes,
+    saved_tensors,
     used_elements,
     weight_elements,
 )
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.precision import Recipe
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 
 MODEL = {"layers": 2, "hidden": 8, "heads": 2, "ffn": 16, "vocab": 10, "norm": "rmsnorm"}
 EXPERTS = {"count": 4, "active": 2, "ffn": 4}
@@ -68,12 +68,12 @@ def kept(
     found = batch(model, **workload)
     work = found.base.workload
     statistics = 2 if getattr(found.base.model, "norm", "") == "layernorm" else 1
-    keeping = activation_keeping(work, block(found, name).block.part)
-    return float(kept_bytes(block(found, name), keeping, sizes_of(found), recipe, statistics))
+    keeping = activation_policy(work, block(found, name).block.part)
+    return float(saved_bytes(block(found, name), keeping, sizes_of(found), recipe, statistics))
 
 
 def names(recompute: str, model: dict[str, Any] | None = None, name: str = "layer", **keeping: Any) -> list[str]:
-    found = kept_tensors(block(batch(model), name).block, ActivationKeeping(recompute, **keeping))
+    found = saved_tensors(block(batch(model), name).block, ActivationPolicy(recompute, **keeping))
     return [tensor.name for tensor in found]
 
 
@@ -289,7 +289,7 @@ def test_a_layer_keeps_96_numbers_a_token_and_a_statistic_a_row() -> None:
 def test_activations_have_the_bytes_of_their_format() -> None:
     found = batch()
     four = Recipe(weight=4, gradient=4, master=0, moments=8, activation=4)
-    assert kept_bytes(block(found), ActivationKeeping(), sizes_of(found), four) == 4 * (4 * PER_TOKEN + 16)
+    assert saved_bytes(block(found), ActivationPolicy(), sizes_of(found), four) == 4 * (4 * PER_TOKEN + 16)
 
 
 def test_a_layer_norm_keeps_a_mean_and_a_variance() -> None:
@@ -381,7 +381,7 @@ def test_a_view_of_what_is_not_kept_is_counted() -> None:
 def wide(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> float:
     found = batch(model, **workload)
     return float(
-        activations.wide_elements(block(found, name), activation_keeping(found.base.workload), sizes_of(found))
+        block_memory.wide_elements(block(found, name), activation_policy(found.base.workload), sizes_of(found))
     )
 
 
@@ -498,4 +498,4 @@ def collective(operator: str, phase: Any) -> CollectiveOp:
 def test_a_collective_runs_again_with_the_forward_operator_that_needs_it(operator: str, phase: str, runs: bool) -> None:
     found = batch(tp=2, recompute="full")
     one = collective(operator, phase)
-    assert activations.is_collective_repeated(one, block(found).block, found.base.workload) is runs
+    assert block_memory.is_collective_repeated(one, block(found).block, found.base.workload) is runs

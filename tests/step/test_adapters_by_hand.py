@@ -33,7 +33,7 @@ from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
 from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.communication import list_collectives
 from cosmic.step.device_memory import footprint, updated_elements
-from cosmic.step.operand_casts import CONSTANTS as CASTS
+from cosmic.step.gemm import CAST_CONSTANTS as CASTS
 from cosmic.step.operator_work import list_operators, model_flop_per_token
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.attended_keys import attended_share, document_length

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.step import kernel_costs, kernel_launches, operand_casts
+from cosmic.step import gemm, kernel_costs, kernel_launches
 from cosmic.step.communication import list_collectives
+from cosmic.step.gemm import CastPace
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.operand_casts import CastPace
 from cosmic.step.operator_work import list_operators
 from cosmic.workload.precision import recipe_for
 from tests.step.tiny import Changes, batch, point
@@ -36,7 +36,7 @@ KERNELS = {"delayed": 1, "tensorwise": 2, "rowwise": 2, "blockwise": 1, "mxfp8":
 def _round_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_costs, "CONSTANTS", replace(kernel_launches.CONSTANTS, queue_gap_s=GAP))
     pace = CastPace(written=0.5, compiled=0.25, eager=0.2)
-    monkeypatch.setattr(operand_casts, "CONSTANTS", replace(operand_casts.CONSTANTS, pace=pace))
+    monkeypatch.setattr(gemm, "CAST_CONSTANTS", replace(gemm.CAST_CONSTANTS, pace=pace))
 
 
 def seconds(name: str, phase: str = "forward", **changes: Any) -> float:

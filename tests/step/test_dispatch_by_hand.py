@@ -11,7 +11,7 @@ from cosmic.design.design_batch import Batch, batch_of
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
-from cosmic.step.host_dispatch import controller_dispatch_s, controller_wait_s, host_counts
+from cosmic.step.kernel_launches import controller_dispatch_s, controller_wait_s, host_counts
 
 SMALL = {"dp": 8, "tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 128, "weight_sharding": "none"}
 

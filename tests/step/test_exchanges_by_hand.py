@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cosmic.design.fabric import Fabric
+from cosmic.step.bottleneck import network_loads
 from cosmic.step.device_memory import footprint
 from cosmic.step.network_costs import NetworkCosts
-from cosmic.step.network_load import network_loads
 from cosmic.step.operator_work import KernelShape, OperatorUse
 from cosmic.step.step_profile import CollectiveCost, OperatorCost, _cost_of_all_steps, profile_step
 from tests.step.tiny import batch, switch

@@ -19,7 +19,7 @@ from cosmic.design.workload_layer import Workload
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.simulate.events.design_simulation import simulate_design
-from cosmic.step.activations import replica_axes, used_elements, weight_elements
+from cosmic.step.block_memory import replica_axes, used_elements, weight_elements
 from cosmic.step.communication import CollectiveUse, list_collectives
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.operator_work import list_operators

@@ -17,7 +17,7 @@ import pytest
 from cosmic.design.design_batch import batch_of_changes
 from cosmic.design.model_layer import MLA, Experts
 from cosmic.step import attention, gemm, kernel_costs, kernel_launches, streaming
-from cosmic.step.embedding_tables import TableUse
+from cosmic.step.block_memory import TableUse
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.operator_work import OperatorUse, list_operators
 from cosmic.workload.precision import recipe_of

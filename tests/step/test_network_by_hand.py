@@ -18,8 +18,8 @@ from cosmic.design.network_layer import Transport
 from cosmic.network.collective_costs import NetworkDimension, subgroups
 from cosmic.network.mesh_spans import Span
 from cosmic.step import network_costs
+from cosmic.step.bottleneck import NetworkLoad, entering_shares, network_loads, sent_collectives
 from cosmic.step.network_costs import OVERLAP, NetworkCosts, OverlapEfficiency
-from cosmic.step.network_load import NetworkLoad, entering_shares, network_loads, sent_collectives
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.mesh_sizes import Stage
 from tests.step.tiny import batch, point, switch

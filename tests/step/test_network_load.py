@@ -17,8 +17,8 @@ from cosmic.network.mesh_spans import Span, joint_spans
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import COMMUNICATED, bounding_profile
 from cosmic.simulate.metrics import Metrics
+from cosmic.step.bottleneck import _dimension_loads, entering_shares, network_loads, sent_collectives
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.network_load import _dimension_loads, entering_shares, network_loads, sent_collectives
 from cosmic.step.step_profile import StepProfile, profile_step
 
 COSMIC = "gpt3-175b@cosmic-1024"

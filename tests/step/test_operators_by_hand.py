@@ -26,7 +26,7 @@ from cosmic.step.operator_work import (
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.operator_graph import Operator, Tensor
-from cosmic.workload.sharding.partitioned_graph import PartitionedOperator, Transfer
+from cosmic.workload.sharding.graph_partition import PartitionedOperator, Transfer
 from cosmic.workload.sharding.resharding import Step
 from cosmic.workload.sharding.tensor_sharding import Sharding
 from tests.step.tiny import MODEL, batch, point

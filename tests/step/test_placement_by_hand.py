@@ -24,8 +24,14 @@ from cosmic.step.state_placement import (
     has_master_copy_only,
     is_state_placed,
 )
-from cosmic.step.tier_traffic import TierTraffic, kernel_bandwidth_bytes_per_s, tier_traffic
-from cosmic.step.tier_usage import bytes_in_tier, full_tiers, tier_metrics
+from cosmic.step.tier_traffic import (
+    TierTraffic,
+    bytes_in_tier,
+    full_tiers,
+    kernel_bandwidth_bytes_per_s,
+    tier_metrics,
+    tier_traffic,
+)
 from tests.step import tiny
 
 HOST = MemoryTier(name="host", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, processor_bandwidth_bytes_per_s=20.0)

@@ -11,7 +11,7 @@ import pytest
 from cosmic.step.operator_work import Gemm, convolution_gemm, einsum_gemm
 from cosmic.workload.operator_graph import Sizes
 from cosmic.workload.precision import is_adapter
-from cosmic.workload.sharding.partitioned_graph import PartitionedOperator
+from cosmic.workload.sharding.graph_partition import PartitionedOperator
 
 Dims = tuple[str, ...]
 

@@ -14,6 +14,7 @@ import pytest
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.model_layer import Experts, Recommender
 from cosmic.step.bottleneck import (
+    NetworkLoad,
     RooflineOperator,
     busy_seconds_by_dimension,
     describe_bound,
@@ -22,7 +23,6 @@ from cosmic.step.bottleneck import (
     workload_peak_flop_per_s,
 )
 from cosmic.step.device_memory import memory_of
-from cosmic.step.network_load import NetworkLoad
 from cosmic.step.operator_work import KernelShape, OperatorUse
 from cosmic.step.step_profile import (
     CollectiveCost,

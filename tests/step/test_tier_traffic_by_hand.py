@@ -83,8 +83,10 @@ def test_memory_of_a_pool_reads_gradients_that_it_adds_to() -> None:
 def test_a_pool_behind_a_host_is_one_of_two_links() -> None:
     """100 bytes cross the host's link as they are; switches of the pool take as long as its port would for 160."""
     found = pooled(replace(HOST, capacity_bytes=1e6), pool(5.0))
-    assert numbers(found.timed({"weights": 100.0}, "moe_layer")) == pytest.approx([100, 100 * 0.5 * 4 / 5 * 10])
-    assert numbers(found.timed({"optimizer": 100.0}, "moe_layer")) == [0, 0]
+    assert numbers(found.link_time_bytes({"weights": 100.0}, "moe_layer")) == pytest.approx(
+        [100, 100 * 0.5 * 4 / 5 * 10]
+    )
+    assert numbers(found.link_time_bytes({"optimizer": 100.0}, "moe_layer")) == [0, 0]
 
 
 def test_without_switches_that_work_all_that_accelerators_read_is_read_in_memory() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import get_args
 
 import numpy as np
-import pytest
 
 from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.schedules.collective_schedule import Kind
@@ -14,6 +13,7 @@ from cosmic.network.schedules.schedule_checking import check_schedule
 from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
 from cosmic.network.synthesis.schedule_synthesis import settle_transfers, synthesize
 from cosmic.network.synthesis.synthesis_native import Transfers
+from tests.batches import check_all
 
 
 def uneven(seed: int) -> LinkGraph:
@@ -29,8 +29,8 @@ def uneven(seed: int) -> LinkGraph:
     return graph_of(npus, links, switches)
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-@pytest.mark.parametrize("seed", range(12))
+@check_all("kind", get_args(Kind), tests=4)
+@check_all("seed", range(12))
 def test_a_schedule_takes_as_long_in_the_event_engine_as_it_says(seed: int, kind: Kind) -> None:
     schedule = synthesize(uneven(seed), kind, 1e8, chunks=1 + seed % 4)
     assert check_schedule(schedule).valid

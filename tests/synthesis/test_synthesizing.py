@@ -17,6 +17,7 @@ from cosmic.network.synthesis import schedule_synthesis
 from cosmic.network.synthesis.graph_symmetry import OrbitSchedule
 from cosmic.network.synthesis.lower_bounds import collective_bounds
 from cosmic.network.synthesis.schedule_synthesis import synthesize
+from tests.batches import check_all
 
 from .checker import check, grid, random_network, star
 from .test_bounds import GIB, REFERENCE, needs_reference, read_links
@@ -42,9 +43,9 @@ def product(rings: tuple[tuple[int, float, float], ...]) -> LinkGraph:
     return graph_of(npus, links)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("switches", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@check_all("kind", KINDS, tests=3)
+@check_all("switches", [False, True])
+@check_all("seed", range(5))
 def test_any_network_gets_a_valid_schedule(seed: int, switches: bool, kind: Kind) -> None:
     graph = random_network(seed, switches=switches)
     schedule = synthesize(graph, kind, 1e8, chunks=1 + seed % 3, root=seed % graph.npus)

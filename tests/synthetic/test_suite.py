@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cosmic.accuracy.trace_suite import Case, list_cases, run_case
+from cosmic.accuracy.trace_suite import Case, launch_case, list_cases, run_case
 from cosmic.base.errors import SpecError
-from cosmic.cli.trace_rewriting_commands import _launch
 
 NAMES = [case.name for case in list_cases()]
 
@@ -16,7 +15,7 @@ NAMES = [case.name for case in list_cases()]
 @pytest.mark.parametrize("name", ["recommender-8", "decode-8"])
 def test_a_small_case_takes_the_cycles_that_are_expected(name: str) -> None:
     [case] = list_cases(name)
-    outcome = run_case(case, _launch)
+    outcome = run_case(case, launch_case)
     assert outcome.ok, f"{name}: {outcome.cycles:,} cycles; if this is meant, write them into suite.yaml"
     assert outcome.cycles == case.cycles
 
@@ -25,7 +24,7 @@ def test_a_small_case_takes_the_cycles_that_are_expected(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_case_takes_the_cycles_that_are_expected(name: str) -> None:
     [case] = list_cases(name)
-    outcome = run_case(case, _launch)
+    outcome = run_case(case, launch_case)
     assert outcome.ok, f"{name}: {outcome.cycles:,} cycles; if this is meant, write them into suite.yaml"
 
 
@@ -47,7 +46,7 @@ def test_a_case_states_every_axis_of_its_mapping() -> None:
 def test_other_cycles_are_not_ok() -> None:
     [case] = list_cases("recommender-8")
     wrong = Case(name="x", about="", design=case.design, settings=case.settings, cycles=case.cycles + 1)
-    assert not run_case(wrong, _launch).ok
+    assert not run_case(wrong, launch_case).ok
 
 
 def test_a_case_without_traces_is_refused() -> None:

@@ -6,13 +6,12 @@ from itertools import combinations
 from math import prod
 from random import Random
 
-import pytest
-
 from cosmic.base.arithmetic import divisors
 from cosmic.design.workload_layer import AXES, Axis, Workload
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.simulate.trace_generation import PlacementMesh, generate_traces, name_groups
+from tests.batches import check_all
 
 EXPERT_AXES = ("etp", "ep", "edp")
 
@@ -79,7 +78,7 @@ def drawn(rng: Random) -> Workload:
     return mapping(**degrees, ep=ep, etp=etp, placement=placement)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@check_all("seed", range(60))
 def test_groups_are_disjoint_cover_all_ranks_and_have_their_size(seed: int) -> None:
     workload = drawn(Random(seed))
     sizes: dict[str, int] = {axis: getattr(workload, axis) for axis in AXES}

@@ -13,7 +13,7 @@ from cosmic.traces.trace import ABSENT
 NUMBERS = st.lists(st.integers(1, 2**62), min_size=1, max_size=40, unique=True).map(sorted)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(NUMBERS, st.sampled_from(["perturb", "bucket"]), st.floats(1e-4, 1.0), st.booleans())
 def test_every_number_stays_within_the_tolerance(old: list[int], mode: str, tolerance: float, divided: bool) -> None:
     column = np.array(old, np.int64)
@@ -86,5 +86,5 @@ def test_sizes_that_chunks_divide_still_do_and_others_still_do_not() -> None:
 
 
 def test_a_table_maps_only_what_it_holds() -> None:
-    assert NoiseTable(np.array([5]), np.array([6])).of(np.array([5, 7, ABSENT])).tolist() == [6, 7, ABSENT]
-    assert NoiseTable(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([5])).tolist() == [5]
+    assert NoiseTable(np.array([5]), np.array([6])).apply(np.array([5, 7, ABSENT])).tolist() == [6, 7, ABSENT]
+    assert NoiseTable(np.empty(0, np.int64), np.empty(0, np.int64)).apply(np.array([5])).tolist() == [5]

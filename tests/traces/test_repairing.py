@@ -19,9 +19,9 @@ from cosmic.traces.dependencies import dependencies_of, topological_order
 from cosmic.traces.repaired_traces import (
     KINDS,
     RepairedTraces,
-    closing_a_cycle,
     copy_to_ranks,
     dependencies_of_kind,
+    find_closing_dependencies,
     repair_traces,
     without_nodes,
 )
@@ -65,7 +65,7 @@ def same(one: Template, other: Template) -> bool:
 # ----------------------------------------------------------------------------------------------- what is right
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(graphs(8))
 def test_a_valid_trace_is_returned_itself(rows: Rows) -> None:
     for row in rows:
@@ -123,7 +123,7 @@ def broken(draw: st.DrawFn) -> TraceSet:
     return TraceSet(tuple(bound))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(broken(), st.booleans(), st.sampled_from([None, {"1": (0,)}, {"2": (0, 1)}]))
 def test_a_repair_leaves_only_what_no_rank_can_know_and_is_done_once(
     traces: TraceSet, drop: bool, groups: dict[str, tuple[int, ...]] | None
@@ -206,7 +206,7 @@ def test_a_cycle_loses_its_least_credible_dependency(
     assert all("closed a cycle" in each.what for each in result.done)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=24))
 def test_what_is_dropped_would_close_a_cycle_with_what_is_kept(edges: list[tuple[int, int, bool]]) -> None:
     edges = list(dict.fromkeys(edge for edge in edges if edge[0] != edge[1]))
@@ -238,7 +238,7 @@ def _reached(edges: set[tuple[int, int]]) -> dict[int, set[int]]:
 def test_too_many_cycles_are_broken_without_a_search() -> None:
     template = template_of([comp(1, 2), comp(2, 3), comp(3, 1)])
     kinds = [dependencies_of_kind(template, kind) for kind in KINDS]
-    closing = closing_a_cycle(dependencies_of(template), kinds, np.arange(3), most=0)
+    closing = find_closing_dependencies(dependencies_of(template), kinds, np.arange(3), most=0)
     assert [each.tolist() for each in closing.unsure] == [[True, True, False], []]
     assert not any(each.any() for each in closing.certain)
 

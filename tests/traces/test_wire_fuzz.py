@@ -128,7 +128,7 @@ def outcome(read: Callable[[Any], Any], given: Any) -> Any:
 
 
 @given(st.lists(NODES | st.binary(max_size=20), max_size=6))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_nodes_say_the_same_alone_and_together(nodes: list[bytes]) -> None:
     outcomes = [outcome(alone, content) for content in nodes]
     wrong = {content: said for content, said in zip(nodes, outcomes, strict=True) if isinstance(said, str)}
@@ -182,7 +182,7 @@ def read(data: bytes, few: int) -> Any:
 
 
 @given(spoilt())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_a_spoilt_file_is_read_or_refused_and_alike_alone_and_together(data: bytes) -> None:
     assert read(data, few=0) == read(data, few=10**9)
 
@@ -192,13 +192,13 @@ def test_a_spoilt_file_is_read_or_refused_and_alike_alone_and_together(data: byt
         lambda *parts: b"".join(parts), st.sampled_from([b"", file()]), st.just(b"") | NUMBER.map(encode_varint), NOISE
     )
 )
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert read(data, few=0) == read(data, few=10**9)
 
 
 @given(st.binary(max_size=60), st.integers(0, 80))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_any_compressed_bytes_are_read_or_refused(noise: bytes, at: int) -> None:
     packed = bytearray(gzip.compress(file(usual_node(1)), mtime=0))
     packed[at : at + 3] = noise[:3]

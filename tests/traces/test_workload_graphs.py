@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.traces.chakra.trace_reader import read_trace
-from cosmic.traces.chakra.workload_graphs import FIELDS, is_workload_graph, read_workload_graph, workload_graph_of
+from cosmic.traces.chakra.workload_graphs import FIELDS, read_workload_graph, workload_graph_of
 from cosmic.traces.trace import ABSENT, NodeType, RankTrace
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "reference" / "chakra" / "chakra_tests"
@@ -133,7 +133,7 @@ VALUES = st.recursive(
 KEYS = st.sampled_from([*FIELDS, "Id", "NodeType", "ctrlDeps", "is_cpu_op", "other"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(VALUES | st.lists(st.dictionaries(KEYS, VALUES, max_size=6), max_size=3), st.booleans())
 def test_any_json_is_a_trace_or_one_sentence(value: Any, inside: bool) -> None:
     text = json.dumps({"workload_graph": value} if inside else value)
@@ -146,24 +146,18 @@ def test_any_json_is_a_trace_or_one_sentence(value: Any, inside: bool) -> None:
         assert all("\n" not in note for note in notes)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_trace_or_one_sentence(data: bytes) -> None:
-    assert is_workload_graph(data) in (False, True)
     with pytest.raises(SpecError):
         workload_graph_of(data, "rank.json")
 
 
-def test_files_may_be_compressed_and_are_recognised(tmp_path: Path) -> None:
+def test_files_may_be_compressed(tmp_path: Path) -> None:
     text = b'\xef\xbb\xbf\n {"ngpus": 8, "workload_graph" : [{"Id": 1, "NodeType": 4}]}'
     (tmp_path / "rank.json.gz").write_bytes(gzip.compress(text))
     trace, notes = read_workload_graph(tmp_path / "rank.json.gz")
     assert (trace.template.id.tolist(), notes) == ([1], ("rank.json.gz: key = 'ngpus': is not read",))
-    assert is_workload_graph(text)
-    assert is_workload_graph(gzip.compress(text))
-    assert not is_workload_graph(gzip.compress(text)[:-9])
-    assert not is_workload_graph(b'[{"workload_graph": []}]')
-    assert not is_workload_graph(b'{"name": "workload_graph"}')
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def small_trace() -> RankTrace:
 
 
 @given(rank_traces(), RANK)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_whatever_is_written_is_read_back(trace: RankTrace, rank: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "job.0.et"
@@ -83,7 +83,7 @@ def test_whatever_is_written_is_read_back(trace: RankTrace, rank: int) -> None:
 
 
 @given(rank_traces(), st.integers(1, 5))
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_ranks_of_one_template_share_one_when_they_are_read_back(trace: RankTrace, count: int) -> None:
     ranks = tuple(
         RankTrace(

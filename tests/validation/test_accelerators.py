@@ -7,10 +7,10 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.design.measured_hardware import (
     POWER_EXPONENT,
-    accelerator_named,
     accelerator_year,
     build_machine,
-    system_with,
+    find_accelerator,
+    find_system_with,
 )
 
 
@@ -44,28 +44,28 @@ from cosmic.design.measured_hardware import (
     ],
 )
 def test_a_name_means_one_of_the_catalog(name: str, like: str) -> None:
-    assert accelerator_named(name).like == like
+    assert find_accelerator(name).like == like
 
 
 @pytest.mark.parametrize("name", ["", "abacus", "H20", "A10", "TPU", "1000"])
 def test_other_names_are_unknown(name: str) -> None:
     with pytest.raises(SpecError, match="no such accelerator"):
-        accelerator_named(name)
+        find_accelerator(name)
 
 
 @pytest.mark.parametrize(("name", "watts"), [("H100 500W", 500), ("MI300X-600W", 600), ("MI350X", 1000)])
 def test_a_power_limit_slows_by_its_root_whatever_the_accelerator(name: str, watts: float) -> None:
-    usual, held = build_machine(accelerator_named(name).like, 1).compute, build_machine(name, 1).compute
+    usual, held = build_machine(find_accelerator(name).like, 1).compute, build_machine(name, 1).compute
     assert usual.power_w is not None
     assert held.power_w == watts
     slower = (watts / usual.power_w) ** POWER_EXPONENT
     assert held.bf16_flop_per_s == pytest.approx(usual.bf16_flop_per_s * slower)
-    assert build_machine(name, 1).memory == build_machine(accelerator_named(name).like, 1).memory
+    assert build_machine(name, 1).memory == build_machine(find_accelerator(name).like, 1).memory
 
 
 def test_power_out_of_range_is_refused() -> None:
     with pytest.raises(SpecError, match="power is out of range"):
-        accelerator_named("H100 9999W")
+        find_accelerator("H100 9999W")
 
 
 def test_memory_in_a_name_counts_where_it_is_other_than_the_entry_s() -> None:
@@ -73,11 +73,11 @@ def test_memory_in_a_name_counts_where_it_is_other_than_the_entry_s() -> None:
     assert build_machine("H200-144GB", 1).memory.capacity_bytes == 141 * 2**30  # rounded
     stacks = build_machine("H100-96GB-HBM2e", 1).memory
     assert stacks.bandwidth_bytes_per_s == pytest.approx(6 * 400e9)
-    assert accelerator_named("H100-80GB").why == ""
+    assert find_accelerator("H100-80GB").why == ""
 
 
 def test_every_accelerator_has_a_network() -> None:
-    assert system_with("a100-sxm-80gb") == "dgx-a100"
+    assert find_system_with("a100-sxm-80gb") == "dgx-a100"
     assert [dim.npus for dim in build_machine("TPU v5p", 64).network.dims] == [4, 4, 4]
     assert [dim.topology for dim in build_machine("TPU v5e", 64).network.dims] == ["ring", "ring"]
     pcie = build_machine("A100 PCIe", 16).network.dims

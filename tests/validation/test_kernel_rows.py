@@ -6,13 +6,13 @@ import pytest
 
 from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Verdict, read_rows
-from cosmic.accuracy.rows.collective_rows import judge as judge_collectives
-from cosmic.accuracy.rows.kernel_rows import judge
+from cosmic.accuracy.rows.collective_rows import compare_rows as judge_collectives
+from cosmic.accuracy.rows.kernel_rows import compare_rows
 
 
 def judged(name: str) -> list[Verdict]:
     kind, rows = read_rows(CARRIED / f"{name}.csv")
-    return kind.judge(rows)
+    return kind.compare_rows(rows)
 
 
 def mean(verdicts: list[Verdict], start: str) -> float:
@@ -65,13 +65,13 @@ def test_copies_from_and_to_the_host_are_no_operators_and_skipped() -> None:
     ],
 )
 def test_a_kernel_that_is_not_known_is_skipped(row: dict[str, str], said: str) -> None:
-    [verdict] = judge([row])
+    [verdict] = compare_rows([row])
     assert said in verdict.skipped
 
 
 def test_a_cell_of_one_gemm_does_not_skip_the_others() -> None:
     row = {"dtype": "bf16", "m": "64", "n": "64", "k": "64", "ms": "1"}
-    found = judge([row, {**row, "k": "x"}, {**row, "n": "0.5"}])
+    found = compare_rows([row, {**row, "k": "x"}, {**row, "n": "0.5"}])
     assert sorted(each.skipped for each in found) == [
         "",
         "k = 'x': must be a number",

@@ -6,16 +6,16 @@ import pytest
 
 from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Fields, read_rows
-from cosmic.accuracy.rows.layer_rows import block_design, judge
+from cosmic.accuracy.rows.layer_rows import block_design, compare_rows
 from cosmic.design.model_layer import Transformer
 
 KIND, ROWS = read_rows(CARRIED / "h200_layers.csv")
-VERDICTS = judge(ROWS)
+VERDICTS = compare_rows(ROWS)
 
 
 def test_columns_say_the_kind() -> None:
     assert KIND.name == "layers of one GPU"
-    assert {verdict.kind for verdict in KIND.judge(ROWS[:1])} == {KIND.name}
+    assert {verdict.kind for verdict in KIND.compare_rows(ROWS[:1])} == {KIND.name}
 
 
 def test_each_mode_is_a_set_and_every_row_is_predicted() -> None:
@@ -70,6 +70,6 @@ def test_a_rank_may_hold_fewer_heads_than_fill_the_hidden_size() -> None:
     ],
 )
 def test_rows_that_describe_no_part_are_skipped(cells: dict[str, str], said: str) -> None:
-    (verdict,) = judge([{**ROWS[0], **cells}])
+    (verdict,) = compare_rows([{**ROWS[0], **cells}])
     assert verdict.predicted_s is None
     assert said in verdict.skipped

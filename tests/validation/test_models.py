@@ -9,6 +9,7 @@ from cosmic.accuracy.rows.models_of_rows import catalog_name, model_of_row, sequ
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
 from cosmic.design.model_layer import Transformer, count_parameters
+from tests.batches import check_all
 
 SIZES = {"n_layers": "32", "hidden": "4096", "n_heads": "32", "vocab": "32000", "seq_len": "4096"}
 
@@ -17,7 +18,7 @@ def model(**cells: str) -> Transformer:
     return model_of_row(Fields(cells), 1)
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("models"))
+@check_all("name", catalog_entries.entry_names("models"))
 def test_every_model_is_known_by_its_own_name_however_it_is_written(name: str) -> None:
     assert catalog_name(name) == name
     assert catalog_name(name.upper().replace("-", "_")) == name

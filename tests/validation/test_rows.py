@@ -16,11 +16,12 @@ from cosmic.accuracy.measured_rows import (
     RowKind,
     Verdict,
     carried_files,
-    judge_row,
+    compare_row,
     read_rows,
     row_kind,
 )
 from cosmic.base.errors import SpecError
+from tests.batches import check_all
 
 
 def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
@@ -71,7 +72,7 @@ def test_a_row_that_cannot_be_judged_is_skipped_with_the_reason() -> None:
     def refuse(fields: Fields) -> Verdict:
         raise SpecError("tp", 3, "is odd")
 
-    assert judge_row({}, "a", "s", refuse).to_dict() == {"id": "a", "set": "s", "skipped": "tp = 3: is odd"}
+    assert compare_row({}, "a", "s", refuse).to_dict() == {"id": "a", "set": "s", "skipped": "tp = 3: is odd"}
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_an_error_that_is_no_number_is_skipped_whatever_the_kind(
 ) -> None:
     for kind in KINDS:
         module = import_module(f"cosmic.accuracy.rows.{kind.module}")
-        monkeypatch.setattr(module, "judge", lambda rows: [Verdict(id="a", set="s", row={}, **numbers)])  # type: ignore[arg-type]
-        [found] = kind.judge([{}])
+        monkeypatch.setattr(module, "compare_rows", lambda rows: [Verdict(id="a", set="s", row={}, **numbers)])  # type: ignore[arg-type]
+        [found] = kind.compare_rows([{}])
         assert (found.id, found.skipped, found.error) == ("a", "the prediction is not finite", None)
 
 
@@ -112,14 +113,14 @@ def a_row(kind: RowKind) -> Row:
     return next(rows[0] for path in carried_files() for known, rows in [read_rows(path)] if known == kind)
 
 
-@pytest.mark.parametrize("cell", ["1e-300", "5e-324", "1e300", "0.5"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@check_all("cell", ["1e-300", "5e-324", "1e300", "0.5"], tests=2)
+@check_all("kind", KINDS)
 def test_no_cell_makes_an_error_that_is_no_number(kind: RowKind, cell: str) -> None:
     row = a_row(kind)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for column in kind.columns:
-            for found in kind.judge([{**row, column: cell}]):
+            for found in kind.compare_rows([{**row, column: cell}]):
                 assert found.skipped or (found.error is not None and isfinite(found.error))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Fields, Row, Verdict, read_rows
-from cosmic.accuracy.rows.serving_load_rows import judge, read_served_load
+from cosmic.accuracy.rows.serving_load_rows import compare_rows, read_served_load
 
 KIND, LOADS = read_rows(CARRIED / "h200_serving.csv")
 KIND_OF_STEPS, STEPS = read_rows(CARRIED / "h200_serving_steps.csv")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def verdicts() -> list[Verdict]:
-    return judge(LOADS) + judge(STEPS)
+    return compare_rows(LOADS) + compare_rows(STEPS)
 
 
 def test_columns_say_the_kinds() -> None:
@@ -54,7 +54,7 @@ def test_predictions_are_near(verdicts: list[Verdict], name: str, mean: float, w
 
 
 def test_one_client_waits_for_nobody() -> None:
-    ttft, tpot, closed_ttft, closed_tpot = judge([ONE])
+    ttft, tpot, closed_ttft, closed_tpot = compare_rows([ONE])
     assert closed_ttft.predicted_s == pytest.approx(ttft.predicted_s, rel=0.03)
     assert closed_tpot.predicted_s == pytest.approx(tpot.predicted_s, rel=0.03)
 
@@ -86,7 +86,7 @@ def test_requests_are_those_that_were_measured() -> None:
 )
 def test_a_row_that_cannot_be_predicted_is_skipped_with_its_reason(changes: dict[str, str], why: str) -> None:
     row: Row = {**ONE, **changes}
-    found = judge([row])
+    found = compare_rows([row])
     assert len(found) == 4
     assert all(why in each.skipped for each in found)
 
@@ -96,5 +96,5 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_its_reason(changes: dict
     [({"step": "train"}, "step = 'train': must be one of decode, prefill, mixed"), ({"batch": "0"}, "batch = '0'")],
 )
 def test_a_step_that_cannot_be_predicted_is_skipped_with_its_reason(changes: dict[str, str], why: str) -> None:
-    (found,) = judge([{**STEPS[0], **changes}])
+    (found,) = compare_rows([{**STEPS[0], **changes}])
     assert why in found.skipped

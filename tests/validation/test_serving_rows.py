@@ -41,7 +41,7 @@ def of_pools(**cells: str) -> Row:
 
 
 def judged(**cells: str) -> list[Verdict]:
-    return serving_rows.judge([changed(**cells)])
+    return serving_rows.compare_rows([changed(**cells)])
 
 
 def read(**cells: str) -> ServedPool:
@@ -65,7 +65,7 @@ def mean_error(verdicts: list[Verdict], name: str) -> float:
 
 @pytest.mark.long
 def test_carried_rows_are_predicted_as_well_as_claimed() -> None:
-    verdicts = serving_rows.judge(rows())
+    verdicts = serving_rows.compare_rows(rows())
     assert fmean(not verdict.skipped for verdict in verdicts) > 0.95
     assert mean_error(verdicts, "tpot") < 0.2
     assert mean_error(verdicts, "ttft") < 0.3
@@ -73,7 +73,7 @@ def test_carried_rows_are_predicted_as_well_as_claimed() -> None:
 
 @pytest.mark.long
 def test_some_carried_rows_are_predicted_as_well_as_claimed() -> None:
-    verdicts = serving_rows.judge(rows()[::8])
+    verdicts = serving_rows.compare_rows(rows()[::8])
     assert not any(verdict.skipped for verdict in verdicts)
     assert mean_error(verdicts, "tpot") < 0.2
     assert mean_error(verdicts, "ttft") < 0.3
@@ -83,7 +83,7 @@ def test_some_carried_rows_are_predicted_as_well_as_claimed() -> None:
 @pytest.mark.skipif(not WHOLE.exists(), reason="the whole of the source is not here")
 @pytest.mark.parametrize(("mode", "ttft", "tpot"), [("agg", 0.22, 0.12), ("disagg", 0.35, 0.2)])
 def test_all_rows_are_predicted_as_well_as_claimed(mode: str, ttft: float, tpot: float) -> None:
-    verdicts = serving_rows.judge([row for row in rows(WHOLE) if row["mode"] == mode])
+    verdicts = serving_rows.compare_rows([row for row in rows(WHOLE) if row["mode"] == mode])
     assert not any(verdict.skipped for verdict in verdicts)
     assert mean_error(verdicts, "tpot") < tpot
     assert mean_error(verdicts, "ttft") < ttft

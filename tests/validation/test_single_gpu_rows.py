@@ -6,7 +6,7 @@ import pytest
 
 from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Fields, read_rows
-from cosmic.accuracy.rows.single_gpu_rows import judge, training_design
+from cosmic.accuracy.rows.single_gpu_rows import compare_rows, training_design
 from cosmic.design.model_layer import count_parameters
 
 STEPS = read_rows(CARRIED / "h200_training.csv")[1]
@@ -22,28 +22,28 @@ def test_every_model_has_the_parameters_that_were_counted() -> None:
 
 def test_peaks_of_memory_are_within_five_per_cent_on_average() -> None:
     rows = [row for row in STEPS if row["style"] == "gpt"]
-    found = summarise_errors("memory", judge(rows), memory=True)
+    found = summarise_errors("memory", compare_rows(rows), memory=True)
     assert found.predicted == len(rows)
     assert found.mean is not None
     assert found.mean < 0.05
 
 
 def test_prefill_and_decode_are_sets_of_their_own_and_all_are_predicted() -> None:
-    verdicts = judge(SERVED)
+    verdicts = compare_rows(SERVED)
     assert {verdict.set for verdict in verdicts} == {"h200-prefill", "h200-decode"}
     assert all(verdict.predicted_s for verdict in verdicts)
 
 
 def test_rows_that_describe_no_model_are_skipped() -> None:
     odd = [{**STEPS[0], "style": "cnn"}, {**STEPS[0], "style": "vit"}, {**SERVED[0], "phase": "sleep"}]
-    assert ["must be one of" in judge([row])[0].skipped for row in odd[:1]] == [True]
-    assert "tokens" in judge(odd[1:2])[0].skipped
-    assert "must be prefill or decode" in judge(odd[2:])[0].skipped
+    assert ["must be one of" in compare_rows([row])[0].skipped for row in odd[:1]] == [True]
+    assert "tokens" in compare_rows(odd[1:2])[0].skipped
+    assert "must be prefill or decode" in compare_rows(odd[2:])[0].skipped
 
 
 @pytest.mark.long
 def test_steps_of_every_kind_are_predicted_and_those_that_wait_for_the_host_are_apart() -> None:
-    verdicts = judge(KINDS)
+    verdicts = compare_rows(KINDS)
     assert all(verdict.predicted_s for verdict in verdicts)
     device = [verdict for verdict in verdicts if verdict.set != "h200-steps host-bound"]
     assert (len(device), len(verdicts)) == (64, 82)
@@ -64,14 +64,14 @@ def test_models_with_experts_have_the_parameters_that_were_counted() -> None:
 
 def test_words_of_a_row_that_mean_nothing_are_refused() -> None:
     for name in ("execution", "precision", "loss"):
-        assert "must be one of" in judge([{**KINDS[0], name: "odd"}])[0].skipped
-    assert judge([{**KINDS[0], "device_ms": "odd"}])[0].set == "h200-steps experts eager"
+        assert "must be one of" in compare_rows([{**KINDS[0], name: "odd"}])[0].skipped
+    assert compare_rows([{**KINDS[0], "device_ms": "odd"}])[0].set == "h200-steps experts eager"
 
 
 def test_a_step_in_8_bits_has_no_master_copy() -> None:
     """Without 4 bytes for each weight, and without the time to read and write them."""
     row = next(row for row in KINDS if row["precision"] == "fp8_tensor")
-    narrow, wide = judge([row])[0], judge([{**row, "precision": "bf16"}])[0]
+    narrow, wide = compare_rows([row])[0], compare_rows([{**row, "precision": "bf16"}])[0]
     assert narrow.peak_bytes_predicted is not None
     assert wide.peak_bytes_predicted is not None
     assert narrow.peak_bytes_predicted == pytest.approx(wide.peak_bytes_predicted, rel=0.2)

@@ -10,6 +10,7 @@ from cosmic.accuracy.measured_rows import Fields
 from cosmic.accuracy.rows.training_software import Software, date_of, framework_of, software_of
 from cosmic.design import catalog_entries
 from cosmic.design.workload_layer import Workload
+from tests.batches import check_all
 
 TABLE = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "software.yaml")
 H100, A100, B200 = "h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"
@@ -101,7 +102,7 @@ def test_an_unknown_framework_has_the_attention_of_its_time() -> None:
     assert [each["attention"] for each in found] == ["unfused", "flash1", "fused"]
 
 
-@pytest.mark.parametrize("name", sorted(TABLE))
+@check_all("name", sorted(TABLE))
 def test_every_claim_is_dated_sourced_and_a_field_of_a_workload_or_of_software(name: str) -> None:
     known = {each.name for each in (*fields_of(Workload), *fields_of(Software))} | {"since", "source", "vendors"}
     entry = TABLE[name]

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cosmic.accuracy.measured_rows import CARRIED, Fields, Row, read_rows
-from cosmic.accuracy.rows.training_rows import judge, read_run
+from cosmic.accuracy.rows.training_rows import compare_rows, read_run
 from cosmic.base.errors import SpecError
 from cosmic.design.measured_hardware import POWER_EXPONENT, build_machine
 from cosmic.design.model_layer import Transformer, count_parameters
+from tests.batches import check_all
 
 PUBLISHED = {row["id"]: row for row in read_rows(CARRIED / "training_published.csv")[1]}
 
@@ -37,7 +38,7 @@ def test_a_complete_row_is_the_design_that_was_published_and_nothing_is_assumed(
     assert fields.assumed == []
 
 
-@pytest.mark.parametrize("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")))
+@check_all("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")), tests=3)
 def test_models_have_the_parameters_that_were_published(identity: str) -> None:
     point, _ = run_of(identity)
     assert count_parameters(point.model) == pytest.approx(1e9 * float(PUBLISHED[identity]["n_params_b"]), rel=2e-3)
@@ -126,7 +127,7 @@ def test_a_batch_that_is_not_given_follows_from_time_and_rate_or_is_usual() -> N
 
 def test_a_run_of_no_published_mapping_is_predicted_with_its_range() -> None:
     mesh = dict.fromkeys(("tp", "pp", "cp", "dp", "vpp", "mbs", "zero_stage", "seq_par", "schedule"), "")
-    [verdict] = judge([{**PUBLISHED["nemo2407-05"], **mesh}])
+    [verdict] = compare_rows([{**PUBLISHED["nemo2407-05"], **mesh}])
     assert verdict.predicted_s is not None
     assert verdict.low_s == verdict.predicted_s
     assert verdict.high_s is not None
@@ -172,14 +173,14 @@ def test_times_follow_from_rates_where_no_time_is_given() -> None:
     ],
 )
 def test_a_row_that_cannot_be_built_is_skipped_with_the_reason(changes: dict[str, str], said: str) -> None:
-    [verdict] = judge([{**PUBLISHED["korth-t5-22B-full"], **changes}])
+    [verdict] = compare_rows([{**PUBLISHED["korth-t5-22B-full"], **changes}])
     assert verdict.predicted_s is None
     assert said in verdict.skipped
 
 
 def test_a_run_on_one_node_is_predicted_within_a_fifth_and_its_memory_too() -> None:
     rows = [PUBLISHED["korth-t5-22B-full"], PUBLISHED["korth-t5-22B-selective"]]
-    for verdict in judge(rows):
+    for verdict in compare_rows(rows):
         assert verdict.error is not None
         assert abs(verdict.error) < 0.2
 
@@ -187,7 +188,7 @@ def test_a_run_on_one_node_is_predicted_within_a_fifth_and_its_memory_too() -> N
 CELLS = st.sampled_from(["", "0", "1", "2", "-3", "7", "1e9", "nan", "x", "8.5", "GB200", "llama", "fp8", "full", "∞"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(PUBLISHED["korth-t5-22B-full"])), CELLS, min_size=1, max_size=6))
 @example({"n_experts": "1e9"})
 def test_no_cell_stops_the_reading_of_a_row(cells: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from cosmic.step.operator_work import model_flop_per_token
 from cosmic.workload.model_blocks import blocks, dimensions
 from cosmic.workload.operator_graph import Graph, Operator, Tensor, elements
 from cosmic.workload.operator_kinds import kept_activations, kinds
+from tests.batches import check_all
 
 CONFIGS = sorted((Path(__file__).parents[1] / "catalog" / "data").glob("*.json"))
 
@@ -36,19 +37,19 @@ def weight_count(model: Model) -> int:
     return round(sum(once.values()))
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("models"))
+@check_all("name", catalog_entries.entry_names("models"), tests=2)
 def test_the_weights_of_the_graphs_are_the_parameters_of_the_model(name: str) -> None:
     assert weight_count(model(name)) == count_parameters(model(name))
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@check_all("path", CONFIGS)
 def test_so_they_are_for_hugging_face_configurations(path: Path) -> None:
     tree = model_from_config(json.loads(path.read_text()), path.name)
     read: Model = schema.read_value(Model, tree["model"], "model")
     assert weight_count(read) == count_parameters(read)
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("models"))
+@check_all("name", catalog_entries.entry_names("models"), tests=2)
 def test_every_operator_is_of_a_known_kind_and_every_dimension_has_a_size(name: str) -> None:
     workload = ("batch", "sequence", "context", "source", "samples", "tokens", "index_context")
     sizes = {*dimensions(model(name)), *workload}

@@ -12,7 +12,7 @@ from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.model_layer import Experts, Recommender
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.mesh_sizes import (
-    _stated_or_usual,
+    _fill_gaps,
     blocks_on_stage,
     expert_degrees,
     is_memory_switch,
@@ -108,9 +108,9 @@ def test_the_axes_of_experts_split_the_same_ranks(changes: dict[str, int], expec
 
 def test_designs_of_a_batch_state_etp_or_do_not() -> None:
     usual = np.array([4, 2, 8])
-    assert np.asarray(_stated_or_usual(np.array([None, 1, None], dtype=object), usual)).tolist() == [4, 1, 8]
-    assert _stated_or_usual(None, 4) == 4
-    assert _stated_or_usual(2, 4) == 2
+    assert np.asarray(_fill_gaps(np.array([None, 1, None], dtype=object), usual)).tolist() == [4, 1, 8]
+    assert _fill_gaps(None, 4) == 4
+    assert _fill_gaps(2, 4) == 2
 
 
 def test_islands_split_replicas_of_layers_and_of_experts() -> None:

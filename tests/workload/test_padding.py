@@ -19,8 +19,7 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.step_evaluation import evaluate_steps
 from cosmic.workload.mapping_rules import invalid_reasons
-from cosmic.workload.mesh_sizes import sizes_of
-from cosmic.workload.tensor_padding import padded_dimensions
+from cosmic.workload.mesh_sizes import pad_dimensions, sizes_of
 
 SMALL = Transformer(layers=2, hidden=60, heads=6, head_dim=10, ffn=90, vocab=100)
 
@@ -53,13 +52,13 @@ def metrics(point: DesignPoint, **options: Any) -> Metrics:
 )
 def test_a_rank_has_the_keys_of_its_queries(heads: int, groups: int, tp: int, padded: int, kept: int) -> None:
     model = Transformer(layers=1, hidden=heads * 4, heads=heads, kv_heads=groups, ffn=64, vocab=10)
-    found = padded_dimensions(model, tp, 1)
+    found = pad_dimensions(model, tp, 1)
     assert (found["heads"], found["kv_heads"]) == (padded, kept)
 
 
 def test_widths_of_ffn_and_experts_are_padded_for_the_ranks_that_split_them() -> None:
     model = replace(SMALL, experts=Experts(count=4, active=2, ffn=25, shared_ffn=30))
-    found = padded_dimensions(model, 4, 2)
+    found = pad_dimensions(model, 4, 2)
     assert (found["ffn"], found["shared_ffn"], found["expert_ffn"]) == (92, 32, 26)
 
 
@@ -109,7 +108,7 @@ def _as_padded(point: DesignPoint) -> DesignPoint:
     """Return a design with a model that is as large as *point* pads its own, which tp divides."""
     model, w = point.model, point.workload
     assert isinstance(model, Transformer)
-    padded = padded_dimensions(model, w.tp, w.expert_tensor)
+    padded = pad_dimensions(model, w.tp, w.expert_tensor)
     found: dict[str, Any] = {name: int(size) for name, size in padded.items()}
     inner, shared = found.pop("expert_ffn", 0), found.pop("shared_ffn")
     experts = replace(model.experts, ffn=inner, shared_ffn=shared) if model.experts else None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cosmic.design.workload_layer import Workload
-from cosmic.workload.precision import RECIPES, gathers_narrow, recipe_for, scaling, shards_narrow
+from cosmic.workload.precision import RECIPES, gathers_narrow, operand_scaling, recipe_for, shards_narrow
 
 
 def workload(**changes: Any) -> Workload:
@@ -96,4 +96,4 @@ def test_ranks_cast_before_they_gather_where_a_scale_is_known(
     precision: str, recipe: str, execution: str, found: str, gathered: bool, sharded: bool
 ) -> None:
     given = workload(precision=precision, fp8_recipe=recipe, execution=execution)
-    assert (scaling(given), gathers_narrow(given), shards_narrow(given)) == (found, gathered, sharded)
+    assert (operand_scaling(given), gathers_narrow(given), shards_narrow(given)) == (found, gathered, sharded)

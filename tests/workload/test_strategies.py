@@ -11,7 +11,7 @@ from cosmic.design import catalog_entries
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.workload.block_plans import plan_blocks
 from cosmic.workload.model_blocks import blocks
-from cosmic.workload.strategy_tables import Strategy, annotate_graph, read_strategy, strategies_of, strategy
+from cosmic.workload.strategy_tables import Strategy, annotate_graph, load_strategy, read_strategy, strategies_of
 
 GPT = load_design("gpt3-175b@cosmic-1024")
 LAYER = next(block for block in blocks(GPT.model) if block.name == "layer")
@@ -19,7 +19,7 @@ LAYER = next(block for block in blocks(GPT.model) if block.name == "layer")
 
 @pytest.mark.parametrize("name", catalog_entries.entry_names("strategies"))
 def test_every_strategy_of_the_catalog_reads_and_says_where_it_is_from(name: str) -> None:
-    assert strategy(name).rules
+    assert load_strategy(name).rules
     assert catalog_entries.read_entry("strategies", name)["source"]
 
 

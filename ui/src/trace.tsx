@@ -1,7 +1,7 @@
 // The page of traces.
 
 import { showPage } from "./page";
-import type { TraceDocument } from "./trace/document";
+import type { TraceDocument } from "./document";
 import { SECTIONS, TracePage } from "./trace/page";
 
 function finish(): void {

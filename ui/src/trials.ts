@@ -1,7 +1,8 @@
 // Trials as columns of typed arrays, which every view draws from. No object per trial.
 
 import { type Numbers, unpack } from "./container";
-import type { Block, Column, Value } from "./document";
+import type { Value } from "./aliases";
+import type { Block, Column } from "./document";
 
 export interface TrialColumn {
   spec: Column;

@@ -30,7 +30,7 @@ test("a trial is evaluated from the base, with all its parameters", () => {
 test("limits of metrics become constraints, those of parameters are named", () => {
   const lines = asCommands(shared, selection("tp >= 2 & cost_usd <= 30")).trim().split("\n");
   assert.equal(lines[0], "# 3 of 6 trials: tp >= 2 & cost_usd <= 30");
-  assert.equal(lines[1], "cosmic export 'runs/a study' --to trials.csv");
+  assert.equal(lines[1], "cosmic study export 'runs/a study' --to trials.csv");
   assert.match(lines[2], /trial 2$/);
   assert.match(lines[3], /^cosmic evaluate base\.yaml --set workload\.tp=4 /);
   assert.match(lines[4], /tp >= 2$/);

@@ -1,6 +1,7 @@
 // A small study for tests: packed as Python packs it, so that tests go the whole way.
 
-import type { Block, Column, Packed, ReportDocument, Value } from "../src/document";
+import type { Value } from "../src/aliases";
+import type { Block, Column, Packed, ReportDocument } from "../src/document";
 import { Signal } from "../src/base/signal";
 import type { Shared } from "../src/state";
 import { decode, type Trials } from "../src/trials";

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Class, Packed, Timeline } from "../src/document";
+import type { Class } from "../src/aliases";
+import type { Packed, Timeline } from "../src/document";
 import { openingView } from "../src/design/opening";
 import { shortName } from "../src/design/paint";
 import { traceText } from "../src/design/perfetto";

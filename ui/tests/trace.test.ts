@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { tickText } from "../src/design/view";
-import type { Packed } from "../src/document";
-import type { Attribute, Kind, Signed, TraceDocument, TraceRank, TraceView } from "../src/trace/document";
+import type { Kind } from "../src/aliases";
+import type { NodeAttribute, Packed, SignedNumbers, TraceDocument, TraceRank, TraceView } from "../src/document";
 import { depthsOf, layersOf, neighbourhood } from "../src/trace/graph";
 import { fitted, placeOf, under } from "../src/trace/graph_paint";
 import { briefName, decodeNodes, foundNodes, linksOf, type Nodes, openingNode, statedBy } from "../src/trace/nodes";
@@ -25,7 +25,7 @@ interface Row {
 }
 
 /** Packs nodes as Python does, in ascending order of their ids. */
-function packed(rows: Row[], more: Partial<TraceView> = {}, attributes: (pack: (values: number[]) => Packed) => Attribute[] = () => []): [TraceView, Uint8Array] {
+function packed(rows: Row[], more: Partial<TraceView> = {}, attributes: (pack: (values: number[]) => Packed) => NodeAttribute[] = () => []): [TraceView, Uint8Array] {
   const parts: number[] = [];
   const pack = (values: number[]): Packed => {
     const offset = parts.length;
@@ -33,7 +33,7 @@ function packed(rows: Row[], more: Partial<TraceView> = {}, attributes: (pack: (
     return { offset, count: values.length, type: "u32" };
   };
   const zigzag = (values: number[]): Packed => pack(values.map((value) => (value < 0 ? -2 * value - 1 : 2 * value)));
-  const running = (values: number[]): Signed => ({ numbers: zigzag(values.map((value, place) => value - (values[place - 1] ?? 0))), running: true });
+  const running = (values: number[]): SignedNumbers => ({ numbers: zigzag(values.map((value, place) => value - (values[place - 1] ?? 0))), running: true });
   const place = (id: number): number => rows.findIndex((each) => each.id === id);
   const names = [...new Set(rows.map((each) => each.name ?? ""))];
   const edges = (kind: "data" | "ctrl") => ({

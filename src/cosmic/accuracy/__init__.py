@@ -2,8 +2,7 @@
 
     measured_rows   rows that others measured, told apart by their columns; `rows` predicts each kind, a module each
     validating      files ──▶ rows ──▶ designs or kernels ──▶ predicted beside measured ──▶ errors by source
-    conformal       ranges of predictions, learned with whole sources left out; the scripts of `calibration/` use it
-    calibrate       a user's own measurements become a system file; what `cosmic probe` measures
+    calibrate       a user's own measurements become a system file; what `cosmic calibrate probe` measures
     suites          classes of tests for whoever adds a topology, collective, schedule, agent or engine
     relations       what must hold between the answers for related designs, on random designs
 

@@ -89,13 +89,13 @@ class Summary:
 def summarise_errors(name: str, verdicts: Sequence[Verdict], *, memory: bool = False) -> Summary:
     """Return the statistics of the errors of time, or of *memory*."""
     errors = [verdict.memory_error if memory else verdict.error for verdict in verdicts]
-    known = [error for error in errors if error is not None]
-    sizes = sorted(map(abs, known))
+    known_errors = [error for error in errors if error is not None]
+    sizes = sorted(map(abs, known_errors))
     ordered, pairs = (0, 0) if memory else concordance(verdicts)
     clearly, clear = (0, 0) if memory else concordance(verdicts, CLEAR)
-    ranges = [] if memory else [found for each in verdicts if (found := each.range_s) is not None]
-    inside = [] if memory else [within for each in verdicts if (within := each.in_range) is not None]
-    left_out = [] if memory else [abs(each.left_out) for each in verdicts if each.left_out is not None]
+    ranges = [] if memory else [seconds_range for verdict in verdicts if (seconds_range := verdict.range_s) is not None]
+    in_range = [] if memory else [within for verdict in verdicts if (within := verdict.in_range) is not None]
+    left_out = [] if memory else [abs(verdict.left_out) for verdict in verdicts if verdict.left_out is not None]
     reasons: dict[str, int] = {}
     for verdict in verdicts:
         if verdict.skipped:
@@ -103,18 +103,18 @@ def summarise_errors(name: str, verdicts: Sequence[Verdict], *, memory: bool = F
     return Summary(
         name=name,
         rows=len(verdicts),
-        predicted=len(known),
-        mean=fmean(sizes) if known else None,
-        median=median(sizes) if known else None,
-        worst=sizes[-1] if known else None,
-        bias=fmean(known) if known else None,
+        predicted=len(known_errors),
+        mean=fmean(sizes) if known_errors else None,
+        median=median(sizes) if known_errors else None,
+        worst=sizes[-1] if known_errors else None,
+        bias=fmean(known_errors) if known_errors else None,
         tau=ordered / pairs if pairs else None,
         pairs=pairs,
         clear_tau=clearly / clear if clear else None,
         clear_pairs=clear,
         ranged=len(ranges),
-        in_range=fmean(inside) if inside else None,
-        width=fmean(each.p95 / each.p50 - 1 for each in ranges) if ranges else None,
+        in_range=fmean(in_range) if in_range else None,
+        width=fmean(verdict.p95 / verdict.p50 - 1 for verdict in ranges) if ranges else None,
         left_out_mean=fmean(left_out) if left_out else None,
         left_out_median=median(left_out) if left_out else None,
         skipped=dict(sorted(reasons.items(), key=lambda item: -item[1])),
@@ -129,8 +129,8 @@ def concordance(verdicts: Iterable[Verdict], beyond: float = 0.0) -> tuple[int, 
             groups.setdefault(verdict.group, []).append((verdict.measured_s, verdict.predicted_s, verdict.design))
     ordered = pairs = 0
     for times in groups.values():
-        found, compared = _pairs(times, beyond)
-        ordered, pairs = ordered + found, pairs + compared
+        ordered_alike, compared = _pairs(times, beyond)
+        ordered, pairs = ordered + ordered_alike, pairs + compared
     return ordered, pairs
 
 
@@ -143,9 +143,11 @@ def _pairs(times: Sequence[tuple[float, float, str]], beyond: float = 0.0) -> tu
     (2, 2)
     """
     ordered = pairs = 0
-    for (measured, predicted, design), (other, expected, another) in combinations(times, 2):
-        apart = max(measured, other) > min(measured, other) * (1 + beyond)
-        if apart and (design != another or not design):
+    for (measured, predicted, design), (other_measured, expected, another) in combinations(times, 2):
+        differs = max(measured, other_measured) > min(measured, other_measured) * (1 + beyond)
+        if differs and (design != another or not design):
             pairs += 1
-            ordered += ((measured > other) - (measured < other)) * ((predicted > expected) - (predicted < expected))
+            ordered += ((measured > other_measured) - (measured < other_measured)) * (
+                (predicted > expected) - (predicted < expected)
+            )
     return ordered, pairs

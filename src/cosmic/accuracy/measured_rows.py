@@ -2,7 +2,7 @@
 
 The columns of a file say the kind of its rows. Each kind has a module in `cosmic.accuracy.rows` with a function
 
-    judge(rows: Sequence[Row]) -> list[Verdict]
+    compare_rows(rows: Sequence[Row]) -> list[Verdict]
 
 that returns at least one verdict for each row: a measured and a predicted time, or why there is no prediction. A row
 with two times (forward and backward, TTFT and TPOT) has two verdicts. A module gets all rows of a file at once, so that
@@ -86,10 +86,10 @@ class Verdict:
 
         Of a row whose source the constants were fitted to, the error without it counts.
         """
-        found, error = self.range_s, self.error if self.left_out is None else self.left_out
-        if found is None or error is None:
+        range_s, error = self.range_s, self.error if self.left_out is None else self.left_out
+        if range_s is None or error is None:
             return None
-        return found.p05 * (1 + error) <= found.p50 <= found.p95 * (1 + error)
+        return range_s.p05 * (1 + error) <= range_s.p50 <= range_s.p95 * (1 + error)
 
     @property
     def memory_error(self) -> float | None:
@@ -102,8 +102,8 @@ class Verdict:
         if self.skipped:
             return start | {"skipped": self.skipped}
         start |= {"measured_s": self.measured_s, "predicted_s": self.predicted_s, "relative_error": self.error}
-        if (found := self.range_s) is not None:
-            start |= {"predicted_s_range": asdict(found), "in_range": self.in_range}
+        if (range_s := self.range_s) is not None:
+            start |= {"predicted_s_range": asdict(range_s), "in_range": self.in_range}
         if self.left_out is not None:
             start["left_out_error"] = self.left_out
         start["assumed"] = list(self.assumed)
@@ -169,10 +169,10 @@ class Fields:
         return value
 
 
-def judge_row(row: Row, identity: str, collection: str, judge: Callable[[Fields], Verdict]) -> Verdict:
-    """Return the verdict of *judge* on a row, or one that says why it is skipped: a row never stops a validation."""
+def compare_row(row: Row, identity: str, collection: str, compare: Callable[[Fields], Verdict]) -> Verdict:
+    """Return the verdict of *compare* on a row, or one that says why it is skipped: a row never stops a validation."""
     try:
-        verdict = judge(Fields(row))
+        verdict = compare(Fields(row))
     except SpecError as error:
         return Verdict(id=identity, set=collection, row=row, skipped=str(error))
     return replace(verdict, id=identity, set=collection)
@@ -199,10 +199,10 @@ class RowKind:
     columns: frozenset[str]
     module: str
 
-    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+    def compare_rows(self, rows: Sequence[Row]) -> list[Verdict]:
         """Return the verdicts on *rows*."""
-        found: list[Verdict] = import_module(f"cosmic.accuracy.rows.{self.module}").judge(rows)
-        return [_finite(replace(verdict, kind=self.name)) for verdict in found]
+        verdicts: list[Verdict] = import_module(f"cosmic.accuracy.rows.{self.module}").compare_rows(rows)
+        return [_finite(replace(verdict, kind=self.name)) for verdict in verdicts]
 
 
 def _kind(name: str, module: str, columns: str) -> RowKind:
@@ -234,8 +234,8 @@ def row_kind(columns: Sequence[str], where: str) -> RowKind:
     for kind in KINDS:
         if kind.columns <= set(columns):
             return kind
-    known = "; ".join(f"{kind.name} ({', '.join(sorted(kind.columns))})" for kind in KINDS)
-    raise SpecError(where, ", ".join(columns), f"these columns are of no known kind, which are {known}")
+    kinds = "; ".join(f"{kind.name} ({', '.join(sorted(kind.columns))})" for kind in KINDS)
+    raise SpecError(where, ", ".join(columns), f"these columns are of no known kind, which are {kinds}")
 
 
 def read_rows(path: Path | str) -> tuple[RowKind, list[Row]]:

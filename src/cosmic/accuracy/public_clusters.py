@@ -110,8 +110,8 @@ def _row(entry: Mapping[str, Any]) -> ClusterRow:
     )
 
 
-def _price(cost: ClusterCost, of: str) -> Any:
-    return cost.capital_usd if of == "cluster" else cost.accelerators_usd + cost.hosts_usd
+def _price(cost: ClusterCost, kind: str) -> Any:
+    return cost.capital_usd if kind == "cluster" else cost.accelerators_usd + cost.hosts_usd
 
 
 def owner_costs() -> list[RateRow]:
@@ -137,9 +137,9 @@ def _link_rows(rows: list[Mapping[str, Any]]) -> Iterator[RateRow]:
     for row in rows:
         batch = batch_of(machine_design(row["system"], {"network.dims.1.fabric.build": row["build"]}))
         counts, fabric = dimension_parts(batch, 1), batch.base.network.dims[1].fabric
-        whole = counts["optics"] * (fabric.optic_price_usd or 0) + counts["cables"] * (fabric.cable_price_usd or 0)
-        each = float(whole) / batch.base.network.npus
-        yield RateRow(system=row["system"], published_usd=units.read_quantity(row["price"], units.USD), usd=each)
+        total_usd = counts["optics"] * (fabric.optic_price_usd or 0) + counts["cables"] * (fabric.cable_price_usd or 0)
+        usd_per_npu = float(total_usd) / batch.base.network.npus
+        yield RateRow(system=row["system"], published_usd=units.read_quantity(row["price"], units.USD), usd=usd_per_npu)
 
 
 def _number_or_none(value: Any) -> float | None:

@@ -83,10 +83,10 @@ def sum_outcomes(rows: Indices, objectives: int = 1) -> Outcomes:
 
 def half_infeasible_outcomes(rows: Indices) -> Outcomes:
     """Return outcomes of which every second is infeasible, half of these by no measurable amount."""
-    known = sum_outcomes(rows)
-    place = np.arange(len(rows))
-    excess = np.select([place % 4 == 1, place % 4 == 3], [0.5, np.inf], 0.0)
-    return Outcomes(rows, np.where((excess == 0)[:, None], known.losses, np.nan), excess)
+    sums = sum_outcomes(rows)
+    index = np.arange(len(rows))
+    excess = np.select([index % 4 == 1, index % 4 == 3], [0.5, np.inf], 0.0)
+    return Outcomes(rows, np.where((excess == 0)[:, None], sums.losses, np.nan), excess)
 
 
 def infeasible_outcomes(rows: Indices) -> Outcomes:
@@ -125,10 +125,10 @@ class AgentSuite(Suite):
         task = small_task()
         first, second = self.started(name, task, seed=3), self.started(name, task, seed=3)
         for _ in range(3):
-            rows, twin = first.ask(10), second.ask(10)
-            assert np.array_equal(rows, twin)
+            rows, same_seed = first.ask(10), second.ask(10)
+            assert np.array_equal(rows, same_seed)
             first.tell(half_infeasible_outcomes(rows))
-            second.tell(half_infeasible_outcomes(twin))
+            second.tell(half_infeasible_outcomes(same_seed))
 
     def test_it_survives_points_that_cannot_run(self, name: str) -> None:
         """Batches without a feasible point are allowed, first and later."""
@@ -180,12 +180,12 @@ class AgentSuite(Suite):
         """It proposes the points that are left, until it has visited all."""
         space = load_space("cosmic-512-full-stack").restrict(["workload"])
         agent = self.started(name, Task(space, trials=space.valid))
-        seen: set[object] = set()
+        asked: set[object] = set()
         for _ in range(60):
             rows = agent.ask(10)
-            seen.update(space.keys(rows))
+            asked.update(space.keys(rows))
             agent.tell(sum_outcomes(rows))
-        assert len(seen) == space.valid
+        assert len(asked) == space.valid
 
 
 # --------------------------------------------------------------------------------------
@@ -230,10 +230,10 @@ class CollectiveSuite(Suite):
         """The formulas work on arrays as on numbers."""
         variant, sizes = self.registry[name], np.array(COLLECTIVE_SIZES)
         for kind in KINDS:
-            together = np.broadcast_to(variant.traffic(kind, sizes), sizes.shape)
-            assert np.allclose(together, [float(variant.traffic(kind, npus)) for npus in COLLECTIVE_SIZES])
-            together = np.broadcast_to(variant.steps(kind, sizes), sizes.shape)
-            assert np.allclose(together, [float(variant.steps(kind, npus)) for npus in COLLECTIVE_SIZES])
+            array_result = np.broadcast_to(variant.traffic(kind, sizes), sizes.shape)
+            assert np.allclose(array_result, [float(variant.traffic(kind, npus)) for npus in COLLECTIVE_SIZES])
+            array_result = np.broadcast_to(variant.steps(kind, sizes), sizes.shape)
+            assert np.allclose(array_result, [float(variant.steps(kind, npus)) for npus in COLLECTIVE_SIZES])
 
 
 # --------------------------------------------------------------------------------------
@@ -333,13 +333,13 @@ def simulate_schedule_s(
 ) -> float:
     """Return the seconds of a simulated step of equal stages."""
     orders = [schedule.order(stage, *sizes) for stage in range(sizes.stages)]
-    forward, backward, weight = (each / sizes.virtual for each in times_s)
+    forward, backward, weight = (pass_s / sizes.virtual for pass_s in times_s)
     seconds = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
     crossing = (transfer_s, transfer_s)
-    found = simulate_tasks(
+    simulation = simulate_tasks(
         orders, sizes.stages * sizes.virtual, lambda _, task: seconds[task.kind], crossing, frozenset()
     )
-    return float(found.end.max())
+    return float(simulation.end.max())
 
 
 def is_refused(schedule: PipelineSchedule, sizes: PipelineSizes) -> bool:
@@ -418,10 +418,10 @@ class ScheduleSuite(Suite):
     def test_a_step_waits_for_the_transfers_that_are_stated(self, name: str) -> None:
         """Simulated with stages of equal times and short transfers, within `TRANSFERS_APART`; one stage has none."""
         for schedule, sizes in self.fitting(name):
-            stated = float(sum(schedule.transfers(*sizes)))
+            transfers = float(sum(schedule.transfers(*sizes)))
             waited = simulate_schedule_s(schedule, sizes, TRANSFER_S) - simulate_schedule_s(schedule, sizes, 0.0)
-            assert abs(waited / (2 * TRANSFER_S) - stated) <= TRANSFERS_APART
-            assert sizes.stages > 1 or stated == 0
+            assert abs(waited / (2 * TRANSFER_S) - transfers) <= TRANSFERS_APART
+            assert sizes.stages > 1 or transfers == 0
 
     def test_what_does_not_fit_is_refused_in_a_sentence(self, name: str) -> None:
         """`invalid_reason`, `runs` and `order` agree."""
@@ -441,11 +441,11 @@ class ScheduleSuite(Suite):
         for times_s in TIMES_S:
             bubbles = np.broadcast_to(schedule.bubble(stages, microbatches, *times_s, virtual), len(grid))
             assert bubbles.tolist() == [schedule.bubble(*sizes[:2], *times_s, sizes.virtual) for sizes in grid]
-        kept = np.broadcast_to(schedule.in_flight(0 * stages, stages, microbatches, virtual), len(grid))
-        assert kept.tolist() == [schedule.in_flight(0, *sizes) for sizes in grid]
-        for place in (0, 1):
-            sent = np.broadcast_to(schedule.transfers(stages, microbatches, virtual)[place], len(grid))
-            assert sent.tolist() == [schedule.transfers(*sizes)[place] for sizes in grid]
+        in_flight = np.broadcast_to(schedule.in_flight(0 * stages, stages, microbatches, virtual), len(grid))
+        assert in_flight.tolist() == [schedule.in_flight(0, *sizes) for sizes in grid]
+        for index in (0, 1):
+            sent = np.broadcast_to(schedule.transfers(stages, microbatches, virtual)[index], len(grid))
+            assert sent.tolist() == [schedule.transfers(*sizes)[index] for sizes in grid]
         copies = np.broadcast_to(schedule.parameter_copies(stages), len(grid))
         assert copies.tolist() == [schedule.parameter_copies(sizes.stages) for sizes in grid]
         runs = np.broadcast_to(schedule.runs(*np.array(PIPELINE_GRID).T), len(PIPELINE_GRID))
@@ -528,8 +528,8 @@ class TopologySuite(Suite):
         """
         for npus in TOPOLOGY_SIZES:
             shape = self.registry[name]
-            needed = shape.share(npus, npus, 1) * (npus - npus // 2) * shape.links(npus)
-            assert needed <= (npus - 1) * shape.bisection(npus) * (1 + 1e-12)
+            cut_traffic = shape.share(npus, npus, 1) * (npus - npus // 2) * shape.links(npus)
+            assert cut_traffic <= (npus - 1) * shape.bisection(npus) * (1 + 1e-12)
 
     def test_it_is_made_of_its_links(self, name: str) -> None:
         """There are links to reach every NPU, and no more than leave the NPUs unless there are switches."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import CosmicError
+from cosmic.base.json_types import Share, unit
 from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES, Algorithm, AstraSimDimension, System
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.simulate.events.simulation_job import Job
@@ -39,96 +41,98 @@ SIZES = ("num_ops", "tensor_size", "comm_size", "duration_us")
 class Fidelity:
     """Distances of traces from others: 0 is no difference, 1 the largest; ratios are 1 if there is none."""
 
-    types: float
+    types: Share
     """Total variation between the shares of node types."""
-    bigrams: float
+    bigrams: Share
     """The same, of pairs of types that follow each other."""
     sizes: dict[str, float]
     """Kolmogorov-Smirnov distance of each amount that the others state, by column."""
-    in_degrees: float
+    in_degrees: Annotated[float, unit("nodes")]
     """Wasserstein distance between the numbers of nodes that nodes depend on."""
-    out_degrees: float
+    out_degrees: Annotated[float, unit("nodes")]
     """The same, of nodes that depend on them."""
-    nodes: float
+    nodes: Annotated[float, unit("ratio")]
     """Ratio of nodes per rank."""
-    critical_path: float
+    critical_path: Annotated[float, unit("ratio")]
     """Ratio of the heaviest chains: seconds of compute, or nodes where there are none."""
     seconds: dict[str, float | None]
     """Relative error of the simulated time, by network; None where a simulation fails, or ranks are not as many."""
 
 
 def measure_fidelity(
-    made: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups], *, simulated: bool = True
+    synthetic: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups], *, simulated: bool = True
 ) -> Fidelity:
-    """Return how close *made* comes to *source*, both with their groups."""
-    mine, theirs = made[0], source[0]
+    """Return how close *synthetic* comes to *source*, both with their groups."""
+    synthetic_traces, source_traces = synthetic[0], source[0]
     return Fidelity(
-        types=_variation(_shares(mine, _type_codes), _shares(theirs, _type_codes)),
-        bigrams=_variation(_shares(mine, _pair_codes), _shares(theirs, _pair_codes)),
+        types=_variation(_shares(synthetic_traces, _type_codes), _shares(source_traces, _type_codes)),
+        bigrams=_variation(_shares(synthetic_traces, _pair_codes), _shares(source_traces, _pair_codes)),
         sizes={
-            name: kolmogorov_smirnov(*_values(mine, name), *other)
+            name: kolmogorov_smirnov(*_values(synthetic_traces, name), *source_values)
             for name in SIZES
-            if len((other := _values(theirs, name))[0])
+            if len((source_values := _values(source_traces, name))[0])
         },
-        in_degrees=wasserstein(*_weighted(mine, _in_degrees), *_weighted(theirs, _in_degrees)),
-        out_degrees=wasserstein(*_weighted(mine, _out_degrees), *_weighted(theirs, _out_degrees)),
-        nodes=(mine.nodes / len(mine.ranks)) / (theirs.nodes / len(theirs.ranks)),
-        critical_path=_critical_path(mine) / _critical_path(theirs),
-        seconds=_errors(made, source) if simulated else {},
+        in_degrees=wasserstein(*_weighted(synthetic_traces, _in_degrees), *_weighted(source_traces, _in_degrees)),
+        out_degrees=wasserstein(*_weighted(synthetic_traces, _out_degrees), *_weighted(source_traces, _out_degrees)),
+        nodes=(synthetic_traces.nodes / len(synthetic_traces.ranks)) / (source_traces.nodes / len(source_traces.ranks)),
+        critical_path=_critical_path(synthetic_traces) / _critical_path(source_traces),
+        seconds=_errors(synthetic, source) if simulated else {},
     )
 
 
 # ------------------------------------------------------------------------------------------------ distances
 
 
-def _variation(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
+def _variation(synthetic: Mapping[int, float], source: Mapping[int, float]) -> float:
     """Return the total variation of two distributions.
 
     >>> _variation({1: 0.5, 2: 0.5}, {1: 1.0})
     0.5
     """
-    return sum(abs(mine.get(key, 0.0) - theirs.get(key, 0.0)) for key in {*mine, *theirs}) / 2
+    return sum(abs(synthetic.get(key, 0.0) - source.get(key, 0.0)) for key in {*synthetic, *source}) / 2
 
 
-def kolmogorov_smirnov(mine: Ints, weights: Floats, theirs: Ints, other: Floats) -> float:
+def kolmogorov_smirnov(first: Ints, weights: Floats, second: Ints, second_weights: Floats) -> float:
     """Return the largest difference of two distribution functions, of values with weights.
 
     >>> one = np.ones(2)
     >>> kolmogorov_smirnov(np.array([1, 2]), one, np.array([2, 3]), one)
     0.5
     """
-    at = np.unique(np.concatenate([mine, theirs]))
-    return float(np.abs(_distribution(mine, weights, at) - _distribution(theirs, other, at)).max(initial=0.0))
+    points = np.unique(np.concatenate([first, second]))
+    return float(
+        np.abs(_distribution(first, weights, points) - _distribution(second, second_weights, points)).max(initial=0.0)
+    )
 
 
-def wasserstein(mine: Ints, weights: Floats, theirs: Ints, other: Floats) -> float:
+def wasserstein(first: Ints, weights: Floats, second: Ints, second_weights: Floats) -> float:
     """Return how far one distribution must be moved to become the other, on average.
 
     >>> one = np.ones(2)
     >>> wasserstein(np.array([1, 1]), one, np.array([1, 4]), one)
     1.5
     """
-    at = np.unique(np.concatenate([mine, theirs]))
-    apart = np.abs(_distribution(mine, weights, at) - _distribution(theirs, other, at))
-    return float((apart[:-1] * np.diff(at)).sum())
+    points = np.unique(np.concatenate([first, second]))
+    distance = np.abs(_distribution(first, weights, points) - _distribution(second, second_weights, points))
+    return float((distance[:-1] * np.diff(points)).sum())
 
 
-def _distribution(values: Ints, weights: Floats, at: Ints) -> Floats:
+def _distribution(values: Ints, weights: Floats, points: Ints) -> Floats:
     order = np.argsort(values, kind="stable")
     sums = np.concatenate([[0.0], np.cumsum(weights[order])])
-    return np.asarray(sums[np.searchsorted(values[order], at, side="right")] / max(sums[-1], 1e-300), np.float64)
+    return np.asarray(sums[np.searchsorted(values[order], points, side="right")] / max(sums[-1], 1e-300), np.float64)
 
 
-def _weighted(traces: TraceSet, of: Callable[[Template], Ints]) -> tuple[Ints, Floats]:
+def _weighted(traces: TraceSet, values_of: Callable[[Template], Ints]) -> tuple[Ints, Floats]:
     """Return numbers of all nodes, and how many ranks have each."""
-    found = [(of(template), len(ranks)) for template, ranks in ranks_by_template(traces)]
-    return np.concatenate([each for each, _ in found]), np.concatenate(
-        [np.full(len(each), float(n)) for each, n in found]
+    weighted = [(values_of(template), len(ranks)) for template, ranks in ranks_by_template(traces)]
+    return np.concatenate([values for values, _ in weighted]), np.concatenate(
+        [np.full(len(values), float(n)) for values, n in weighted]
     )
 
 
-def _shares(traces: TraceSet, of: Callable[[Template], Ints]) -> dict[int, float]:
-    values, weights = _weighted(traces, of)
+def _shares(traces: TraceSet, values_of: Callable[[Template], Ints]) -> dict[int, float]:
+    values, weights = _weighted(traces, values_of)
     distinct, which = np.unique(values, return_inverse=True)
     shares = np.bincount(which, weights, minlength=len(distinct)) / max(weights.sum(), 1.0)
     return dict(zip(distinct.tolist(), shares.tolist(), strict=True))
@@ -145,8 +149,8 @@ def _pair_codes(template: Template) -> Ints:
 def _values(traces: TraceSet, name: str) -> tuple[Ints, Floats]:
     """Return the amounts that nodes state, with weights; durations are those of compute."""
     values, weights = _weighted(traces, lambda template: _stated(template, name))
-    kept = values != ABSENT
-    return values[kept], weights[kept]
+    present = values != ABSENT
+    return values[present], weights[present]
 
 
 def _stated(template: Template, name: str) -> Ints:
@@ -166,13 +170,13 @@ def _out_degrees(template: Template) -> Ints:
 
 def _critical_path(traces: TraceSet) -> float:
     """Return the weight of the heaviest chain of any rank."""
-    most = 0.0
+    longest = 0.0
     for template in traces.templates():
         dependencies = dependencies_of(template).within()
         weight = _seconds(template)
         [rows] = longest_chains(dependencies, topological_order(dependencies), [weight])
-        most = max(most, float(weight[rows].sum()))
-    return most
+        longest = max(longest, float(weight[rows].sum()))
+    return longest
 
 
 def _seconds(template: Template) -> Floats:
@@ -190,8 +194,8 @@ def _seconds(template: Template) -> Floats:
 
 def comparison_networks(ranks: int) -> dict[str, SimulatedNetwork]:
     """Return three networks of *ranks* NPUs: a ring, a switch, and two dimensions where the number has two factors."""
-    inner = next((each for each in range(isqrt(ranks), 1, -1) if ranks % each == 0), 1)
-    found = {
+    inner = next((divisor for divisor in range(isqrt(ranks), 1, -1) if ranks % divisor == 0), 1)
+    networks = {
         "ring": (AstraSimDimension("Ring", ranks, 100.0, 500.0),),
         "switch": (AstraSimDimension("Switch", ranks, 40.0, 1000.0),),
         "2-D": (
@@ -200,20 +204,22 @@ def comparison_networks(ranks: int) -> dict[str, SimulatedNetwork]:
         ),
     }
     return {
-        name: SimulatedNetwork(dims) for name, dims in found.items() if ranks > 1 and min(dim.npus for dim in dims) > 1
+        name: SimulatedNetwork(dims)
+        for name, dims in networks.items()
+        if ranks > 1 and min(dim.npus for dim in dims) > 1
     }
 
 
-def _errors(made: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups]) -> dict[str, float | None]:
+def _errors(synthetic: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups]) -> dict[str, float | None]:
     """Return the relative errors of simulated times."""
     roofline = not any(
         (template.duration_us[template.type == NodeType.COMP] > 0).any() for template in source[0].templates()
     )
-    found: dict[str, float | None] = {}
+    errors: dict[str, float | None] = {}
     for name, network in comparison_networks(len(source[0].ranks)).items():
-        times = [simulated_ns(*each, network, roofline=roofline) for each in (made, source)]
-        found[name] = times[0] / times[1] - 1 if times[0] is not None and times[1] else None
-    return found
+        times = [simulated_ns(*pair, network, roofline=roofline) for pair in (synthetic, source)]
+        errors[name] = times[0] / times[1] - 1 if times[0] is not None and times[1] else None
+    return errors
 
 
 def simulated_ns(traces: TraceSet, groups: Groups, network: SimulatedNetwork, *, roofline: bool) -> int | None:
@@ -252,42 +258,45 @@ class FidelityReport:
     """Distances of traces that a model and a baseline make from those that the model is fitted on."""
 
     model: Fidelity
+    """Of traces that the model makes."""
     baseline: Fidelity
+    """Of nodes drawn one by one."""
 
 
 def report_fidelity(model: TraceModel, seed: int = 0) -> FidelityReport:
     """Return how close a model and the baseline come to the job whose structure *seed* draws."""
-    made = synthesize(model, seed=seed)
-    source = model.jobs[made.job].source
+    synthetic = synthesize(model, seed=seed)
+    source = model.jobs[synthetic.job].source
     original = (source.traces, source.groups)
     return FidelityReport(
-        measure_fidelity((made.traces, made.groups), original), measure_fidelity(resample(source, seed), original)
+        measure_fidelity((synthetic.traces, synthetic.groups), original),
+        measure_fidelity(resample(source, seed), original),
     )
 
 
-def fidelity_rows(found: FidelityReport) -> list[tuple[str, float | None, float | None]]:
+def fidelity_rows(report: FidelityReport) -> list[tuple[str, float | None, float | None]]:
     """Return the distances by name, those of the model before those of the baseline."""
     return [
         (name, *values)
         for name, *values in zip(
-            _distance_names(found.model), *map(_distance_values, (found.model, found.baseline)), strict=True
+            _distance_names(report.model), *map(_distance_values, (report.model, report.baseline)), strict=True
         )
     ]
 
 
-def _distance_names(one: Fidelity) -> list[str]:
+def _distance_names(fidelity: Fidelity) -> list[str]:
     return [
         "types: total variation",
         "bigrams of types: total variation",
-        *(f"{name}: Kolmogorov-Smirnov" for name in one.sizes),
+        *(f"{name}: Kolmogorov-Smirnov" for name in fidelity.sizes),
         "in-degrees: Wasserstein",
         "out-degrees: Wasserstein",
         "nodes: ratio",
         "critical path: ratio",
-        *(f"simulated time, {name}: error" for name in one.seconds),
+        *(f"simulated time, {name}: error" for name in fidelity.seconds),
     ]
 
 
-def _distance_values(one: Fidelity) -> list[float | None]:
-    degrees = (one.in_degrees, one.out_degrees, one.nodes, one.critical_path)
-    return [one.types, one.bigrams, *one.sizes.values(), *degrees, *one.seconds.values()]
+def _distance_values(fidelity: Fidelity) -> list[float | None]:
+    degrees = (fidelity.in_degrees, fidelity.out_degrees, fidelity.nodes, fidelity.critical_path)
+    return [fidelity.types, fidelity.bigrams, *fidelity.sizes.values(), *degrees, *fidelity.seconds.values()]

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Protocol
 
 from cosmic.base.errors import SpecError, UnknownName
+from cosmic.design.loading import parse_overrides
 from cosmic.design.plain_data import load_yaml, parse_yaml
+from cosmic.frameworks.launch import Launch
+from cosmic.frameworks.targets.astra_sim import launch_astra_sim
+from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events.astra_sim_inputs import AstraSimDimension, system_from_keys
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.simulate.events.simulation_job import Job
@@ -44,11 +48,17 @@ class CaseOutcome:
     """What a case took."""
 
     name: str
+    """Name of the case."""
     ranks: int
+    """Ranks."""
     nodes: int
+    """Nodes of all ranks."""
     cycles: int
+    """When the last rank ends."""
     expected: int
+    """When it should end."""
     ok: bool
+    """Whether both are equal."""
     seconds: float
     """Elapsed time, to make its traces and simulate them."""
 
@@ -67,7 +77,7 @@ class SuiteInputs(Protocol):
 
 def list_cases(only: str | None = None) -> list[Case]:
     """Return the cases, or the one that is named *only*."""
-    found = [
+    cases = [
         Case(
             name=name,
             about=entry["about"],
@@ -78,10 +88,10 @@ def list_cases(only: str | None = None) -> list[Case]:
         for name, entry in load_yaml(CASES).items()
     ]
     if only is None:
-        return found
-    if chosen := [case for case in found if case.name == only]:
+        return cases
+    if chosen := [case for case in cases if case.name == only]:
         return chosen
-    raise UnknownName.among("--only", only, "case", [case.name for case in found])
+    raise UnknownName.among("--only", only, "case", [case.name for case in cases])
 
 
 def run_case(case: Case, build: Callable[[Case], SuiteInputs]) -> CaseOutcome:
@@ -101,6 +111,21 @@ def run_case(case: Case, build: Callable[[Case], SuiteInputs]) -> CaseOutcome:
         ok=cycles == case.cycles,
         seconds=time.perf_counter() - began,
     )
+
+
+def run_suite(*, only: str = "") -> list[CaseOutcome]:
+    """Simulate the benchmark traces, or the case that is named *only*, and compare their cycles with what is expected.
+
+    >>> import cosmic
+    >>> [case.ok for case in cosmic.trace.suite(only="dense-8")]
+    [True]
+    """
+    return [run_case(case, launch_case) for case in list_cases(only or None)]
+
+
+def launch_case(case: Case) -> Launch:
+    """Return a case's inputs for ASTRA-sim."""
+    return launch_astra_sim(load_design(case.design, parse_overrides(list(case.settings))))
 
 
 def job_of(inputs: SuiteInputs, traces: TraceSet) -> Job:

@@ -31,6 +31,7 @@ from cosmic.accuracy.measured_rows import Fields, Row, Verdict, carried_files, r
 from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_design
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, UnknownName
+from cosmic.base.json_types import Share
 from cosmic.design.design_point import DesignPoint
 
 # --------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ LEFT_OUT = BASELINES / "left_out.csv"
 COVERAGE = BASELINES / "coverage.csv"
 """How many runs of each source are in ranges learned from the others: calibration/expected_errors.py writes it."""
 COVERED = ("source", "runs", "half", "nine_tenths", "width")
-"""Its columns (`cosmic.accuracy.conformal.Covered`)."""
+"""Its columns (`Covered` in calibration/conformal.py)."""
 
 
 @cache
@@ -74,18 +75,22 @@ def calculon_seconds() -> Mapping[str, float]:
 
 def calculon_verdicts(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts on the runs that Calculon predicted, with its predictions."""
-    known = calculon_seconds()
-    return [replace(verdict, predicted_s=known[verdict.id]) for verdict in verdicts if verdict.id in known]
+    seconds_by_run = calculon_seconds()
+    return [
+        replace(verdict, predicted_s=seconds_by_run[verdict.id]) for verdict in verdicts if verdict.id in seconds_by_run
+    ]
 
 
 def constant_efficiency_verdicts(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts on the runs whose operations are known, predicted with a constant efficiency."""
     rates: dict[tuple[str, str], list[float]] = {}
-    known = [(verdict, verdict.flop, verdict.measured_s) for verdict in verdicts if verdict.flop and verdict.measured_s]
-    for each, flop, seconds in known:
-        rates.setdefault(_machine_of_verdict(each), []).append((flop or 0.0) / (seconds or 1.0))
-    usual = {name: median(found) for name, found in rates.items()}
-    return [replace(each, predicted_s=(flop or 0.0) / usual[_machine_of_verdict(each)]) for each, flop, _ in known]
+    rated = [(verdict, verdict.flop, verdict.measured_s) for verdict in verdicts if verdict.flop and verdict.measured_s]
+    for rated_verdict, flop, seconds in rated:
+        rates.setdefault(_machine_of_verdict(rated_verdict), []).append((flop or 0.0) / (seconds or 1.0))
+    usual = {name: median(efficiencies) for name, efficiencies in rates.items()}
+    return [
+        replace(verdict, predicted_s=(flop or 0.0) / usual[_machine_of_verdict(verdict)]) for verdict, flop, _ in rated
+    ]
 
 
 def _machine_of_verdict(verdict: Verdict) -> tuple[str, str]:
@@ -117,8 +122,8 @@ def source_of(collection: str) -> str:
     >>> source_of("vtrain-multi"), source_of("nemo2407"), source_of("h200-training")
     ('vtrain', 'nemo', 'h200')
     """
-    found = re.match(r"[^\W\d_]{2,}|[^-\s]+", collection)
-    return found[0].lower() if found else collection
+    match = re.match(r"[^\W\d_]{2,}|[^-\s]+", collection)
+    return match[0].lower() if match else collection
 
 
 def measured_steps(paths: Iterable[Path] | None = None) -> Iterator[MeasuredStep]:
@@ -175,11 +180,12 @@ class Coverage:
     rows: int
     """Rows whose prediction has a range."""
     sources: int
-    of_rows: float
+    """Their sources."""
+    of_rows: Share
     """Share of the rows."""
-    of_sources: float
+    of_sources: Share
     """Mean over sources of the share of their rows."""
-    width: float
+    width: Share
     """Mean distance of P95 from the prediction, as a share."""
 
 
@@ -198,25 +204,27 @@ class Validation:
     @property
     def coverage(self) -> Coverage | None:
         """How many measured times are in the range of their prediction; None where no prediction has one."""
-        inside: dict[str, list[bool]] = {}
+        in_range_by_source: dict[str, list[bool]] = {}
         widths = []
         for verdict in self.verdicts:
-            found, within = verdict.range_s, verdict.in_range
-            if found is not None and within is not None:
-                inside.setdefault(source_of(verdict.set), []).append(within)
-                widths.append(found.p95 / found.p50 - 1)
+            range_s, within = verdict.range_s, verdict.in_range
+            if range_s is not None and within is not None:
+                in_range_by_source.setdefault(source_of(verdict.set), []).append(within)
+                widths.append(range_s.p95 / range_s.p50 - 1)
         if not widths:
             return None
-        by_source = fmean(fmean(each) for each in inside.values())
-        return Coverage(len(widths), len(inside), fmean(chain(*inside.values())), by_source, fmean(widths))
+        by_source = fmean(fmean(covered) for covered in in_range_by_source.values())
+        return Coverage(
+            len(widths), len(in_range_by_source), fmean(chain(*in_range_by_source.values())), by_source, fmean(widths)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it all as plain data, in SI units."""
         return {
             "rows": [verdict.to_dict() for verdict in self.verdicts],
-            "summary": [each.to_dict(self.by) for each in self.summary],
-            "memory_summary": [each.to_dict(self.by) for each in self.memory_summary],
-            "coverage": None if (found := self.coverage) is None else asdict(found),
+            "summary": [summary.to_dict(self.by) for summary in self.summary],
+            "memory_summary": [summary.to_dict(self.by) for summary in self.memory_summary],
+            "coverage": None if (coverage := self.coverage) is None else asdict(coverage),
         }
 
 
@@ -233,26 +241,26 @@ def validate(
     for path in files:
         kind, rows = read_rows(path)
         report(f"{Path(path).name}: {len(rows):,} rows")
-        verdicts += map(_beside_left_out, kind.judge(rows))
+        verdicts += map(_add_left_out, kind.compare_rows(rows))
     return assess_verdicts(verdicts, by)
 
 
-def _beside_left_out(verdict: Verdict) -> Verdict:
+def _add_left_out(verdict: Verdict) -> Verdict:
     """Return a verdict with its error by constants that were fitted without its source, if it is of the package."""
-    known = left_out_errors().get((source_of(verdict.set), verdict.id)) if verdict.expected else None
-    return verdict if known is None else replace(verdict, left_out=expm1(known))
+    left_out = left_out_errors().get((source_of(verdict.set), verdict.id)) if verdict.expected else None
+    return verdict if left_out is None else replace(verdict, left_out=expm1(left_out))
 
 
 def assess_verdicts(verdicts: Sequence[Verdict], by: str = "set") -> Validation:
     """Return the error statistics of *verdicts*."""
-    known = {"set", *(name for verdict in verdicts for name in verdict.row)}
-    if by not in known:
-        raise UnknownName.among("--by", by, "column", known)
+    columns = {"set", *(name for verdict in verdicts for name in verdict.row)}
+    if by not in columns:
+        raise UnknownName.among("--by", by, "column", columns)
     parts: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         name = verdict.set if by == "set" else verdict.row.get(by, "")
         parts.setdefault(name, []).append(verdict)
     summary = tuple(summarise_errors(name, part) for name, part in parts.items())
-    with_memory = {name: [each for each in part if each.peak_bytes_measured] for name, part in parts.items()}
+    with_memory = {name: [verdict for verdict in part if verdict.peak_bytes_measured] for name, part in parts.items()}
     memory = tuple(summarise_errors(name, part, memory=True) for name, part in with_memory.items() if part)
     return Validation(tuple(verdicts), by, summary, memory)

@@ -6,7 +6,7 @@
     numeric              functions that take a number, or an array with one number for each design of a batch
     registry             named variants (topologies, collectives, agents): a file each, by package and entry point
     expression_syntax    expressions in files as trees; nothing is executed
-    caching, digests     what processes keep on disk for later ones, by the digest of the sources
+    caching              what processes keep on disk for later ones, by the digest of the sources
     event_clock          the event queue of all discrete-event simulations
     native               inner loops in C, which nothing needs
 

@@ -14,10 +14,22 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from cosmic.base.digests import digest
 from cosmic.base.errors import CosmicError
 from cosmic.base.files import read_bytes, replace_file
 from cosmic.base.registry import PATH, entry_points
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return the SHA-256 of *parts*, one after the other, as hexadecimal digits.
+
+    >>> digest("abc")[:8], digest("a", b"bc") == digest("abc")
+    ('ba7816bf', True)
+    """
+    state = sha256()
+    for part in parts:
+        state.update(part.encode() if isinstance(part, str) else part)
+    return state.hexdigest()
+
 
 FOLDER_VARIABLE = "COSMIC_CACHE"
 """Environment variable: another folder for the cache; none where it is empty."""
@@ -47,7 +59,7 @@ MARK = b"cosmic cache 1\n"
 HEAD = len(MARK) + 32
 
 
-def recall_cached(kind: str, key: str) -> bytes | None:
+def read_cached(kind: str, key: str) -> bytes | None:
     """Return what was kept for *key*; None if nothing was."""
     path = _entry_path(kind, key)
     try:
@@ -56,8 +68,9 @@ def recall_cached(kind: str, key: str) -> bytes | None:
         data = read_bytes(path, most=LARGEST)
     except (CosmicError, OSError):
         return None
-    whole = data.startswith(MARK) and sha256(data[HEAD:]).digest() == data[len(MARK) : HEAD]
-    return data[HEAD:] if whole else None
+    # A process that was killed may have left half a file: the digest tells.
+    intact = data.startswith(MARK) and sha256(data[HEAD:]).digest() == data[len(MARK) : HEAD]
+    return data[HEAD:] if intact else None
 
 
 def keep_cached(kind: str, key: str, content: bytes) -> None:
@@ -76,12 +89,12 @@ def keep_cached(kind: str, key: str, content: bytes) -> None:
 
 def cache_folder() -> Path | None:
     """Return the folder of the cache; None where it is turned off."""
-    stated = os.environ.get(FOLDER_VARIABLE)
-    if stated is not None:
-        return Path(stated).absolute() if stated else None
-    usual = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    setting = os.environ.get(FOLDER_VARIABLE)
+    if setting is not None:
+        return Path(setting).absolute() if setting else None
+    parent = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     with suppress(RuntimeError):  # nobody's home
-        return (Path(usual) if usual else Path.home() / ".cache") / "cosmic"
+        return (Path(parent) if parent else Path.home() / ".cache") / "cosmic"
     return None
 
 
@@ -101,17 +114,21 @@ def _has_extensions() -> bool:
 @cache
 def source_version() -> str:
     """Return the digest of the sources."""
-    apart = {PACKAGE / "design" / "catalog" / name for name in ENTRIES}
-    found = [path for name in SOURCES for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".yaml", ".c")]
-    every = sorted([*found, *(PACKAGE / name for name in FILES)])
-    read = [path for path in every if not apart.intersection(path.parents)]
+    excluded = {PACKAGE / "design" / "catalog" / name for name in ENTRIES}
+    sources = [
+        path for name in SOURCES for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".yaml", ".c")
+    ]
+    ordered = sorted([*sources, *(PACKAGE / name for name in FILES)])
+    read = [path for path in ordered if not excluded.intersection(path.parents)]
     return digest(*(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() for path in read))[:16]
 
 
 def _forget_old(newest: Path) -> None:
     """Remove the entries of all but the last few versions."""
-    others = sorted((path for path in newest.parent.iterdir() if path != newest), key=lambda each: each.stat().st_mtime)
-    for other in others[: max(0, len(others) + 1 - MOST_VERSIONS)]:
-        for file in other.iterdir():
+    versions = sorted(
+        (path for path in newest.parent.iterdir() if path != newest), key=lambda path: path.stat().st_mtime
+    )
+    for version in versions[: max(0, len(versions) + 1 - MOST_VERSIONS)]:
+        for file in version.iterdir():
             file.unlink(missing_ok=True)
-        other.rmdir()
+        version.rmdir()

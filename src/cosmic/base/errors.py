@@ -88,22 +88,22 @@ class UnknownName(SpecError):  # noqa: N818  its base says that it is an error
     """A name that does not exist."""
 
     @classmethod
-    def among(cls, where: str, name: Any, what: str, known: Iterable[str]) -> UnknownName:
-        """Return the error that no *what* is called *name*, with what was probably meant.
+    def among(cls, where: str, name: Any, kind: str, names: Iterable[str]) -> UnknownName:
+        """Return the error that no *kind* is called *name*, with what was probably meant.
 
         >>> print(UnknownName.among("topology", "rign", "topology", ["ring", "switch"]))
         topology = 'rign': no such topology; did you mean 'ring'?
         """
-        return cls(where, name, f"no such {what}{suggest_names(as_key(name), known)}")
+        return cls(where, name, f"no such {kind}{suggest_names(as_key(name), names)}")
 
     @classmethod
-    def key(cls, where: str, value: Any, known: Iterable[str]) -> UnknownName:
+    def key(cls, where: str, value: Any, names: Iterable[str]) -> UnknownName:
         """Return the error that *where* ends in an unknown key; keys are never silently ignored.
 
         >>> print(UnknownName.key("model.hiden", 4, ["hidden", "heads"]))
         model.hiden = 4: no such key; did you mean 'hidden'?
         """
-        return cls(where, value, f"no such key{suggest_names(where.rpartition('.')[2], known)}")
+        return cls(where, value, f"no such key{suggest_names(where.rpartition('.')[2], names)}")
 
 
 class BackendError(CosmicError):
@@ -123,7 +123,7 @@ def check_text(text: str, where: str, most: int = LONGEST_NAME) -> str:
     Traceback (most recent call last):
     cosmic.base.errors.SpecError: model.name = 'llama\n': must be printable text on one line, and has U+000A
     """
-    for letter in (each for each in text if not each.isprintable()):
+    for letter in (character for character in text if not character.isprintable()):
         named = f"U+{ord(letter):04X}{unicodedata.name(letter, '') and ', ' + unicodedata.name(letter).lower()}"
         raise SpecError(where, text, f"must be printable text on one line, and has {named}")
     require(len(text) <= most, where, text, f"has {len(text):,} characters, more than the {most:,} that it may have")
@@ -158,26 +158,26 @@ def describe_error(error: BaseException) -> str:
     ('ZeroDivisionError: by zero', 'SystemExit: 3')
     """
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # its text may be a program, too
-        said = ""
-    return one_line(": ".join(filter(None, [type(error).__name__, said])))
+        text = ""
+    return one_line(": ".join(filter(None, [type(error).__name__, text])))
 
 
-def suggest_names(name: str, known: Iterable[str], shown: int = 12) -> str:
+def suggest_names(name: str, names: Iterable[str], shown: int = 12) -> str:
     """Return a hint for an unknown *name*: its new name, a near miss, or a short list.
 
     >>> suggest_names("workload.sp", ["workload.cp", "workload.dp"])
     "; it is called 'workload.cp' now"
     """
-    candidates = sorted(known)
+    candidates = sorted(names)
     if (renamed := _find_new_name(name)) in candidates:
         return f"; it is called '{renamed}' now"
     if near := get_close_matches(name.lower(), [candidate.lower() for candidate in candidates], n=1, cutoff=0.6):
-        alike = [
+        spellings = [
             candidate for candidate in candidates if candidate.lower() == near[0]
         ]  # 'Gib' and 'GiB' differ in case only
-        return f"; did you mean '{max(alike, key=lambda each: SequenceMatcher(None, name, each).ratio())}'?"
+        return f"; did you mean '{max(spellings, key=lambda spelling: SequenceMatcher(None, name, spelling).ratio())}'?"
     within = [candidate for candidate in candidates if len(name) > 2 and name.lower() in candidate.lower()]
     if within:
         return f"; did you mean {' or '.join(map(repr, within[:3]))}?"

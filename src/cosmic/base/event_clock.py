@@ -65,19 +65,20 @@ class EventClock:
         """
         self._count = count = self._count + 1
         key = (rank, time)
-        place = self._batches.get(key)
-        if place is None:
-            self._batches[key] = place = (decided, count)
-        heappush(self._queue, (time, place[0], place[1], count, rank, action, argument))
+        # The first event of a rank at a time gives the batch its place; later ones run right after it.
+        slot = self._batches.get(key)
+        if slot is None:
+            self._batches[key] = slot = (decided, count)
+        heappush(self._queue, (time, slot[0], slot[1], count, rank, action, argument))
 
     def reserve(self) -> tuple[int, int]:
         """Return the place within a later nanosecond that an event scheduled now would have."""
         self._count += 1
         return self.now, self._count
 
-    def at_place(self, time: int, place: tuple[int, int], action: Action, argument: Any) -> None:
-        """Call ``action(argument)`` at *time*, in a *place* reserved earlier."""
-        heappush(self._queue, (time, *place, place[1], GLOBAL, action, argument))
+    def at_place(self, time: int, slot: tuple[int, int], action: Action, argument: Any) -> None:
+        """Call ``action(argument)`` at *time*, in a *slot* reserved earlier."""
+        heappush(self._queue, (time, *slot, slot[1], GLOBAL, action, argument))
 
     def run(self) -> None:
         """Run all events until the queue is empty."""
@@ -86,6 +87,7 @@ class EventClock:
         batch: tuple[int, int] | None = None
         while queue:
             time, decided, first, _, rank, action, argument = heappop(queue)
+            # A batch ends when an event of another rank or time runs: what the rank schedules later begins a new one.
             if batch is not None and batch != (rank, time):
                 del batches[batch]
                 batch = None

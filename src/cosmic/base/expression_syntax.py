@@ -92,10 +92,10 @@ def _split_tokens(text: str) -> list[_Token]:
         position = match.end()
         if unit in _WORDS:  # "1 if x else 2": a word of the language, not a unit
             unit, position = None, match.end("number")
-        found = match[kind or "symbol"]
-        tokens.append(_Token("symbol" if found in _WORDS else kind or "symbol", found, unit))
-        if len(found) > units.LONGEST_TEXT:
-            raise SpecError("expression", text, f"cannot be understood from '{found[:20]}' on")
+        content = match[kind or "symbol"]
+        tokens.append(_Token("symbol" if content in _WORDS else kind or "symbol", content, unit))
+        if len(content) > units.LONGEST_TEXT:
+            raise SpecError("expression", text, f"cannot be understood from '{content[:20]}' on")
     return tokens
 
 
@@ -125,10 +125,10 @@ class _ExpressionParser:
         return ahead.text if ahead.kind == "symbol" else ""
 
     def accept(self, *symbols: str) -> str:
-        found = self.peek()
-        if found and found in symbols:
+        token = self.peek()
+        if token and token in symbols:
             self.position += 1
-            return found
+            return token
         return ""
 
     def expect(self, symbol: str) -> None:
@@ -233,12 +233,12 @@ class _ExpressionParser:
             raise self.error(error.rule) from None
 
     def arguments(self, closing: str) -> tuple[Syntax, ...]:
-        found: list[Syntax] = []
+        listed: list[Syntax] = []
         while not self.accept(closing):
-            if found:
+            if listed:
                 self.expect(",")
-            found.append(self.choice())
-        return tuple(found)
+            listed.append(self.choice())
+        return tuple(listed)
 
 
 def _negate(tree: Syntax) -> Syntax:

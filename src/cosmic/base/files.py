@@ -8,15 +8,17 @@ the path of every file that is read is noted.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
+from math import isfinite
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from cosmic.base.errors import SpecError
 
@@ -71,15 +73,15 @@ class FileError(SpecError):
         """Return what the operating system says of *path*, as a sentence."""
         if not isinstance(error, OSError):  # a null character, or half of a surrogate pair
             return cls(where, str(path), NO_NAME)
-        found = cls(where, str(path), f"cannot be {cls.done}: {error.strerror or error}")
-        found.errno = error.errno
-        return found
+        failure = cls(where, str(path), f"cannot be {cls.done}: {error.strerror or error}")
+        failure.errno = error.errno
+        return failure
 
     def inside(self, outer: str) -> Self:
         """Return the same error one level further out: *outer* precedes its place."""
-        found = super().inside(outer)
-        found.errno = self.errno
-        return found
+        failure = super().inside(outer)
+        failure.errno = self.errno
+        return failure
 
 
 class Unreadable(FileError):  # noqa: N818  its base says that it is an error
@@ -234,10 +236,10 @@ def replace_file(path: str | Path, where: str = "file", *, durable: bool = True)
 
 def _check_name(path: str | Path, where: str) -> None:
     try:
-        known = b"\0" not in os.fsencode(path)
+        encodable = b"\0" not in os.fsencode(path)
     except ValueError:
-        known = False
-    if not known:
+        encodable = False
+    if not encodable:
         raise Unwritable(where, str(path), NO_NAME)
     if str(path) == DASH:
         raise Unwritable(where, DASH, "is no file's name; name a file, or /dev/stdout for standard output")
@@ -245,7 +247,7 @@ def _check_name(path: str | Path, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _WriteTarget:
-    """What is to be written: where the file is, links followed, and what is there now."""
+    """The target of a write: its path with links followed, and the file that is there now."""
 
     place: Path
     about: os.stat_result | None
@@ -354,37 +356,37 @@ def write_all(contents: Iterable[tuple[str | Path, str | bytes]], where: str = "
 
 
 def _write_out(file: IO[bytes], data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def _move_all(moves: list[tuple[Path, _WriteTarget]], where: str) -> None:
     """Move files to their places; if one cannot be moved, put back what was there."""
-    kept: list[tuple[Path | None, _WriteTarget]] = []
+    moved: list[tuple[Path | None, _WriteTarget]] = []
     try:
         for beside, target in moves:
             try:
                 old = _set_aside(beside, target)
-                kept.append((old, target))
+                moved.append((old, target))
                 target.move(beside)
             except OSError as error:
                 raise Unwritable.of(where, target.place, error) from None
     except BaseException:
-        for old, target in reversed(kept):
+        for old, target in reversed(moved):
             with suppress(OSError):
                 if old is not None:
                     os.replace(old, target.place)
                 elif target.about is None:
                     target.place.unlink(missing_ok=True)
         raise
-    for old, _ in kept:
+    for old, _ in moved:
         if old is not None:
             old.unlink(missing_ok=True)
 
 
 def _set_aside(beside: Path, target: _WriteTarget) -> Path | None:
-    """Move what is at a place aside, and return where it is.
+    """Move the present file aside, and return its new path.
 
     To move the new file over it would be slow: file systems then write the new one to the disk at once.
     """
@@ -467,3 +469,31 @@ def make_folder(path: str | Path, where: str = "file") -> Path:
     except (OSError, ValueError) as error:
         raise Unwritable.of(where, path, error) from None
     return folder
+
+
+def dump_json(data: Any, **options: Any) -> str:
+    """Return *data* as JSON, with null for NaN and infinity, and an object for each dataclass.
+
+    >>> dump_json({"regret": [1.0, float("nan")]})
+    '{"regret": [1.0, null]}'
+    """
+    try:
+        return json.dumps(data, allow_nan=False, default=_fields_of, **options)
+    except ValueError:
+        return json.dumps(_replace_nonfinite(data), default=_fields_of, **options)
+
+
+def _fields_of(data: Any) -> dict[str, Any]:
+    if is_dataclass(data) and not isinstance(data, type):
+        return asdict(data)
+    raise TypeError(f"{type(data).__name__} is no JSON")
+
+
+def _replace_nonfinite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _replace_nonfinite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_replace_nonfinite(value) for value in data]
+    if is_dataclass(data):
+        return _replace_nonfinite(_fields_of(data))
+    return None if isinstance(data, float) and not isfinite(data) else data

@@ -92,8 +92,8 @@ def floats(value: Numeric) -> npt.NDArray[np.float64]:
     (dtype('float64'), [1.0, 2.0])
     """
     if isinstance(value, np.ndarray):
-        found: npt.NDArray[np.float64] = value.astype(np.float64, copy=False)
-        return found
+        array: npt.NDArray[np.float64] = value.astype(np.float64, copy=False)
+        return array
     return np.asarray(value, dtype=np.float64)
 
 
@@ -112,7 +112,7 @@ def recorder(*values: Any) -> Any:
 
 
 def elementwise(function: Callable[P, Numeric]) -> Callable[P, Numeric]:
-    """Mark a function of numbers and arrays, one design by itself, that is recorded as a whole.
+    """Mark an elementwise function of numbers and arrays; a recording keeps it as one operation.
 
     For what array operations alone do not say: a loop whose length depends on the design.
     """
@@ -135,7 +135,7 @@ def _vectorize_libm(function: Callable[..., float], operands: int = 1) -> Callab
     What is too large, or undefined, is as NumPy's `errstate` says: an error, or infinity and NaN.
     """
 
-    def one(*values: float) -> float:
+    def scalar(*values: float) -> float:
         try:
             return function(*values)
         except (OverflowError, ValueError) as error:
@@ -143,12 +143,13 @@ def _vectorize_libm(function: Callable[..., float], operands: int = 1) -> Callab
                 raise FloatingPointError(f"{error} in {function.__name__}") from None
             return math.inf if isinstance(error, OverflowError) else math.nan
 
-    many = np.frompyfunc(one, operands, 1)
+    # NumPy's own functions differ from libm in the last bit; equal results whatever the batch need the same function.
+    vectorized = np.frompyfunc(scalar, operands, 1)
 
     def compute(*values: Numeric) -> Numeric:
         if not any(isinstance(value, np.ndarray) for value in values):
-            return float(one(*cast(tuple[float, ...], values)))
-        return cast(Numeric, np.asarray(many(*values), dtype=np.float64)[()])
+            return float(scalar(*cast(tuple[float, ...], values)))
+        return cast(Numeric, np.asarray(vectorized(*values), dtype=np.float64)[()])
 
     return compute
 

@@ -2,7 +2,8 @@
 
 A registry names the package whose modules register themselves, and the entry-point group through which other
 distributions add theirs. A user can also keep modules in folders that ``COSMIC_PATH`` lists, named like the groups:
-``topologies/*.py`` for `cosmic.topologies`. The first look-up imports them all, so importing a registry is free.
+``topologies/*.py`` for `cosmic.topologies`. Importing a registry is free: a look-up of a name imports the module of
+that name, and only listing the names, or a name that no module has, imports them all.
 
 A module from outside that cannot be imported is named in one sentence on standard error and kept in `Registry.broken`;
 all others work. Whoever asks for a variant of its name gets that sentence as the error.
@@ -18,6 +19,7 @@ from contextlib import redirect_stdout
 from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
@@ -50,10 +52,10 @@ def user_folders() -> tuple[Path, ...]:
 
 def user_files(kind: str, pattern: str) -> list[Path]:
     """Return the files of one *kind* in the user's folders, folder by folder, each in alphabetical order."""
-    found = [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
-    for path in found:
+    paths = [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
+    for path in paths:
         check_text(path.stem, f"{PATH} {kind}")  # the name of an entry or a variant
-    return found
+    return paths
 
 
 def import_file(path: Path, where: str = PATH) -> ModuleType:
@@ -73,8 +75,8 @@ def import_file(path: Path, where: str = PATH) -> ModuleType:
 
 def entry_points(group: str) -> Iterable[EntryPoint]:
     """Return what installed distributions offer in *group*."""
-    stated = _stated_groups(tuple(sys.path), tuple(map(id, sys.meta_path)))
-    if stated is not None and group not in stated:
+    groups = _stated_groups(tuple(sys.path), tuple(map(id, sys.meta_path)))
+    if groups is not None and group not in groups:
         return ()
     from importlib import metadata  # noqa: PLC0415  slow to load, and hardly ever needed
 
@@ -82,23 +84,24 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
 
 
 @cache
-def _stated_groups(places: tuple[str, ...], _finders: tuple[int, ...]) -> frozenset[str] | None:
-    """Return the groups that distributions in *places* (`sys.path`) offer; None if that is not plain to see."""
+def _stated_groups(folders: tuple[str, ...], _finders: tuple[int, ...]) -> frozenset[str] | None:
+    """Return the groups that distributions in *folders* (`sys.path`) offer; None if that is not plain to see."""
+    # Other finders, such as those of zipapps, may offer distributions that no folder shows.
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return None
-    found: set[str] = set()
-    for place in places:
+    groups: set[str] = set()
+    for folder in folders:
         try:
-            names = os.listdir(place or os.curdir)
+            names = os.listdir(folder or os.curdir)
         except NotADirectoryError:  # an archive
             return None
         except OSError:
             continue
         if any(name.endswith(".egg") for name in names):
             return None
-        kept = [name for name in names if name.endswith((".dist-info", ".egg-info"))]
-        found.update(*(_groups_in(os.path.join(place, name, "entry_points.txt")) for name in kept))
-    return frozenset(found)
+        metadata_folders = [name for name in names if name.endswith((".dist-info", ".egg-info"))]
+        groups.update(*(_groups_in(os.path.join(folder, name, "entry_points.txt")) for name in metadata_folders))
+    return frozenset(groups)
 
 
 def _groups_in(path: str) -> list[str]:
@@ -136,6 +139,8 @@ class Registry(Mapping[str, T]):
         self._broken: dict[str, SpecError] = {}
         self._loaded = not (package or group)
         self._loading = False
+        self._has_extensions: bool | None = None
+        """Whether other distributions or the user may add variants; None as long as nobody has looked."""
 
     def register(self, name: str) -> Callable[[V], V]:
         """Return a decorator that adds a variant under *name*; a second one is refused."""
@@ -153,10 +158,17 @@ class Registry(Mapping[str, T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        self._load()
-        if name not in self._variants:
+        if name not in self:
             raise self._miss(name, self.kind)
         return self._variants[name]
+
+    @property
+    def added(self) -> list[str]:
+        """The names of variants that no module of the package registered."""
+        own = f"{self._package}."
+        return sorted(
+            name for name, value in self._variants.items() if not getattr(value, "__module__", "").startswith(own)
+        )
 
     @property
     def broken(self) -> Mapping[str, SpecError]:
@@ -184,8 +196,36 @@ class Registry(Mapping[str, T]):
         return len(tuple(iter(self)))
 
     def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        if not self._loaded:
+            self._load_variant(name)
+        return name in self._variants
+
+    def _load_variant(self, name: str) -> None:
+        """Import the module called as the variant, such as `ring`, `ring_algorithm` or `schedule_1f1b`; else all.
+
+        Where variants come from outside too, all are imported: a broken module is reported at the first look-up.
+        """
+        if self._has_extensions is None:
+            has_entry_points = bool(self._group) and any(True for _ in entry_points(self._group))
+            self._has_extensions = has_entry_points or PATH in os.environ
+        if not self._has_extensions:
+            stem = name.strip("_")
+            if (
+                self._package
+                and name not in self._variants
+                and stem.isascii()
+                and stem[:1].isalnum()
+                and "." not in stem
+            ):
+                for module in (stem, f"{stem}_{self.kind}", f"{self.kind}_{stem}"):
+                    with _LOADING:
+                        if find_spec(f"{self._package}.{module}"):
+                            import_module(f"{self._package}.{module}")
+            if name in self._variants:
+                return
         self._load()
-        return isinstance(name, str) and name in self._variants
 
     def _load(self) -> None:
         """Import every module of the package, of entry points and of the user's folders, once.
@@ -223,19 +263,20 @@ class Registry(Mapping[str, T]):
 
     def _import_from_outside(self, name: str, where: str, source: str, load: Callable[[], object]) -> None:
         """Import one module: all that it registers, or nothing; one that fails is kept as broken."""
-        known = dict(self._variants)
+        # A module that fails half-way leaves nothing behind: what it registered is taken back.
+        before = dict(self._variants)
         try:
             with redirect_stdout(sys.stderr):  # standard output is for data
                 load()
         except KeyboardInterrupt:
-            self._variants = known
+            self._variants = before
             raise
         except BaseException as error:  # also a SystemExit: no module may end a command that does not need it
-            self._variants = known
-            said = (
+            self._variants = before
+            message = (
                 str(error) if isinstance(error, CosmicError) else f"{type(error).__name__}: {error}".removesuffix(": ")
             )
-            self._broken[name] = SpecError(where, source, f"cannot be imported: {said}")
+            self._broken[name] = SpecError(where, source, f"cannot be imported: {message}")
             import logging  # noqa: PLC0415  only where something is broken
             import multiprocessing  # noqa: PLC0415
 

@@ -36,7 +36,7 @@ class PhysicalDimension(NamedTuple):
 
     def times(self, other: PhysicalDimension, power: int = 1) -> PhysicalDimension:
         """Return the dimension of a product (of a quotient when *power* is -1)."""
-        return PhysicalDimension(*(mine + power * theirs for mine, theirs in zip(self, other, strict=True)))
+        return PhysicalDimension(*(left + power * right for left, right in zip(self, other, strict=True)))
 
     def __str__(self) -> str:
         """Return a readable name, such as 'byte/s'; 'a plain number' if there is no unit."""
@@ -132,7 +132,9 @@ def parse_quantity(text: str) -> Quantity:
     >>> parse_quantity("80 GiB").value == 80 * 2**30, parse_quantity("1 \u03bcs") == parse_quantity("1 µs"), parse_quantity("2 days") == parse_quantity("48 hours")
     (True, True, True)
     """
-    match = _QUANTITY.fullmatch(_normalize_spelling(text)) if len(text) <= LONGEST_TEXT else None
+    # Two letters look like µ, and people write 200 M USD.
+    spelled = re.sub(r"(?<=[\d\s])([kMG])\s+USD", r"\1USD", text[: LONGEST_TEXT + 1].replace("\u03bc", "µ"))
+    match = _QUANTITY.fullmatch(spelled) if len(text) <= LONGEST_TEXT else None
     if not match:
         raise SpecError("quantity", text, "write a number and its unit, such as '400 Gbps' or '80 GiB'")
     number, above, below = match.groups()
@@ -141,11 +143,6 @@ def parse_quantity(text: str) -> Quantity:
         divisor = unit_of(below, text)
         unit = Quantity(unit.value / divisor.value, unit.dimension.times(divisor.dimension, -1))
     return Quantity(Fraction(number) * unit.value, unit.dimension)
-
-
-def _normalize_spelling(text: str) -> str:
-    """Return *text* with one letter for mu, of two that look alike, and prefixes of money beside it: 200 M USD."""
-    return re.sub(r"(?<=[\d\s])([kMG])\s+USD", r"\1USD", text.replace("\u03bc", "µ"))
 
 
 def unit_of(name: str, text: str) -> Quantity:
@@ -227,10 +224,10 @@ def _format_shortest(value: float, dimension: PhysicalDimension) -> str:
             for unit in _BINARY_BYTES
             if (exact / parse_quantity("1" + unit).value).denominator == 1
         ]
-    return min(texts, key=_awkwardness)
+    return min(texts, key=_text_preference)
 
 
-def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
+def _text_preference(text: str) -> tuple[bool, int, Fraction]:
     """Return a sort key, best first: numbers from 1 on ('700 ns', not '0.7 us'), short texts, large units."""
     number, unit = text.split(" ")
     return abs(Fraction(number)) < 1, len(text), -parse_quantity(f"1 {unit}").value
@@ -238,6 +235,7 @@ def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
 
 def _format_decimal(value: Fraction) -> str:
     """Return a terminating decimal *value* in full, without an exponent where that stays short."""
+    # The fewest decimal places with which the fraction is exact: its denominator has only twos and fives.
     places = 0
     while 10**places % value.denominator:
         places += 1

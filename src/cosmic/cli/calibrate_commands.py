@@ -1,4 +1,4 @@
-"""`cosmic calibrate`, `probe` and `validate`: what a user's own measurements say.
+"""`cosmic calibrate run`, `probe` and `validate`: what a user's own measurements say.
 
 `calibrate` makes a system whose parameters the measurements have set. `probe` measures this machine. `validate`
 compares predictions with measurements.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, emit_json, emit_table, print_sentences
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
 from cosmic.cli.value_completion import complete_designs, complete_one_of
 from cosmic.design.prediction_accuracy import count_sources
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
     from cosmic.accuracy.calibrate.probing import Probed
     from cosmic.accuracy.error_statistics import Summary
     from cosmic.accuracy.validating import Validation
+    from cosmic.cli.answers.calibration_answers import CalibrateAnswer, ProbeAnswer
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic calibrate`: a system whose parameters a user's own measurements have set
+# `cosmic calibrate run`: a system whose parameters a user's own measurements have set
 # --------------------------------------------------------------------------------------
 
-calibrate_app = new_app()
 MOST_SAID = 5
 """Rows that are named one by one."""
 
 
-@calibrate_app.command()
-def calibrate(
+def run(
     data: Annotated[
         list[Path],
         typer.Argument(help="Files of measurements: CSV of steps or kernels, output of nccl-tests, a Kineto trace."),
@@ -49,8 +48,7 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Fit a system's physical parameters to your own measurements: the result is a system for every command."""
-    from cosmic.accuracy.calibrate.calibration import calibrate as run  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.accuracy.calibrate.calibration import system_text  # noqa: PLC0415
+    from cosmic.accuracy.calibrate.calibration import calibrate, system_text  # noqa: PLC0415  heavy
     from cosmic.base.errors import require  # noqa: PLC0415
     from cosmic.base.files import check_writable, write_text  # noqa: PLC0415
 
@@ -58,31 +56,33 @@ def calibrate(
         require(out.suffix in (".yaml", ".yml"), "--out", str(out), "must name a YAML file, ending in .yaml")
         check_writable(out, "--out")
     doing("predicting measurements")
-    found = run(list(data), system, on)
+    calibration = calibrate(list(data), system, on)
     if out is not None:
-        write_text(out, system_text(found), "--out")
+        write_text(out, system_text(calibration), "--out")
     if json:
-        emit_json(_calibration_data(found))
+        emit_json(_calibration_data(calibration))
     else:
-        _print_calibration(found, out)
+        _print_calibration(calibration, out)
 
 
-def _print_calibration(found: Calibration, out: Path | None) -> None:
+def _print_calibration(calibration: Calibration, out: Path | None) -> None:
     errors = [
         (
             error.kind,
             error.rows,
-            _calibrate_percent(error.before),
-            _calibrate_percent(error.after),
-            _calibrate_percent(error.left_out),
+            _percent(error.before),
+            _percent(error.after),
+            _percent(error.left_out),
         )
-        for error in found.errors()
+        for error in calibration.errors()
     ]
     emit_table(
-        f"{found.target.name or 'the design'}: mean errors", ("measured", "rows", "before", "after", "left out"), errors
+        f"{calibration.target.name or 'the design'}: mean errors",
+        ("measured", "rows", "before", "after", "left out"),
+        errors,
     )
     emit([""])
-    if found.learned:
+    if calibration.learned:
         rows = [
             (
                 each.title,
@@ -91,59 +91,45 @@ def _print_calibration(found: Calibration, out: Path | None) -> None:
                 f"± {100 * each.posterior_sd:.1f} %",
                 ", ".join(each.by),
             )
-            for each in found.learned
+            for each in calibration.learned
         ]
         emit_table("Learned", ("parameter", "of usual", "before", "now", "mostly by"), rows)
         emit([""])
-    if found.prior_scale > 1:
+    if calibration.prior_scale > 1:
         print_sentences(
-            [f"the measurements are far off: {found.prior_scale:g} times the usual spread of parameters was assumed"]
+            [
+                f"the measurements are far off: {calibration.prior_scale:g} times the usual spread of parameters was assumed"
+            ]
         )
     by_reason: dict[str, list[str]] = {}
-    for title, why in found.unmoved:
+    for title, why in calibration.unmoved:
         by_reason.setdefault(why, []).append(title)
     print_sentences(f"not learned ({why}): {'; '.join(titles)}" for why, titles in by_reason.items())
-    used = "" if found.factor == 1 else f"× {found.factor:.3f}; "
-    print_sentences([f"a factor for all times: {used}{found.factor_why}"])
-    if found.residual_sd is not None:
+    used = "" if calibration.factor == 1 else f"× {calibration.factor:.3f}; "
+    print_sentences([f"a factor for all times: {used}{calibration.factor_why}"])
+    if calibration.residual_sd is not None:
         print_sentences(
-            [f"steps like these are now expected to be off by {100 * found.residual_sd:.1f} % (one standard deviation)"]
+            [
+                f"steps like these are now expected to be off by {100 * calibration.residual_sd:.1f} % (one standard deviation)"
+            ]
         )
-    for row in found.far_off[:MOST_SAID]:
+    for row in calibration.far_off[:MOST_SAID]:
         times = f"{row.measured_s:.4g} s measured, {row.after_s:.4g} s predicted"
         print_sentences([f"far off: {row.name}, {times}: is it of this design, and in this unit?"])
-    print_sentences(f"left out: {each}" for each in found.skipped[:MOST_SAID])
-    if len(found.skipped) > MOST_SAID:
-        print_sentences([f"… and {len(found.skipped) - MOST_SAID} more rows are left out: see --json"])
+    print_sentences(f"left out: {each}" for each in calibration.skipped[:MOST_SAID])
+    if len(calibration.skipped) > MOST_SAID:
+        print_sentences([f"… and {len(calibration.skipped) - MOST_SAID} more rows are left out: see --json"])
     if out is not None:
         emit(["", f"wrote {out}: use it as MODEL@{out}:SIZE in every command"])
 
 
-def _calibrate_percent(share: float | None) -> str | None:
-    return None if share is None else f"{100 * share:.1f} %"
-
-
-def _calibration_data(found: Calibration) -> dict[str, Any]:
+def _calibration_data(calibration: Calibration) -> CalibrateAnswer:
     return {
-        "system": found.target.name,
-        "files": list(found.files),
-        "rows": [
-            {
-                "name": row.name,
-                "kind": row.kind,
-                "measured_s": row.measured_s,
-                "before_s": row.before_s,
-                "after_s": row.after_s,
-                "left_out_s": row.left_out_s,
-                "assumed": list(row.assumed),
-            }
-            for row in found.rows
-        ],
-        "errors": [
-            {"kind": e.kind, "rows": e.rows, "before": e.before, "after": e.after, "left_out": e.left_out}
-            for e in found.errors()
-        ],
-        "prior_scale": found.prior_scale,
+        "system": calibration.target.name,
+        "files": calibration.files,
+        "rows": calibration.rows,
+        "errors": calibration.errors(),
+        "prior_scale": calibration.prior_scale,
         "learned": [
             {
                 "name": each.name,
@@ -154,26 +140,24 @@ def _calibration_data(found: Calibration) -> dict[str, Any]:
                 "by": list(each.by),
                 "fields": {path: {"before": old, "after": new} for path, (old, new) in each.fields.items()},
             }
-            for each in found.learned
+            for each in calibration.learned
         ],
-        "not_learned": [{"title": title, "why": why} for title, why in found.unmoved],
-        "time_factor": found.factor,
-        "time_factor_why": found.factor_why,
-        "residual_log_sd": found.residual_sd,
-        "steps": found.steps,
-        "skipped": list(found.skipped),
+        "not_learned": [{"title": title, "why": why} for title, why in calibration.unmoved],
+        "time_factor": calibration.factor,
+        "time_factor_why": calibration.factor_why,
+        "residual_log_sd": calibration.residual_sd,
+        "steps": calibration.steps,
+        "skipped": list(calibration.skipped),
     }
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic probe`: the machine that it runs on, measured
+# `cosmic calibrate probe`: the machine that it runs on, measured
 # --------------------------------------------------------------------------------------
 
-probe_app = new_app()
 MOST_MINUTES = 60
 
 
-@probe_app.command()
 def probe(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the measurements here, not to the screen.")
@@ -186,7 +170,7 @@ def probe(
 ) -> None:
     """Measure this machine with PyTorch: GEMMs, attention, memory, launches, steps; under torchrun, collectives."""
     from cosmic.accuracy.calibrate.probing import as_csv  # noqa: PLC0415  imported where they are used
-    from cosmic.accuracy.calibrate.probing import probe as run  # noqa: PLC0415
+    from cosmic.accuracy.calibrate.probing import probe as measure  # noqa: PLC0415
     from cosmic.accuracy.calibrate.torch_device import torch_device  # noqa: PLC0415
     from cosmic.base.errors import require  # noqa: PLC0415
     from cosmic.base.files import check_writable, write_text  # noqa: PLC0415
@@ -198,37 +182,46 @@ def probe(
         check_writable(out, "--out")
     measured = torch_device(device)
     with StatusLine() as line:
-        found = run(measured, minutes, line.show)
+        probe_result = measure(measured, minutes, line.show)
     measured.close()
     if not measured.first:
         return
-    text = as_csv(found.rows)
+    text = as_csv(probe_result.rows)
     if out is not None:
         write_text(out, text, "--out")
     if json:
-        emit_json({"device": measured.name, "rows": list(found.rows), "left": found.left, "failed": list(found.failed)})
+        answer: ProbeAnswer = {
+            "device": measured.name,
+            "rows": probe_result.rows,
+            "left": probe_result.left,
+            "failed": probe_result.failed,
+        }
+        emit_json(answer)
     elif out is None:
         emit_data(text.removesuffix("\n").split("\n"))
     else:
-        _print_probe(found, measured.name, out)
+        _print_probe(probe_result, measured.name, out)
 
 
-def _print_probe(found: Probed, name: str, out: Path) -> None:
+def _print_probe(probe_result: Probed, name: str, out: Path) -> None:
     kinds: dict[str, int] = {}
-    for row in found.rows:
+    for row in probe_result.rows:
         kinds[row["kind"]] = kinds.get(row["kind"], 0) + 1
-    emit([f"{name}: {len(found.rows)} measurements ({', '.join(f'{count} {kind}' for kind, count in kinds.items())})"])
-    print_sentences(f"refused: {each}" for each in found.failed)
-    if found.left:
-        print_sentences([f"there was no time for {found.left} more: see --minutes"])
-    emit([f"wrote {out}: cosmic calibrate {out} --out my-system.yaml"])
+    emit(
+        [
+            f"{name}: {len(probe_result.rows)} measurements ({', '.join(f'{count} {kind}' for kind, count in kinds.items())})"
+        ]
+    )
+    print_sentences(f"refused: {each}" for each in probe_result.failed)
+    if probe_result.left:
+        print_sentences([f"there was no time for {probe_result.left} more: see --minutes"])
+    emit([f"wrote {out}: cosmic calibrate run {out} --out my-system.yaml"])
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic validate`: predictions compared with measurements
+# `cosmic calibrate validate`: predictions compared with measurements
 # --------------------------------------------------------------------------------------
 
-validate_app = new_app()
 MOST_REASONS = 20
 MORE = ("left out", "in P5–P95", "τ")
 LEGEND = (
@@ -243,7 +236,6 @@ def _columns_of_rows(incomplete: str) -> list[str]:
     return complete_one_of(*sorted({"set", *(column for kind in KINDS for column in kind.columns)}))(incomplete)
 
 
-@validate_app.command()
 def validate(
     data: Annotated[
         list[Path] | None,
@@ -258,20 +250,20 @@ def validate(
     json: Json = False,
 ) -> None:
     """Predict measured rows and print the errors by source: of time, and of memory where it was measured."""
-    from cosmic.accuracy.validating import validate as run  # noqa: PLC0415
+    from cosmic.accuracy.validating import validate as predict_rows  # noqa: PLC0415
     from cosmic.base.errors import require  # noqa: PLC0415  heavy imports stay in functions
 
     require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
     if page is not None:
         _check_page(page)
     with StatusLine() as line:
-        found = run(data or None, by, line.show)
+        validation = predict_rows(data or None, by, line.show)
     if page is not None:
-        _write_page(found, page)
+        _write_page(validation, page)
     if json:
-        emit_json(found.to_dict())
+        emit_json(validation.to_dict())
     else:
-        _print_validation(found)
+        _print_validation(validation)
 
 
 def _check_page(path: Path) -> None:
@@ -285,42 +277,44 @@ def _check_page(path: Path) -> None:
     Page(path.stem, [], path.stem)  # has rules for its name
 
 
-def _write_page(found: Validation, path: Path) -> None:
+def _write_page(validation: Validation, path: Path) -> None:
     from cosmic.report.accuracy_page import accuracy_page  # noqa: PLC0415
     from cosmic.report.page import to_markdown  # noqa: PLC0415
 
-    to_markdown(accuracy_page(found, path.stem), path.parent, "--page")
+    to_markdown(accuracy_page(validation, path.stem), path.parent, "--page")
 
 
-def _print_validation(found: Validation) -> None:
+def _print_validation(validation: Validation) -> None:
     emit_table(
         "Time",
-        _validation_columns(found.by, *MORE),
-        [[*_validation_row(each), *_more_columns(each)] for each in found.summary],
+        _validation_columns(validation.by, *MORE),
+        [[*_validation_row(each), *_more_columns(each)] for each in validation.summary],
     )
-    emit([LEGEND, *_coverage_in_words(found)])
-    if found.memory_summary:
+    emit([LEGEND, *_coverage_in_words(validation)])
+    if validation.memory_summary:
         emit([""])
         emit_table(
-            "Peak memory", _validation_columns(found.by), [_validation_row(each) for each in found.memory_summary]
+            "Peak memory",
+            _validation_columns(validation.by),
+            [_validation_row(each) for each in validation.memory_summary],
         )
-    reasons = [(count, each.name, why) for each in found.summary for why, count in each.skipped.items()]
+    reasons = [(count, each.name, why) for each in validation.summary for why, count in each.skipped.items()]
     if reasons:
         reasons.sort(key=lambda item: -item[0])
         emit([""])
-        emit_table("Skipped", ("rows", found.by, "reason"), reasons[:MOST_REASONS])
-        if (left := len(reasons) - MOST_REASONS) > 0:
-            emit([f"… and {left} more reasons: see --json"])
+        emit_table("Skipped", ("rows", validation.by, "reason"), reasons[:MOST_REASONS])
+        if (unshown := len(reasons) - MOST_REASONS) > 0:
+            emit([f"… and {unshown} more reasons: see --json"])
 
 
-def _coverage_in_words(found: Validation) -> list[str]:
+def _coverage_in_words(validation: Validation) -> list[str]:
     """Return how many measured times are in the range of their prediction, in a sentence."""
-    known = found.coverage
-    if known is None:
+    coverage = validation.coverage
+    if coverage is None:
         return []
     return [
-        f"P5–P95 holds {100 * known.of_rows:.1f} % of {known.rows:,} rows, {100 * known.of_sources:.1f} % on average "
-        f"of {count_sources(known.sources)}; P95 is {100 * known.width:.0f} % above the prediction on average"
+        f"P5–P95 holds {100 * coverage.of_rows:.1f} % of {coverage.rows:,} rows, {100 * coverage.of_sources:.1f} % on average "
+        f"of {count_sources(coverage.sources)}; P95 is {100 * coverage.width:.0f} % above the prediction on average"
     ]
 
 
@@ -329,15 +323,15 @@ def _validation_columns(by: str, *more: str) -> list[str]:
 
 
 def _validation_row(each: Summary) -> list[Any]:
-    errors = [_validate_percent(value) for value in (each.coverage, each.mean, each.median, each.worst)]
-    return [each.name, each.rows, *errors, _validate_percent(each.bias, "+")]
+    errors = [_percent(value) for value in (each.coverage, each.mean, each.median, each.worst)]
+    return [each.name, each.rows, *errors, _percent(each.bias, "+")]
 
 
 def _more_columns(each: Summary) -> list[Any]:
     """Return the error without the source, the share of rows in their ranges, and τ."""
     tau = None if each.clear_tau is None else f"{each.clear_tau:.2f}"
-    return [_validate_percent(each.left_out_mean), _validate_percent(each.in_range), tau]
+    return [_percent(each.left_out_mean), _percent(each.in_range), tau]
 
 
-def _validate_percent(share: float | None, sign: str = "") -> str | None:
+def _percent(share: float | None, sign: str = "") -> str | None:
     return None if share is None else f"{100 * share:{sign}.1f} %"

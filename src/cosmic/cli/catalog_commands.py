@@ -1,22 +1,28 @@
-"""`cosmic list`: the catalog and the registries."""
+"""`cosmic catalog`: what there is, in files with sources and in registries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_json, emit_table, print_sentences
+from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
+from cosmic.search.catalog_listing import Row, known_kind, list_entries, listings, only_kind, read_any_entry
 
-app = new_app()
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from cosmic.cli.answers.evaluation_answers import CatalogShowAnswer
 
 
 def _complete_kinds(incomplete: str) -> list[str]:
     return complete_one_of(*listings())(incomplete)
+
+
+def _complete_entries(incomplete: str) -> list[str]:
+    from cosmic.design.catalog_entries import KINDS, entry_names  # noqa: PLC0415  only where an entry is completed
+
+    return complete_one_of(*dict.fromkeys(name for kind in KINDS for name in entry_names(kind)))(incomplete)
 
 
 NOT_SHOWN = {
@@ -26,11 +32,8 @@ NOT_SHOWN = {
     "links": ("npus",),
 }
 """Columns that only JSON has: they would make the table wider than a terminal."""
-BROKEN = "broken"
-"""How the summary of a module from outside begins that cannot be imported."""
 
 
-@app.command(name="list")
 def list_(
     kind: Annotated[
         str,
@@ -42,15 +45,44 @@ def list_(
     json: Json = False,
 ) -> None:
     """Print everything of one kind, or which kinds there are."""
-    from cosmic.base.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
+    _print_rows(kind, list_entries(kind), json)
 
-    kinds = listings()
-    if not kind:
-        rows = [{"kind": name, "entries": len(make())} for name, make in kinds.items()]
-    elif kind in kinds:
-        rows = kinds[kind]()
-    else:
-        raise UnknownName.among("kind", kind, "kind", kinds)
+
+def list_models(json: Json = False) -> None:
+    """Print the models of the catalog: family, shape, parameters."""
+    _print_rows("models", list_entries("models"), json)
+
+
+def show(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="models, systems, spaces, …; may be left out where only one kind has the name.",
+            autocompletion=_complete_kinds,
+        ),
+    ],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The entry.", autocompletion=_complete_entries, show_default=False)
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Print one entry of the catalog, or of what can be chosen by name, with its source."""
+    from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415  heavy imports stay in functions
+
+    if not name:
+        kind, name = only_kind(kind), kind
+    name, entry = read_any_entry(known_kind(kind), name)
+    source = entry.pop("source", "")
+    if json:
+        answer: CatalogShowAnswer = {"kind": kind, "name": name, "source": source, "entry": entry}
+        emit_json(answer)
+        return
+    emit_data([f"{kind}: {name}", "", *dump_yaml(entry).removesuffix("\n").split("\n")])
+    print_sentences([] if not source else ["", f"source: {source}"])
+
+
+def _print_rows(kind: str, rows: list[Row], json: bool) -> None:
     if json:
         emit_json(rows)
         return
@@ -75,123 +107,3 @@ def _list_cell(name: str, value: Any) -> Any:
     if "parameters" not in name or not isinstance(value, int):
         return value
     return f"{value / 1e9:.1f} B" if value >= 1e9 else f"{value / 1e6:.1f} M"
-
-
-def listings() -> dict[str, Callable[[], list[Row]]]:
-    """Return the kinds of things that can be listed, each with the function that lists them."""
-    from cosmic.design import catalog_entries  # noqa: PLC0415  heavy imports stay in functions
-
-    def entries(kind: str, describe: Callable[[str, Row], Row]) -> Callable[[], list[Row]]:
-        return lambda: [
-            {"name": name, **describe(name, entry), "source": entry.get("source", "")}
-            for name in catalog_entries.entry_names(kind)
-            for entry in [catalog_entries.read_entry(kind, name)]
-        ]
-
-    return {
-        "models": entries("models", _list_model),
-        "accelerators": entries("accelerators", _list_accelerator),
-        "nodes": entries("nodes", _list_component),
-        "links": entries("links", _list_component),
-        "systems": entries("systems", _list_system),
-        "engines": lambda: [
-            *_list_engines(),
-            *entries(
-                "engines", lambda _, entry: {"kind": "serves", "metrics": "", "summary": entry.get("title", "")}
-            )(),
-        ],
-        "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
-        "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
-        "schedules": lambda: _list_variants("cosmic.workload.pipeline_schedule", "schedules"),
-        "topologies": lambda: _list_variants("cosmic.design.network_layer", "topologies"),
-        "builds": lambda: _list_variants("cosmic.design.fabric", "builds"),
-        "algorithms": lambda: _list_variants("cosmic.design.collective_layer", "algorithms"),
-        "agents": lambda: [
-            {"name": row["name"], "settings": _settings_in_words(row), "summary": row["summary"]}
-            for row in _list_variants("cosmic.search.agent", "agents")
-        ],
-    }
-
-
-def _list_variants(module: str, name: str) -> list[Row]:
-    """Return the variants that a registry knows; its *module* is imported only here, so that completion is quick.
-
-    Modules from outside that cannot be imported come last, with the reason.
-    """
-    registry = getattr(import_module(module), name)
-    found = [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
-    return found + [{"name": each, "summary": f"{BROKEN}: {why}"} for each, why in registry.broken.items()]
-
-
-def _list_engines() -> list[Row]:
-    """Return the engines that evaluate designs: COSMIC's own, and those that others bring."""
-    from cosmic.simulate.user_engines import engines  # noqa: PLC0415  heavy
-
-    own = {"analytic": "Closed forms: a step summed up.", "event": "Simulates a design's traces, node by node."}
-    found = [{"name": name, "kind": "evaluates", "metrics": "", "summary": text} for name, text in own.items()]
-    for name, engine in engines.items():
-        takes = "designs" if engine.fields is None else "its own fields"
-        about = {"kind": f"evaluates {takes}", "metrics": " ".join(engine.metrics)}
-        found.append({"name": name, **about, "summary": f"{_first_line(engine.__doc__)} ({engine.version})"})
-    for name, why in engines.broken.items():
-        found.append({"name": name, "kind": "evaluates", "metrics": "", "summary": f"{BROKEN}: {why}"})
-    return [{**row, "source": ""} for row in found]
-
-
-def _list_model(name: str, entry: Row) -> Row:
-    from cosmic.design.loading import read_model  # noqa: PLC0415  heavy
-    from cosmic.design.model_layer import Transformer, count_active_parameters, count_parameters  # noqa: PLC0415  heavy
-
-    model = read_model(entry, name)
-    shape = [model.layers, model.hidden, model.heads] if isinstance(model, Transformer) else [None] * 3
-    return {
-        "family": model.family,
-        **dict(zip(("layers", "hidden", "heads"), shape, strict=True)),
-        "parameters": count_parameters(model),
-        "active_parameters": count_active_parameters(model),
-        "sequence": entry.get("workload", {}).get("sequence"),
-    }
-
-
-def _list_accelerator(name: str, entry: Row) -> Row:
-    from cosmic.design.machine_layers import accelerator_layers  # noqa: PLC0415  heavy
-
-    compute, memory = accelerator_layers(name, "accelerator")
-    return {
-        "vendor": entry.get("vendor"),
-        "year": str(entry.get("year", "-")),
-        "bf16_flop_per_s": compute.bf16_flop_per_s,
-        "memory_bytes": memory.capacity_bytes,
-        "memory_bandwidth_bytes_per_s": memory.bandwidth_bytes_per_s,
-        "power_w": compute.power_w,
-        "price_usd": compute.price_usd,
-    }
-
-
-def _list_component(_: str, entry: Row) -> Row:
-    shown = ("vendor", "npus", "bandwidth", "power", "price")
-    return {"kind": entry["kind"], **{key: entry.get(key) for key in shown}}
-
-
-def _list_system(name: str, entry: Row) -> Row:
-    from cosmic.design.systems import read_system  # noqa: PLC0415  heavy
-
-    dims = read_system(name)["network"]["dims"]
-    return {
-        "npus": entry["npus"],
-        "accelerator": entry["accelerator"],
-        "network": " · ".join(f"{dim['topology']} {dim['npus']} @ {dim['bandwidth']}" for dim in dims),
-        "summary": entry.get("title", ""),
-    }
-
-
-def _settings_in_words(row: Row) -> str:
-    from cosmic.search.agent import agent_settings  # noqa: PLC0415  heavy
-
-    if row["summary"].startswith(f"{BROKEN}: "):
-        return ""
-    return " ".join(f"{name}={value}" for name, value in agent_settings(row["name"]).items())
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().split("\n")[0]

@@ -1,36 +1,34 @@
-"""The commands of a shared cluster: `cosmic fleet`, several jobs; `cosmic tasks`, the tasks of one training run."""
+"""The commands of a shared cluster: `cosmic cluster fleet`, several jobs; `cosmic cluster tasks`, the tasks of one training run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app, plot_columns, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, emit_json, emit_table, plot_columns, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, FleetCandidateRow, FleetJobRow
     from cosmic.cluster.fleet_result import Fleet, JobResult
     from cosmic.search.multitask import SharedAccelerators
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic fleet`: several jobs on one cluster
+# `cosmic cluster fleet`: several jobs on one cluster
 # --------------------------------------------------------------------------------------
 
-fleet_app = new_app()
 MOST_JOBS = 40
 """Jobs that are listed in a terminal; JSON and pages have all."""
 
 
-@fleet_app.command()
 def fleet(  # noqa: PLR0913, PLR0917  one option each
     jobs: Annotated[str, typer.Argument(metavar="JOBS.yaml", help="A file of jobs.")],
     system: Annotated[
@@ -58,9 +56,10 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=complete_one_of("packed", "first_fit", "scattered"),
         ),
     ] = None,
-    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.")] = None,
+    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.", rich_help_panel=MORE)] = None,
     oversubscription: Annotated[
-        float | None, typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.")
+        float | None,
+        typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.", rich_help_panel=MORE),
     ] = None,
     search: Annotated[
         bool, typer.Option("--search", help="Try every policy and placement that is not stated here.")
@@ -73,9 +72,12 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = "mean_slowdown",
     timeline: Annotated[
-        Path | None, typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.")
+        Path | None,
+        typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.", rich_help_panel=MORE),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with chart and tables to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with chart and tables to this file.", rich_help_panel=MORE)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
@@ -85,66 +87,67 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
     for option, path in (("--timeline", timeline), ("--html", html)):
         if path is not None:
             check_writable(path, option)
-    given = {
+    stated_rules = {
         "sharing": sharing,
         "policy": policy,
         "placement": placement,
         "leaf": leaf,
         "oversubscription": oversubscription,
     }
-    rules = {key: value for key, value in given.items() if value is not None}
+    rules = {key: value for key, value in stated_rules.items() if value is not None}
     doing("evaluating the jobs")
     all_found = best_of(jobs, system, objective, **rules) if search else (simulate(jobs, system, **rules),)
-    found = all_found[0]
+    schedule = all_found[0]
     if timeline is not None:
         from cosmic.report.fleet_charts import write_fleet_timeline  # noqa: PLC0415  heavy
 
-        write_fleet_timeline(found, timeline, "--timeline")
+        write_fleet_timeline(schedule, timeline, "--timeline")
     if html is not None:
         from cosmic.report.fleet_charts import fleet_page  # noqa: PLC0415  heavy
         from cosmic.report.page import to_html  # noqa: PLC0415  heavy
 
-        write_text(html, to_html(fleet_page(found, all_found if search else ())), "--html")
+        write_text(html, to_html(fleet_page(schedule, all_found if search else ())), "--html")
     if json:
-        emit_json(_fleet_data(found, all_found if search else (), objective if search else None))
+        emit_json(_fleet_data(schedule, all_found if search else (), objective if search else None))
     else:
-        _print_fleet(found, all_found if search else (), objective)
-    if not found.jobs:
+        _print_fleet(schedule, all_found if search else (), objective)
+    if not schedule.jobs:
         raise typer.Exit(FAILED)
 
 
-def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> dict[str, Any]:
+def _fleet_data(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> FleetAnswer:
     return {
-        "system": found.system,
-        "npus": found.npus,
-        "leaf": found.leaf,
-        **_rules_data(found),
-        "jobs": [_job_data(job) for job in found.jobs],
-        "refused": [{"name": each.name, "reasons": list(each.reasons)} for each in found.refused],
-        "gangs": [asdict(gang) for gang in found.gangs],
-        "timeline": [asdict(interval) for interval in found.intervals],
+        "system": schedule.system,
+        "npus": schedule.npus,
+        "leaf": schedule.leaf,
+        **_rules_data(schedule),
+        "jobs": [_job_data(job) for job in schedule.jobs],
+        "refused": schedule.refused,
+        "gangs": schedule.gangs,
+        "timeline": schedule.intervals,
         "objective": objective,
         "candidates": [_rules_data(candidate) for candidate in candidates],
     }
 
 
-def _rules_data(found: Fleet) -> dict[str, Any]:
+def _rules_data(schedule: Fleet) -> FleetCandidateRow:
     """Return rules and what came of them in sum."""
     return {
-        "rules": asdict(found.rules) | {"oversubscription": found.oversubscription},
-        "makespan_s": found.makespan_s,
-        "utilization": found.utilization,
-        "mean_slowdown": found.mean_slowdown,
-        "max_slowdown": found.max_slowdown,
-        "fairness": found.fairness,
+        "rules": replace(schedule.rules, oversubscription=schedule.oversubscription),
+        "makespan_s": schedule.makespan_s,
+        "utilization": schedule.utilization,
+        "mean_slowdown": schedule.mean_slowdown,
+        "max_slowdown": schedule.max_slowdown,
+        "fairness": schedule.fairness,
     }
 
 
-def _job_data(job: JobResult) -> dict[str, Any]:
-    return asdict(job) | {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
+def _job_data(job: JobResult) -> FleetJobRow:
+    times = {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
+    return cast("FleetJobRow", asdict(job) | times)
 
 
-def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) -> None:
+def _print_fleet(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str) -> None:
     from cosmic.report.fleet_charts import (  # noqa: PLC0415
         JOB_COLUMNS,
         RULES_COLUMNS,
@@ -159,35 +162,32 @@ def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) ->
         emit_table("", RULES_COLUMNS, [rules_cells(candidate) for candidate in candidates])
         words = objective.replace("_", " ")
         emit(["", f"the best {words}, first above:"])
-    if found.jobs:
-        print_sentences([summarise_fleet(found), rules_in_words(found), ""])
-        emit_table("", JOB_COLUMNS, [job_cells(job) for job in found.jobs[:MOST_JOBS]])
-        more = len(found.jobs) - MOST_JOBS
+    if schedule.jobs:
+        print_sentences([summarise_fleet(schedule), rules_in_words(schedule), ""])
+        emit_table("", JOB_COLUMNS, [job_cells(job) for job in schedule.jobs[:MOST_JOBS]])
+        more = len(schedule.jobs) - MOST_JOBS
         emit([f"and {more:,} more: --json and --html have all"] if more > 0 else [])
-        emit(["", *fleet_text_chart(found, plot_columns())])
-    waits = [job for job in found.jobs if job.waited_for == "memory"]
+        emit(["", *fleet_text_chart(schedule, plot_columns())])
+    waits = [job for job in schedule.jobs if job.waited_for == "memory"]
     if waits:
         emit(["", f"{len(waits):,} waited for memory that others hold; with 'swap' they would take turns, too"])
-    for gang in found.gangs:
+    for gang in schedule.gangs:
         rows = [
             [tenant.name, f"{100 * tenant.share:.2f} %", f"{100 * tenant.measured:.2f} %"] for tenant in gang.tenants
         ]
         busy = f"{100 * gang.utilization:.1f} % of the time in use"
         emit(["", f"turns on {gang.first}-{gang.end - 1} at their fullest, played one by one: {busy}"])
         emit_table("", ["job", "share asked", "of the device time"], rows)
-    if found.refused:
+    if schedule.refused:
         emit([""])
-        print_sentences([f"{each.name} cannot run: {'; '.join(each.reasons)}" for each in found.refused[:MOST_JOBS]])
+        print_sentences([f"{each.name} cannot run: {'; '.join(each.reasons)}" for each in schedule.refused[:MOST_JOBS]])
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic tasks`: accelerators shared out among the tasks of one training run
+# `cosmic cluster tasks`: accelerators shared out among the tasks of one training run
 # --------------------------------------------------------------------------------------
 
-tasks_app = new_app()
 
-
-@tasks_app.command()
 def tasks(
     design: Annotated[
         str,
@@ -205,42 +205,44 @@ def tasks(
 ) -> None:
     """Print how many accelerators each task of a multi-task run gets, and how fast the run is."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.multitask import evaluate_tasks, share_out  # noqa: PLC0415  heavy
+    from cosmic.search.multitask import share_among_tasks  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    require(bool(batch), "batch", batch, "must be given once for each task")
-    require(bool(npus), "npus", npus, "must be given")
-    overrides = parse_overrides(settings)
-    given = {count: share_out(batch, count, unit) for count in npus}
-    outcomes = {count: evaluate_tasks(design, batch, parts, overrides) for count, parts in given.items()}
+    outcomes = share_among_tasks(design, batch=batch, npus=npus, unit=unit, settings=parse_overrides(settings))
     refused = {count: outcome.reasons for count, outcome in outcomes.items() if isinstance(outcome, Infeasible)}
-    found = [outcome for outcome in outcomes.values() if not isinstance(outcome, Infeasible)]
+    divisions = [outcome for outcome in outcomes.values() if not isinstance(outcome, Infeasible)]
     if json:
-        cannot = [{"npus": count, "reasons": list(reasons)} for count, reasons in refused.items()]
-        emit_json({"design": design, "shared": [asdict(each) for each in found], "infeasible": cannot})
+        answer: ClusterTasksAnswer = {
+            "design": design,
+            "shared": divisions,
+            "infeasible": [{"npus": count, "reasons": reasons} for count, reasons in refused.items()],
+        }
+        emit_json(answer)
     else:
-        complain(f"cosmic tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items())
-    if not found:
+        complain(
+            f"cosmic cluster tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items()
+        )
+    if not divisions:
         raise typer.Exit(FAILED)
     if not json:
-        _print_tasks(batch, found)
+        _print_tasks(batch, divisions)
 
 
-def _print_tasks(batch: list[int], found: list[SharedAccelerators]) -> None:
+def _print_tasks(batch: list[int], divisions: list[SharedAccelerators]) -> None:
     emit_table(
         f"tasks with batches of {', '.join(map(str, batch))}",
         ["NPUs", "for each task", "samples on the fullest", "step s", "samples/s", "samples/s a NPU"],
-        [_task_line(each) for each in found],
+        [_task_line(each) for each in divisions],
     )
-    best = max(found, key=lambda each: each.samples_per_s_per_npu)
+    best = max(divisions, key=lambda each: each.samples_per_s_per_npu)
     emit(["", f"Most for each accelerator: {best.npus}, {_given(best)}."])
 
 
-def _given(found: SharedAccelerators) -> str:
-    return "/".join(str(task.npus) for task in found.tasks)
+def _given(shares: SharedAccelerators) -> str:
+    return "/".join(str(task.npus) for task in shares.tasks)
 
 
-def _task_line(found: SharedAccelerators) -> list[object]:
-    most = max(task.samples for task in found.tasks)
-    rates = (f"{found.samples_per_s:.1f}", f"{found.samples_per_s_per_npu:.1f}")
-    return [found.npus, _given(found), most, f"{found.step_s:.3f}", *rates]
+def _task_line(shares: SharedAccelerators) -> list[object]:
+    most = max(task.samples for task in shares.tasks)
+    rates = (f"{shares.samples_per_s:.1f}", f"{shares.samples_per_s_per_npu:.1f}")
+    return [shares.npus, _given(shares), most, f"{shares.step_s:.3f}", *rates]

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from cosmic.base.errors import CosmicError
-from cosmic.cli.console import Json, emit_json, new_app
-from cosmic.cli.dispatch import COMMANDS, COMPLETE, app_of
+from cosmic.cli.console import Json, emit_json
+from cosmic.cli.dispatch import COMMANDS, COMPLETE, NOUNS, app_of, names_below
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
 
-app = new_app()
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import CompletionAnswer
 SCRIPTS = Path(__file__).parent / "shells"
 SHELLS = ("bash", "zsh", "fish")
 
 
-@app.command()
 def completion(
     shell: Annotated[
         str,
@@ -48,7 +48,8 @@ def completion(
         raise UnknownName.among("shell", shell, "shell", SHELLS)
     script = script_for(shell)
     if json:
-        emit_json({"shell": shell, "script": script})
+        answer: CompletionAnswer = {"shell": shell, "script": script}
+        emit_json(answer)
     else:
         emit_data(script.removesuffix("\n").split("\n"))
 
@@ -67,17 +68,23 @@ def script_for(shell: str) -> str:
 
 
 class Commands(TyperGroup):
-    """All commands; the module of one is imported when its options are needed."""
+    """The commands below a noun, or all of the front page; the module of one is imported when its options are needed."""
+
+    noun = ""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102  Typer's
-        return list(COMMANDS)
+        return names_below(self.noun)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102  Typer's
-        if cmd_name not in COMMANDS:
+        path = f"{self.noun} {cmd_name}".lstrip()
+        if path in COMMANDS:
+            command: Any = typer.main.get_command(app_of(path))
+            command.short_help = COMMANDS[path][1]
+        elif path in NOUNS:
+            command = Commands(name=cmd_name, short_help=NOUNS[path])
+            command.noun = path
+        else:
             return None
-        summary = COMMANDS[cmd_name][1]
-        command = typer.main.get_command(app_of(cmd_name))
-        command.short_help = summary
         return command
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cosmic.base.errors import one_line, require
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json
 from cosmic.base.units import readable_unit, split_name
 from cosmic.cli.output_streams import (
     emit,
@@ -35,7 +35,12 @@ PIPED_COLUMNS = 20_000
 """Wider than any table: piped output is neither wrapped nor cut."""
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.|['"\\])+""")
 """A word of a command, with its quotes."""
+TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+BAR = 30
+"""Characters of a full bar."""
 PLOT_COLUMNS = 78
+MORE = "More"
+"""The panel of options that only --help-all lists: `typer.Option(…, rich_help_panel=MORE)`."""
 GAP = 2
 LEAST_CELL = 3
 """Characters that a cell of a table has at least."""
@@ -79,7 +84,10 @@ Settings = Annotated[
 Prices = Annotated[
     Path | None,
     typer.Option(
-        "--prices", metavar="FILE", help="Your quotes for accelerators, nodes, switches, … and energy, as YAML."
+        "--prices",
+        metavar="FILE",
+        help="Your quotes for accelerators, nodes, switches, … and energy, as YAML.",
+        rich_help_panel=MORE,
     ),
 ]
 """Option of commands that price a design: quotes in place of the catalog's prices."""
@@ -91,14 +99,9 @@ def fixed_paths(fix: Iterable[str]) -> list[str]:
     >>> fixed_paths(["tp, recompute", "dp"])
     ['tp', 'recompute', 'dp']
     """
-    found = [path.strip() for each in fix for path in each.split(",")]
-    require(all(found), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
-    return found
-
-
-def new_app(help_text: str | None = None) -> typer.Typer:
-    """Return the Typer application of one command: plain help, errors left to `cosmic.cli.dispatch`."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
+    paths = [path.strip() for each in fix for path in each.split(",")]
+    require(all(paths), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
+    return paths
 
 
 def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
@@ -155,12 +158,12 @@ def command_lines(command: str, room: int | None, indent: str = "  ") -> list[st
 
 def _options(command: str) -> list[list[str]]:
     """Return the words of *command*, quotes and all, each option with the words that follow it."""
-    found: list[list[str]] = [[]]
+    options: list[list[str]] = [[]]
     for word in _WORD.findall(command):
-        if word.startswith("-") and found[-1]:
-            found.append([])
-        found[-1].append(word)
-    return found
+        if word.startswith("-") and options[-1]:
+            options.append([])
+        options[-1].append(word)
+    return options
 
 
 def emit_json(data: Any) -> None:
@@ -178,16 +181,16 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
     emit([title] if title else [])
     body = [list(row) for row in rows]
-    heads = [_fill_column(column, place, body) for place, column in enumerate(columns)]
-    columns_ = [[row[place] for row in body] for place in range(len(heads))]
+    heads = [_fill_column(column, column_index, body) for column_index, column in enumerate(columns)]
+    columns_ = [[row[column_index] for row in body] for column_index in range(len(heads))]
     numbers = [all(map(NUMBER.fullmatch, cells)) for cells in columns_]
     sizes = [max(map(len, cells), default=0) for cells in columns_]
     if is_terminal():
         heads, sizes = _fit_table(heads, sizes, numbers, terminal_columns())
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for index, (head, whole) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
+    for index, (head, width) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
         justify: Literal["right", "left"] = "right" if numbers[index] and index else "left"
-        table.add_column(Text(head), justify=justify, overflow="fold", width=whole)
+        table.add_column(Text(head), justify=justify, overflow="fold", width=width)
     for row in body:
         table.add_row(*map(Text, row))  # plain text: brackets are not markup
     render_rich(
@@ -219,16 +222,16 @@ def _fit_table(heads: list[str], sizes: list[int], numbers: list[bool], room: in
     return heads, sizes
 
 
-def _fill_column(column: str, place: int, body: list[list[Any]]) -> str:
+def _fill_column(column: str, index: int, body: list[list[Any]]) -> str:
     """Turn the cells of one column into texts, all in the same readable unit, and return its head."""
     name, dimension = split_name(column)
     if dimension is not None:
-        unit, worth = readable_unit([row[place] for row in body if row[place]], dimension)
+        unit, worth = readable_unit([row[index] for row in body if row[index]], dimension)
         name = f"{name} {unit}"
         for row in body:
-            row[place] = row[place] if row[place] is None else row[place] / worth
+            row[index] = row[index] if row[index] is None else row[index] / worth
     for row in body:
-        row[place] = one_line(format_brief(row[place]))
+        row[index] = one_line(format_brief(row[index]))
     name = one_line(name)
     return name if "." in name else name.replace("_", " ")  # a path is shown as it is written
 
@@ -295,3 +298,20 @@ def format_brief(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e9):
         return f"{int(value):,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def format_seconds(value: float) -> str:
+    """Return a time with a readable unit.
+
+    >>> format_seconds(12.345), format_seconds(0.0123), format_seconds(4.5e-5)
+    ('12.35 s', '12.3 ms', '45 us')
+    """
+    for unit, worth in TIME_UNITS:
+        if value >= worth:
+            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def draw_bar(share: Any) -> str:
+    """Return *share* of a full bar."""
+    return "█" * round(BAR * min(1.0, float(share)))

@@ -1,8 +1,8 @@
 """The commands of one design: show it, list its work, its experts, import and export launch files.
 
-`cosmic show` prints a design, complete. `cosmic workload` lists the operators, collectives and memory of one rank.
-`cosmic experts` says what uneven routing does to a mixture of experts. `cosmic import` reads a launch script or
-configuration as a design. `cosmic export` writes a design as the launch arguments of another program, or a study as a
+`cosmic design show` prints a design, complete. `cosmic design workload` lists the operators, collectives and memory of one rank.
+`cosmic design experts` says what uneven routing does to a mixture of experts. `cosmic design import` reads a launch script or
+configuration as a design. `cosmic design export` writes a design as the launch arguments of another program, or a study as a
 table.
 """
 
@@ -10,20 +10,43 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import require
-from cosmic.base.files import check_folder, check_writable, is_file, is_folder, write_text
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.base.files import check_folder, check_writable, is_folder, write_text
+from cosmic.cli.console import (
+    Design,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit, emit_data
-from cosmic.cli.value_completion import complete_designs, complete_one_of
+from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import InfeasibleDesignAnswer
+    from cosmic.cli.answers.design_answers import (
+        DesignExportAnswer,
+        DesignImportAnswer,
+        ImportedDesign,
+    )
+    from cosmic.cli.answers.evaluation_answers import (
+        CollectiveTotals,
+        DesignShowAnswer,
+        ExplainedCollective,
+        OperatorTotals,
+        ResolvedDesign,
+        WorkloadAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.frameworks.launch import Launch
     from cosmic.search.mapping.launch_import import Imported
@@ -33,10 +56,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic experts`: what uneven routing does to a mixture of experts
+# `cosmic design experts`: what uneven routing does to a mixture of experts
 # --------------------------------------------------------------------------------------
 
-experts_app = new_app()
 NOTES = [
     "skew: the i-th most popular expert is picked in proportion to 1 / i^skew; 0 is balanced.",
     "load: of the fullest rank of ep, over an even one: it decides what experts and all-to-alls take.",
@@ -44,7 +66,6 @@ NOTES = [
 ]
 
 
-@experts_app.command()
 def experts(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     skew: Annotated[list[float], typer.Option(help="A Zipf exponent of routing; several if repeated.")] = [],  # noqa: B006
@@ -56,64 +77,59 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print what skewed routing does to a design's experts: the fullest rank, dropped tokens, hits of a cache."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS, expert_loads  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import show_experts  # noqa: PLC0415  heavy
+    from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS  # noqa: PLC0415  heavy
 
-    point = load_design(design, parse_overrides(settings))
-    found = expert_loads(point, skew or SKEWS, copies, capacity or CAPACITIES, cache or CACHED)
+    loads = show_experts(
+        design,
+        skew=skew or SKEWS,
+        copies=copies,
+        capacity=capacity or CAPACITIES,
+        cache=cache or CACHED,
+        settings=parse_overrides(settings),
+    )
     if json:
-        emit_json(asdict(found))
+        emit_json(loads)
         return
-    first = found.rows[0]
-    said = f"{found.experts} experts, {found.active} for each token, on {found.ep} ranks"
+    first = loads.rows[0]
+    title = f"{loads.experts} experts, {loads.active} for each token, on {loads.ep} ranks"
     emit_table(
-        f"{said}: load of the fullest rank, over an even one",
+        f"{title}: load of the fullest rank, over an even one",
         ["skew", "by number", *(f"{each.redundant} copies" for each in first.packed)],
-        [[row.skew, f"{row.load:.2f}", *(f"{each.load:.2f}" for each in row.packed)] for row in found.rows],
+        [[row.skew, f"{row.load:.2f}", *(f"{each.load:.2f}" for each in row.packed)] for row in loads.rows],
     )
     emit([""])
     emit_table(
         "the same with a capacity factor, and the picks that are dropped",
         ["skew", *(f"{each.factor:g}" for each in first.capped)],
-        [[row.skew, *(f"{each.load:.2f}, {each.dropped:.1%}" for each in row.capped)] for row in found.rows],
+        [[row.skew, *(f"{each.load:.2f}, {each.dropped:.1%}" for each in row.capped)] for row in loads.rows],
     )
     emit([""])
     emit_table(
-        f"hits of a cache of experts, in steps of {found.tokens:,.0f} tokens",
+        f"hits of a cache of experts, in steps of {loads.tokens:,.0f} tokens",
         ["skew", *(f"{hit.cached:.0%}" for hit in first.hits)],
-        [[row.skew, *(f"{hit.rate:.1%} ({hit.most:.1%})" for hit in row.hits)] for row in found.rows],
+        [[row.skew, *(f"{hit.rate:.1%} ({hit.most:.1%})" for hit in row.hits)] for row in loads.rows],
     )
     emit([""])
     print_sentences(NOTES)
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic export`: a study as a table, or a design as the launch arguments of another program
+# `cosmic design export`: a design as the launch arguments of another program
 # --------------------------------------------------------------------------------------
 
-export_app = new_app()
 STANDARD_OUTPUT = "-"
 TABLES = (".csv", ".jsonl", ".parquet")
-NO_FEASIBLE_DESIGN = 1
 
 
-@export_app.command()
 def export(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR|DESIGN",
-            help="Directory of a study; MODEL@SYSTEM or a YAML file.",
-            autocompletion=complete_designs,
-        ),
-    ],
+    design: Design,
     to: Annotated[
         str,
         typer.Option(
             "--to",
-            metavar="FILE|TARGET",
-            help="Of a study: FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV. "
-            "Of a design: megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
+            metavar="TARGET",
+            help="megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
             "nccl or astra-sim.",
             autocompletion=complete_one_of(
                 "astra-sim", "deepspeed", "dynamo", "megatron", "nccl", "sglang", "torchtitan", "trtllm", "vllm"
@@ -121,91 +137,50 @@ def export(
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
-    out: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Write a design's launch files to this folder.")
-    ] = "",
-    no_parts: Annotated[
-        bool, typer.Option("--no-parts", help="Leave out what the step and the memory of each trial are made of.")
-    ] = False,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Write the launch files to this folder.")] = "",
     json: Json = False,
 ) -> None:
-    """Write every trial of a study as a table, or a design as another program's arguments, environment and files."""
-    if _is_design(source):
-        require(not no_parts, "--no-parts", no_parts, "is for studies")
-        _export_design(source, to, settings, out, json)
-        return
-    require(not settings, "--set", settings, "changes a design; a study is written as it is")
-    require(not out, "--out", out, "is for designs; --to names the file that a study is written to")
-    _export_study(source, to, json, parts=not no_parts)
-
-
-def _is_design(source: str) -> bool:
-    """Return whether *source* names a design: MODEL@SYSTEM or a file. Everything else is a study."""
-    return not is_folder(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or is_file(source))
-
-
-# ------------------------------------------------------------------------------------------------------- studies
-
-
-def _export_study(study: str, to: str, json: bool, *, parts: bool) -> None:
-    from cosmic.frameworks.launch import targets  # noqa: PLC0415  heavy
-    from cosmic.search.study import export as exporting  # noqa: PLC0415  heavy
-
-    if to == STANDARD_OUTPUT:
-        require(not json, "--json", json, "cannot share standard output with the trials")
-        emit_data(exporting.study_lines(exporting.ExportedStudy.open(study, parts=parts)))
-        return
-    require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv, .jsonl or .parquet")
-    check_writable(to, "--to")
-    doing(f"writing {to}")
-    trials, columns = exporting.export_trials(study, to, parts=parts)
-    if json:
-        emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
-    else:
-        emit([f"{trials:,} trials with {columns} columns: {to}"])
-
-
-# ------------------------------------------------------------------------------------------------------- designs
-
-
-def _export_design(source: str, to: str, settings: list[str], out: str, json: bool) -> None:
+    """Write a design as another program's arguments, environment and files."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.systems import is_model_at_system  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate  # noqa: PLC0415  heavy
     from cosmic.frameworks import launch as launching  # noqa: PLC0415  heavy
     from cosmic.frameworks.served_launch import check_served_kind  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import choose_exported  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
+    require(not is_folder(design), "design", design, "is the folder of a study: 'cosmic study export' writes it")
     table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
-    require(not table, "--to", to, f"is for studies; a design goes to one of {', '.join(launching.targets)}")
+    rule = f"is for 'cosmic study export'; a design goes to one of {', '.join(launching.targets)}"
+    require(not table, "--to", to, rule)
     launching.targets.check(to, "--to")
     if out:
         check_folder(out, "--out")
     overrides = parse_overrides(settings)
-    assumed: tuple[str, ...] = ()
-    if to in launching.ENGINES and is_model_at_system(source) and not _is_stated(overrides):
-        point, assumed = _best_deployment(source, overrides, to)
-    else:
-        point = load_design(source, overrides)
+    doing("looking for a mapping")
+    point, assumed = choose_exported(design, to, overrides)
     check_served_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
         if json:
-            emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
+            answer: InfeasibleDesignAnswer = {
+                "feasible": False,
+                "reasons": outcome.reasons,
+                "identity": point.identity,
+            }
+            emit_json(answer)
         else:
             print_sentences([f"cannot run: {reason}" for reason in outcome.reasons])
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     doing(f"writing for {to}")
     launch = launching.targets[to](point)
     launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))
-    whole = launch.traces is None or bool(out)
-    require(whole, "--out", out, f"{to} reads files, traces among them: name a folder for them")
+    has_folder = launch.traces is None or bool(out)
+    require(has_folder, "--out", out, f"{to} reads files, traces among them: name a folder for them")
     written = launching.write_launch(launch, out) if out else []
     if json:
         emit_json(_export_data(to, launch, launching.render_script(launch)))
     elif out:
-        complain(f"cosmic export: {warning}" for warning in launch.warnings)
+        complain(f"cosmic design export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
         if to == "astra-sim":
             emit_commands({_simulate_command(out): "simulate it"})
@@ -213,29 +188,8 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
         emit_data(launching.render_script(launch).removesuffix("\n").split("\n"))
 
 
-def _is_stated(overrides: dict[str, Any]) -> bool:
-    """Return whether overrides ask for a single step, or have a whole load: then nothing of it is to be assumed."""
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
-
-    stated = {full_path(path) for path in overrides}
-    many = {"serving.load.rate", "serving.load.concurrency"} & stated
-    return "workload.task" in stated or (bool(many) and {"serving.load.isl", "serving.load.osl"} <= stated)
-
-
-def _best_deployment(source: str, overrides: dict[str, Any], to: str) -> tuple[DesignPoint, tuple[str, ...]]:
-    """Return what `cosmic serve` says of MODEL@SYSTEM: its best deployment for a usual load, and what it assumed."""
-    from cosmic.search.advice.service_question import Asked, read_service  # noqa: PLC0415  heavy
-    from cosmic.search.advice.serving_answers import answer_service  # noqa: PLC0415  heavy
-
-    doing("looking for a mapping")
-    engine = "" if {"engine", "serving.engine"} & overrides.keys() else "vllm" if to == "dynamo" else to
-    service = read_service(source, overrides, Asked(engine=engine))
-    stated = f"the load is a usual one: state yours with 'cosmic serve {source} … --save FILE', and export FILE"
-    return answer_service(service, []).design, (*service.assumed, stated)
-
-
-def _export_data(to: str, launch: Launch, script: str) -> dict[str, object]:
-    found: dict[str, object] = {
+def _export_data(to: str, launch: Launch, script: str) -> DesignExportAnswer:
+    answer: DesignExportAnswer = {
         "to": to,
         "command": list(launch.command),
         "arguments": dict(launch.arguments),
@@ -244,31 +198,31 @@ def _export_data(to: str, launch: Launch, script: str) -> dict[str, object]:
         "warnings": list(launch.warnings),
     }
     if launch.pools:
-        found |= {"pools": {name: dict(given) for name, given in launch.pools.items()}, "script": script}
-    return found if launch.traces is None else {**found, "traces": len(launch.traces.ranks)}
+        answer["pools"] = {name: dict(arguments) for name, arguments in launch.pools.items()}
+        answer["script"] = script
+    if launch.traces is not None:
+        answer["traces"] = len(launch.traces.ranks)
+    return answer
 
 
 def _simulate_command(folder: str) -> str:
     """Return the command that simulates the files."""
-    place = Path(folder)
+    path_of = Path(folder)
     files = {
-        "--workload": place / "trace",
-        "--comm-groups": place / "comm_groups.json",
-        "--system": place / "system.json",
-        "--network": place / "network.yml",
-        "--remote-memory": place / "memory.json",
+        "--workload": path_of / "trace",
+        "--comm-groups": path_of / "comm_groups.json",
+        "--system": path_of / "system.json",
+        "--network": path_of / "network.yml",
+        "--remote-memory": path_of / "memory.json",
     }
     return "cosmic simulate " + " ".join(f"{name} {shlex.quote(str(path))}" for name, path in files.items())
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic import`: a launch script or configuration as a design, and what it achieves
+# `cosmic design import`: a launch script or configuration as a design, and what it achieves
 # --------------------------------------------------------------------------------------
 
-import_app = new_app()
 
-
-@import_app.command()
 def import_(  # noqa: PLR0913, PLR0917  its options
     file: Annotated[str, typer.Argument(metavar="FILE", help="Script or configuration. Nothing in it is run.")],
     origin: Annotated[
@@ -299,7 +253,7 @@ def import_(  # noqa: PLR0913, PLR0917  its options
 
     if out:
         check_writable(out, "--out")
-    found = import_launch(
+    imported = import_launch(
         file,
         origin,
         system=system,
@@ -307,91 +261,90 @@ def import_(  # noqa: PLR0913, PLR0917  its options
         overrides=parse_overrides(settings),
         defines=parse_defines(define),
     )
-    outcome = evaluate(found.point)
+    outcome = evaluate(imported.point)
     if out:
-        write_text(out, found.text, "--out")
+        write_text(out, imported.text, "--out")
     if json:
-        emit_json(_import_data(found, outcome, out))
+        emit_json(_import_data(imported, outcome, out))
     elif out:
-        emit([*_import_notes(found), "", *_import_verdict(found, outcome), "", "next:"])
-        emit_commands(_next_import_commands(out, found))
+        emit([*_import_notes(imported), "", *_import_verdict(imported, outcome), "", "next:"])
+        emit_commands(_next_import_commands(out, imported))
     else:
         lines = [
-            *_import_notes(found),
-            *_import_verdict(found, outcome),
+            *_import_notes(imported),
+            *_import_verdict(imported, outcome),
             "next: add --out design.yaml, then cosmic evaluate design.yaml",
         ]
-        emit_data([*(f"# {line}" for line in lines), *found.text.rstrip("\n").split("\n")])
+        emit_data([*(f"# {line}" for line in lines), *imported.text.rstrip("\n").split("\n")])
 
 
-def _import_notes(found: Imported) -> list[str]:
+def _import_notes(imported: Imported) -> list[str]:
     """Return what was read: the design, what was assumed, what is not modelled."""
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
 
-    lines = [design_in_words(found.point)]
-    if found.said:
-        lines.append(f"accelerators: {found.said}")
-    lines += [f"assumed: {each}" for each in found.assumed]
-    return lines + [f"not modelled: {each.argument} ({each.why})" for each in found.not_modelled]
+    lines = [design_in_words(imported.point)]
+    if imported.said:
+        lines.append(f"accelerators: {imported.said}")
+    lines += [f"assumed: {each}" for each in imported.assumed]
+    return lines + [f"not modelled: {each.argument} ({each.why})" for each in imported.not_modelled]
 
 
-def _import_verdict(found: Imported, outcome: Metrics | Infeasible) -> list[str]:
+def _import_verdict(imported: Imported, outcome: Metrics | Infeasible) -> list[str]:
     """Return what `cosmic evaluate` says, in two lines."""
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
     from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415  heavy
 
     if isinstance(outcome, Infeasible):
         return [f"cannot run: {reason}" for reason in outcome.reasons]
-    used, there = outcome.memory_bytes / 2**30, found.point.memory.capacity_bytes / 2**30
+    used, capacity = outcome.memory_bytes / 2**30, imported.point.memory.capacity_bytes / 2**30
     return [
         f"{format_seconds(outcome.step_s)} per step · {outcome.throughput_per_s:,.0f} {outcome.counted}/s"
-        f" · {100 * outcome.mfu:.1f} % MFU · fits: {used:.1f} of {there:.4g} GiB",
+        f" · {100 * outcome.mfu:.1f} % MFU · fits: {used:.1f} of {capacity:.4g} GiB",
         expected_in_words(outcome),
     ]
 
 
-def _next_import_commands(design: str, found: Imported) -> dict[str, str]:
+def _next_import_commands(design: str, imported: Imported) -> dict[str, str]:
     """Return what to do next, each with its purpose."""
     name = shlex.quote(design)
-    target = "megatron" if found.origin == "nemo" else found.origin
-    other = "full" if found.point.workload.recompute == "none" else "none"
+    target = "megatron" if imported.origin == "nemo" else imported.origin
+    recompute = "full" if imported.point.workload.recompute == "none" else "none"
     return {
         f"cosmic evaluate {name}": "what bounds it, and what would help most",
-        f"cosmic sweep {name} --vary tp=1,2,4,8": "one field at a time",
-        f"cosmic diff {name} {name} --set-b recompute={other}": "what a change is worth",
-        f"cosmic export {name} --to {target}": "back to launch arguments",
+        f"cosmic design sweep {name} --vary tp=1,2,4,8": "one field at a time",
+        f"cosmic design diff {name} {name} --set-b recompute={recompute}": "what a change is worth",
+        f"cosmic design export {name} --to {target}": "back to launch arguments",
     }
 
 
-def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> dict[str, object]:
+def _import_data(imported: Imported, outcome: Metrics | Infeasible, out: str) -> DesignImportAnswer:
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    failed = isinstance(outcome, Infeasible)
-    numbers = ("step_s", "tokens_per_s", "mfu", "memory_bytes")
+    metrics = None if isinstance(outcome, Infeasible) else outcome
     return {
-        "from": found.origin,
-        "file": found.file,
-        "identity": found.point.identity,
-        "design": found.tree,
-        "accelerators": found.point.network.npus,
-        "said": found.said,
-        "assumed": list(found.assumed),
-        "not_modelled": [{"argument": each.argument, "why": each.why} for each in found.not_modelled],
-        "feasible": not failed,
+        "from": imported.origin,
+        "file": imported.file,
+        "identity": imported.point.identity,
+        "design": cast("ImportedDesign", imported.tree),
+        "accelerators": imported.point.network.npus,
+        "said": imported.said,
+        "assumed": list(imported.assumed),
+        "not_modelled": imported.not_modelled,
+        "feasible": metrics is not None,
         "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
-        **{name: None if failed else getattr(outcome, name) for name in numbers},
+        "step_s": None if metrics is None else metrics.step_s,
+        "tokens_per_s": None if metrics is None else metrics.tokens_per_s,
+        "mfu": None if metrics is None else metrics.mfu,
+        "memory_bytes": None if metrics is None else metrics.memory_bytes,
         "out": out or None,
     }
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic show`: one design, complete
+# `cosmic design show`: one design, complete
 # --------------------------------------------------------------------------------------
 
-show_app = new_app()
 
-
-@show_app.command()
 def show(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -408,8 +361,14 @@ def show(
     point = load_design(design, overrides)
     assumed = model_assumptions(design, overrides)
     if json:
-        found = {"identity": point.identity, "invalid": why_invalid(point), "design": design_tree(point)}
-        emit_json(found | ({"assumed": list(assumed)} if assumed else {}))
+        answer: DesignShowAnswer = {
+            "identity": point.identity,
+            "invalid": why_invalid(point),
+            "design": cast("ResolvedDesign", design_tree(point)),
+        }
+        if assumed:
+            answer["assumed"] = assumed
+        emit_json(answer)
         return
     reasons = [f"# cannot run: {reason}" for reason in why_invalid(point)]
     reasons += [f"# {line}" for line in (*assumed_in_words(assumed), *network_in_words(point.network))]
@@ -429,13 +388,10 @@ def why_invalid(point: DesignPoint) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic workload`: the operators, collectives and memory of one rank
+# `cosmic design workload`: the operators, collectives and memory of one rank
 # --------------------------------------------------------------------------------------
 
-workload_app = new_app()
 
-
-@workload_app.command()
 def workload(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -445,35 +401,33 @@ def workload(
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.design_batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.simulate.analytic_step import bounding_profile  # noqa: PLC0415  heavy
-    from cosmic.workload.mapping_rules import invalid_reasons  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import list_work  # noqa: PLC0415  heavy
     from cosmic.workload.mesh_sizes import sizes_of  # noqa: PLC0415  heavy
 
-    point = step_of(load_design(design, parse_overrides(settings)))
-    step = bounding_profile(batch_of(point))
+    step = list_work(design, settings=parse_overrides(settings))
+    point = step.point
     degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
     degrees["oep"] = degrees["ep"]
-    work = summarize_operators(
-        replace(operator.use, runs=operator.runs) for operator in step.operators if operator.runs
-    )
+    work = summarize_operators(step.operators)
     sent = explain_collectives(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
-        emit_json(
-            {
-                "identity": point.identity,
-                "invalid": list(invalid_reasons(point)),
-                "operators": work,
-                "collectives": sent,
-                "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
-                "offloaded": memory.offloaded,
-                "offload_traffic_bytes": memory.offload_traffic,
-            }
-        )
+        answer: WorkloadAnswer = {
+            "identity": point.identity,
+            "invalid": list(step.invalid),
+            "operators": work,
+            "collectives": sent,
+            "memory": {
+                **cast("dict[str, float]", memory.parts),
+                "total": cast("float", memory.total),
+                "capacity": point.memory.capacity_bytes,
+            },
+            "offloaded": cast("dict[str, float]", memory.offloaded),
+            "offload_traffic_bytes": cast("float", memory.offload_traffic),
+        }
+        emit_json(answer)
         return
-    print_sentences([f"cannot run: {reason}" for reason in invalid_reasons(point)])
+    print_sentences([f"cannot run: {reason}" for reason in step.invalid])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
     emit_table("operators of a step", columns, rows_of(work))
     emit([""])
@@ -487,15 +441,15 @@ def workload(
     emit_table("peak memory", ["component", "size_bytes"], rows)
 
 
-def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+def rows_of(mappings: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
     """Return the values of each row of a table."""
-    return [list(row.values()) for row in found]
+    return [list(row.values()) for row in mappings]
 
 
-def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
+def summarize_operators(uses: Iterable[OperatorUse]) -> list[OperatorTotals]:
     """Return the operators of a step by phase and kind, the heaviest first."""
     table: dict[tuple[str, str], list[float]] = {}
-    for use in found:
+    for use in uses:
         entry = table.setdefault((use.phase, use.kind), [0.0, 0.0, 0.0])
         entry[0] += float(use.runs)
         entry[1] += float(use.flop * use.runs)
@@ -508,7 +462,7 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
     ]
 
 
-def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+def explain_collectives(uses: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[ExplainedCollective]:
     """Return every collective of a group of more than one rank, with its reason."""
     return [
         {
@@ -520,7 +474,7 @@ def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, in
             "payload_bytes": float(use.bytes),
             "why": use.why,
         }
-        for use in found
+        for use in uses
         if float(use.group) > 1 and float(use.calls) > 0
     ]
 
@@ -534,14 +488,14 @@ def _axes_of_group(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     return " · ".join(PARTS.get(axis, axis) for axis in use.axes if degrees.get(axis, use.group) > 1)
 
 
-def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+def summarize_collectives(uses: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[CollectiveTotals]:
     """Return the collectives of groups of more than one rank, alike ones together, the most bytes first."""
     table: dict[tuple[Any, ...], float] = {}
-    for use in found:
+    for use in uses:
         if float(use.group) > 1 and float(use.calls) > 0:
             key = (use.phase, use.kind, _axes_of_group(use, degrees), int(use.group), float(use.bytes), use.overlaps)
             table[key] = table.get(key, 0.0) + float(use.calls)
-    rows = [
+    rows: list[CollectiveTotals] = [
         {
             "phase": phase,
             "kind": kind,

@@ -1,9 +1,8 @@
-"""`cosmic diff`: two designs beside each other; `cosmic sweep`: one, for combinations of values."""
+"""`cosmic design diff`: two designs beside each other; `cosmic design sweep`: one, for combinations of values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,15 +20,22 @@ from cosmic.cli.console import (
     emit_json,
     emit_table,
     fixed_paths,
-    new_app,
+    format_seconds,
     print_sentences,
 )
-from cosmic.cli.evaluate_command import NO_FEASIBLE_DESIGN, format_seconds
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
 from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.design_answers import (
+        ComparedMappings,
+        DesignDiffAnswer,
+        DesignDiffCertainty,
+        DesignDifferences,
+        DesignStanding,
+    )
     from cosmic.design.prediction_accuracy import Certainty
     from cosmic.search.compare.design_differences import Contrast, Difference, Side
     from cosmic.search.compare.design_sweep import SweptDesign
@@ -37,10 +43,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic diff`: two designs beside each other
+# `cosmic design diff`: two designs beside each other
 # --------------------------------------------------------------------------------------
 
-diff_app = new_app()
 SHOWN = {
     "step_s": "step",
     "tokens_per_s": "tokens/s",
@@ -80,7 +85,6 @@ MOST_FIELDS = 8
 """Fields of one difference that the table shows; JSON has all."""
 
 
-@diff_app.command()
 def diff(  # noqa: PLR0913, PLR0917  one option each
     a: Design,
     b: Annotated[
@@ -116,8 +120,8 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     A design that states no mapping has its best one; then the gain is split: what the change itself is worth at the
     mapping of A, and what re-mapping adds.
     """
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
     from cosmic.search.compare.design_differences import compare_designs, state_verdict  # noqa: PLC0415
     from cosmic.search.compare.remapping import compared_mappings_text, load_pair, split_gain  # noqa: PLC0415
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
@@ -131,34 +135,42 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     require(kinds[0] == kinds[1], "B", b, rule)
     doing("evaluating designs between A and B")
     contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
-    said, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
+    verdict, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
     if json:
-        emit_json(
-            {
-                "verdict": said,
-                "certainty": _diff_certainty(sure),
-                "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
-                "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
-                "mapping": _mapping_data(pair, split, mapping),
-                **_diff_data(contrast),
-            }
-        )
+        answer: DesignDiffAnswer = {
+            "verdict": verdict,
+            "certainty": _diff_certainty(sure),
+            "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
+            "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
+            "mapping": _mapping_data(pair, split, mapping),
+            **_diff_data(contrast),
+        }
+        emit_json(answer)
     else:
-        print_sentences([said, mapping, *([] if sure is None else [sure.sentence])])
+        print_sentences([verdict, mapping, *([] if sure is None else [sure.sentence])])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print_diff(contrast)
     if contrast.a.reasons or contrast.b.reasons:
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
 
 
-def _diff_certainty(sure: Certainty | None) -> dict[str, Any] | None:
+def _diff_certainty(sure: Certainty | None) -> DesignDiffCertainty | None:
     if sure is None:
         return None
-    return {**asdict(sure), "told_apart": sure.told_apart, "sentence": sure.sentence}
+    return {
+        "relation": sure.relation,
+        "pairs": sure.pairs,
+        "sources": sure.sources,
+        "off_half": sure.off_half,
+        "off_nine_tenths": sure.off_nine_tenths,
+        "probability": sure.probability,
+        "told_apart": sure.told_apart,
+        "sentence": sure.sentence,
+    }
 
 
-def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> dict[str, Any]:
+def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> ComparedMappings:
     return {
         "mode": pair.mode,
         "sentence": sentence,
@@ -170,22 +182,12 @@ def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> dict[st
     }
 
 
-def _diff_data(contrast: Contrast) -> dict[str, Any]:
+def _diff_data(contrast: Contrast) -> DesignDifferences:
     return {
         "metrics": {
             name: {"a": value, "b": other, "ratio": _ratio(value, other)} for name, value, other in _metrics(contrast)
         },
-        "differences": [
-            {
-                "group": difference.group,
-                "a": difference.a,
-                "b": difference.b,
-                "alone_s": difference.alone_s,
-                "worth_s": difference.worth_s,
-                "worth_share": difference.worth_share,
-            }
-            for difference in contrast.differences
-        ],
+        "differences": contrast.differences,
         "attribution": {
             "method": contrast.method,
             "designs": contrast.designs,
@@ -199,7 +201,7 @@ def _diff_data(contrast: Contrast) -> dict[str, Any]:
     }
 
 
-def _standing_data(side: Side) -> dict[str, Any]:
+def _standing_data(side: Side) -> DesignStanding:
     return {"identity": side.point.identity, "feasible": not side.reasons, "reasons": list(side.reasons)}
 
 
@@ -223,11 +225,15 @@ def _print_diff(contrast: Contrast) -> None:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         print_sentences([f"{name} cannot run: {reason}" for reason in side.reasons])
     shown = SERVED if contrast.serves else SHOWN
-    found = {name: (a, b) for name, a, b in _metrics(contrast)}
+    metric_pairs = {name: (a, b) for name, a, b in _metrics(contrast)}
     rows: list[list[Any]] = [
-        [label, *(format_metric(name, each) for each in found[name]), _times_in_words(_ratio(*found[name]))]
+        [
+            label,
+            *(format_metric(name, each) for each in metric_pairs[name]),
+            _times_in_words(_ratio(*metric_pairs[name])),
+        ]
         for name, label in shown.items()
-        if any(found.get(name, ()))
+        if any(metric_pairs.get(name, ()))
     ]
     if rows:
         emit([""])
@@ -257,7 +263,7 @@ def _unknown_costs(contrast: Contrast) -> list[str]:
         for metric, why in unknown_metrics(side.point).items():
             if metric in (shown := {**SERVED, **SHOWN}):
                 reasons.setdefault(why, []).append(shown[metric].partition(",")[0])
-        lines += [f"{name}: {' and '.join(those)} unknown: {why}" for why, those in reasons.items()]
+        lines += [f"{name}: {' and '.join(designs)} unknown: {why}" for why, designs in reasons.items()]
     return lines
 
 
@@ -317,10 +323,9 @@ def _signed(value: float | None) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic sweep`: a design evaluated for every combination of some fields' values
+# `cosmic design sweep`: a design evaluated for every combination of some fields' values
 # --------------------------------------------------------------------------------------
 
-sweep_app = new_app()
 MOST = 10_000
 MOST_MOVED = 6
 """Fields that moved along for which the table has room; JSON has all."""
@@ -348,7 +353,6 @@ OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per
 """What designs that serve a load have besides."""
 
 
-@sweep_app.command()
 def sweep(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     vary: Annotated[
@@ -383,23 +387,23 @@ def sweep(  # noqa: PLR0913, PLR0917  one option each
     if metric not in (*NUMBERS, *OF_REQUESTS):
         raise UnknownName.among("--metric", metric, "metric of a sweep", (*NUMBERS, *OF_REQUESTS))
     with StatusLine() as line:
-        found = run_sweep(design, settings, vary, line.show, fix, prices)
-    rows = [_sweep_data(row) for row in found]
+        swept = run_sweep(design, settings, vary, line.show, fix, prices)
+    rows = [_sweep_data(row) for row in swept]
     running = [row for row in rows if row["feasible"]]
     if running and all(row[metric] is None for row in running):
         raise SpecError("--metric", metric, f"is unknown for every design: {running[0]['unknown'][metric]}")
     if json:
         emit_json(rows)
     elif csv_:
-        emit_data(_csv(rows, _moved_fields(found)))
+        emit_data(_csv(rows, _moved_fields(swept)))
     else:
-        _print_sweep(found, rows, [each.partition("=")[0].strip() for each in vary], metric)
+        _print_sweep(swept, rows, [each.partition("=")[0].strip() for each in vary], metric)
 
 
-def _print_sweep(found: list[SweptDesign], rows: list[dict[str, Any]], paths: list[str], metric: str) -> None:
+def _print_sweep(swept: list[SweptDesign], rows: list[dict[str, Any]], paths: list[str], metric: str) -> None:
     from cosmic.search.compare.design_sweep import moved_fields_text, shorten_path  # noqa: PLC0415  heavy
 
-    moving = dict(list(_moved_fields(found).items())[:MOST_MOVED])
+    moving = dict(list(_moved_fields(swept).items())[:MOST_MOVED])
     times = ["TTFT", "TPOT"] if any("tpot_s" in row for row in rows) else ["step"]
     running = [row for row in rows if row["feasible"]]
     dated = any(row["train_days"] is not None for row in running)  # without a length, no run is meant
@@ -416,8 +420,8 @@ def _print_sweep(found: list[SweptDesign], rows: list[dict[str, Any]], paths: li
     if all(row["feasible"] for row in rows):
         columns, table = columns[:-1], [row[:-1] for row in table]
     emit_table("", columns, table)
-    if said := moved_fields_text(found, paths):
-        print_sentences(["", said])
+    if note := moved_fields_text(swept, paths):
+        print_sentences(["", note])
     if len(paths) == 2:
         emit(["", *heat_map(rows, paths[0], paths[1], metric)])
 
@@ -435,8 +439,8 @@ def run_sweep(
     *progress* is called with a line of text before each design.
     """
     from cosmic.base.errors import require  # noqa: PLC0415
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
     from cosmic.search.compare.design_sweep import sweep_design  # noqa: PLC0415  heavy imports stay in functions
 
     values = parse_varied(vary)
@@ -457,8 +461,8 @@ def _sweep_data(row: SweptDesign) -> dict[str, Any]:
     served = outcome.ttft_p95_s is not None
     numbers = {name: getattr(outcome, name) for name in (*NUMBERS, *(OF_REQUESTS if served else ()))}
     unknown = {name: why for name, why in outcome.unknown.items() if name in NUMBERS}
-    told = {"feasible": True, "reasons": [], "moved": moved, **numbers, "unknown": unknown}
-    return {**row.values, **told, "breakdown": outcome.breakdown}
+    facts = {"feasible": True, "reasons": [], "moved": moved, **numbers, "unknown": unknown}
+    return {**row.values, **facts, "breakdown": outcome.breakdown}
 
 
 def _moved_fields(rows: list[SweptDesign]) -> dict[str, list[str]]:
@@ -466,12 +470,12 @@ def _moved_fields(rows: list[SweptDesign]) -> dict[str, list[str]]:
     from cosmic.search.compare.design_differences import field_text  # noqa: PLC0415  heavy
 
     first = {path: old for row in rows for path, (old, _) in row.moved.items()}
-    found = {}
+    moved_values = {}
     for path, old in first.items():
         values = [field_text(row.moved.get(path, (old, old))[1]) for row in rows]
         if len(set(values)) > 1:
-            found[path] = values
-    return found
+            moved_values[path] = values
+    return moved_values
 
 
 def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: int, clusters: list[str]) -> list[Any]:
@@ -486,7 +490,7 @@ def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: 
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.search.study.export import csv_lines  # noqa: PLC0415  heavy
 
     parts = {part for row in rows for part in row.get("breakdown", {})}

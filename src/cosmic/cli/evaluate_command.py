@@ -7,20 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import BackendError, require
 from cosmic.base.files import check_writable
 from cosmic.cli.console import (
+    TIME_UNITS,
     Design,
     Json,
     Prices,
     Settings,
+    draw_bar,
     emit_json,
     emit_table,
-    new_app,
+    format_seconds,
     print_sentences,
     terminal_columns,
 )
@@ -29,11 +31,19 @@ from cosmic.cli.output_streams import doing, emit, is_terminal
 from cosmic.cli.value_completion import complete_engines
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.evaluation_answers import (
+        AdvisedChange,
+        EvaluatedMetrics,
+        FeasibleEvaluationAnswer,
+        InfeasibleEvaluationAnswer,
+        UserEngineAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.design.prediction_accuracy import Range
     from cosmic.search.advice.design_advice import Advised, Change
+    from cosmic.search.mapping.design_completion import CompletedDesign
     from cosmic.simulate.events.simulation_result import SimulationResult
-    from cosmic.simulate.metrics import Metrics
+    from cosmic.simulate.metrics import Infeasible, Metrics
     from cosmic.simulate.user_engines import UserEngine
 
 
@@ -41,14 +51,7 @@ if TYPE_CHECKING:
 # `cosmic evaluate`: one design
 # --------------------------------------------------------------------------------------
 
-app = new_app()
-NO_FEASIBLE_DESIGN = 1
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-BAR = 30
-"""Characters of a full bar."""
 
-
-@app.command()
 def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -69,8 +72,8 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import model_assumptions, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
     from cosmic.search.mapping.design_completion import complete_design  # noqa: PLC0415  heavy
@@ -93,13 +96,13 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
-            said = {"feasible": False, "reasons": list(base.reasons), "identity": point.identity, "notes": notes}
-            emit_json(said | (_collect_advice(design, overrides, point, None) if advice else {}))
+            improvements = _collect_advice(design, overrides, point, None) if advice else None
+            emit_json(_refusal_data(point, base, notes, improvements))
         else:
             words = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed), ""]
             emit([design_in_words(point), *(f"cannot run: {reason}" for reason in base.reasons), *words])
             _print_advice(design, overrides, point, None)
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     outcome = base
     simulated = None
     if engine == "event" and point.serving is not None:
@@ -120,10 +123,8 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     if timeline is not None:
         (_write_timeline if point.serving is None else _write_requests)(timeline, point, simulated)
     if json:
-        about = {"identity": point.identity, "mapping": loaded.mapping_as_data()}
-        found = {"feasible": True, "reasons": [], **about, **asdict(outcome), "notes": notes}
-        found |= {"assumed": list(assumed)} if assumed else {}
-        emit_json(found | (_collect_advice(design, overrides, point, base) if advice else {}))
+        improvements = _collect_advice(design, overrides, point, base) if advice else None
+        emit_json(_evaluation_data(loaded, outcome, notes, assumed, improvements))
     else:
         remarks = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed)]
         _print_evaluation(
@@ -131,6 +132,43 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
         )
         emit([""])
         _print_advice(design, overrides, point, base)
+
+
+def _refusal_data(
+    point: DesignPoint, outcome: Infeasible, notes: list[str], improvements: list[AdvisedChange] | None
+) -> InfeasibleEvaluationAnswer:
+    answer: InfeasibleEvaluationAnswer = {
+        "feasible": False,
+        "reasons": outcome.reasons,
+        "identity": point.identity,
+        "notes": notes,
+    }
+    if improvements is not None:
+        answer["improvements"] = improvements
+    return answer
+
+
+def _evaluation_data(
+    loaded: CompletedDesign,
+    outcome: Metrics,
+    notes: list[str],
+    assumed: Sequence[str],
+    improvements: list[AdvisedChange] | None,
+) -> FeasibleEvaluationAnswer:
+    metrics = cast("EvaluatedMetrics", asdict(outcome))
+    answer: FeasibleEvaluationAnswer = {
+        "feasible": True,
+        "reasons": [],
+        "identity": loaded.point.identity,
+        "mapping": {"suggested": loaded.suggested, "searched": loaded.searched},
+        **metrics,  # type: ignore[typeddict-item]  # mypy minds that metrics might have the optional keys
+        "notes": notes,
+    }
+    if assumed:
+        answer["assumed"] = assumed
+    if improvements is not None:
+        answer["improvements"] = improvements
+    return answer
 
 
 def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
@@ -146,7 +184,7 @@ def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) 
 
     What a file states just as it would be without the file, nobody meant to change: COSMIC's own files are complete.
     """
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import stated_fields, stated_memory  # noqa: PLC0415  heavy
 
     stated = stated_fields(design, overrides) | stated_memory(design, overrides)
@@ -154,14 +192,14 @@ def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) 
         return []
     from cosmic.search.advice.ineffective_fields import find_ineffective_fields  # noqa: PLC0415  heavy
 
-    given = {*map(full_path, overrides)}
+    overridden = {*map(full_path, overrides)}
     meant = {
         path
         for path in stated
-        if _states_a_difference(point, path) or any(f"{path}.".startswith(f"{at}.") for at in given)
+        if _states_a_difference(point, path) or any(f"{path}.".startswith(f"{at}.") for at in overridden)
     }
-    found = find_ineffective_fields(point, meant)
-    return [f"{path.removeprefix('workload.')} has no effect: {reason}" for path, reason in found.items()]
+    ineffective = find_ineffective_fields(point, meant)
+    return [f"{path.removeprefix('workload.')} has no effect: {reason}" for path, reason in ineffective.items()]
 
 
 def _states_a_difference(point: DesignPoint, path: str) -> bool:
@@ -181,12 +219,14 @@ def _states_a_difference(point: DesignPoint, path: str) -> bool:
     return point.memory.tiers != known
 
 
-def _collect_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> dict[str, Any]:
+def _collect_advice(
+    design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None
+) -> list[AdvisedChange]:
     """Return what would help most as JSON has it; what would make the design run, if it does not achieve *base*."""
     from cosmic.search.advice.design_advice import advise  # noqa: PLC0415  heavy
 
     doing("looking for what would help")
-    return {"improvements": advice_data(design, advise(design, overrides, point, base))}
+    return advice_data(design, advise(design, overrides, point, base))
 
 
 def _print_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> None:
@@ -228,16 +268,16 @@ def _write_requests(path: Path, point: DesignPoint, _: SimulationResult | None) 
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
     doing("simulating the requests")
-    found = simulate_load(deployment_of(point), noting=True)
-    if not isinstance(found, Infeasible):
-        write_serving_timeline(found, path, "--timeline")
+    simulated = simulate_load(deployment_of(point), noting=True)
+    if not isinstance(simulated, Infeasible):
+        write_serving_timeline(simulated, path, "--timeline")
 
 
 def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     from cosmic.search.advice.design_advice import explain_bound  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
     from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415  heavy
-    from cosmic.step.tier_usage import describe_tiers  # noqa: PLC0415  heavy
+    from cosmic.step.tier_traffic import describe_tiers  # noqa: PLC0415  heavy
 
     emit(
         [
@@ -285,11 +325,11 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
     """Return the lines about requests under a load."""
     from cosmic.search.design_wording import load_in_words  # noqa: PLC0415
 
-    found = [load_in_words(point.serving.load)] if point.serving else []
+    phrases = [load_in_words(point.serving.load)] if point.serving else []
     times = [("TTFT", metrics.ttft_s, metrics.ttft_p95_s), ("TPOT", metrics.tpot_s, metrics.tpot_p95_s)]
-    said = [f"{name} {format_seconds(mean or 0)} (P95 {format_seconds(high or 0)})" for name, mean, high in times]
+    latencies = [f"{name} {format_seconds(mean or 0)} (P95 {format_seconds(high or 0)})" for name, mean, high in times]
     if metrics.goodput_per_s is not None:
-        said.append(f"{metrics.goodput_per_s:,.3g} requests/s within their limits")
+        latencies.append(f"{metrics.goodput_per_s:,.3g} requests/s within their limits")
     rates = [
         f"{metrics.tokens_per_s:,.0f} tokens/s",
         f"{metrics.tokens_per_s_per_npu or 0:,.4g} per NPU",
@@ -297,7 +337,7 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
         f"{100 * metrics.mfu:.1f} % MFU",
         metrics.provenance,
     ]
-    return [*found, " · ".join(said), " · ".join(rates)]
+    return [*phrases, " · ".join(latencies), " · ".join(rates)]
 
 
 def _costs_in_words(metrics: Metrics) -> list[str]:
@@ -326,40 +366,23 @@ def _training_run_in_words(metrics: Metrics) -> list[str]:
     """Return the line about a training run, if it has a length."""
     if metrics.train_days is None or metrics.goodput is None:
         return []
-    said = [f"trained in {metrics.train_days:,.1f} days", f"goodput {100 * metrics.goodput:.1f} %"]
+    phrases = [f"trained in {metrics.train_days:,.1f} days", f"goodput {100 * metrics.goodput:.1f} %"]
     if metrics.train_usd is not None:
-        said.append(f"{metrics.train_usd / 1e6:,.3g} M USD")
+        phrases.append(f"{metrics.train_usd / 1e6:,.3g} M USD")
     if metrics.train_energy_j is not None:
-        said.append(f"{metrics.train_energy_j / 3.6e9:,.0f} MWh")
-    return [" · ".join(said)]
+        phrases.append(f"{metrics.train_energy_j / 3.6e9:,.0f} MWh")
+    return [" · ".join(phrases)]
 
 
-def format_seconds(value: float) -> str:
-    """Return a time with a readable unit.
-
-    >>> format_seconds(12.345), format_seconds(0.0123), format_seconds(4.5e-5)
-    ('12.35 s', '12.3 ms', '45 us')
-    """
-    for unit, worth in UNITS:
-        if value >= worth:
-            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
-def format_seconds_range(found: Range) -> str:
+def format_seconds_range(quantiles: Range) -> str:
     """Return the range of nine measurements in ten, both ends in one unit.
 
     >>> from cosmic.design.prediction_accuracy import Range
     >>> format_seconds_range(Range(1.251, 1.36, 1.42, 1.5, 1.632)), format_seconds_range(Range(9e-4, 1e-3, 1.1e-3, 1.2e-3, 1.3e-3))
     ('P5–P95 1.25–1.63 s', 'P5–P95 0.9–1.3 ms')
     """
-    unit, worth = next((each for each in UNITS if found.p50 >= each[1]), ("ns", 1e-9))
-    return f"P5–P95 {found.p05 / worth:.3g}–{found.p95 / worth:.3g} {unit}"
-
-
-def draw_bar(share: Any) -> str:
-    """Return *share* of a full bar."""
-    return "█" * round(BAR * min(1.0, float(share)))
+    unit, worth = next((each for each in TIME_UNITS if quantiles.p50 >= each[1]), ("ns", 1e-9))
+    return f"P5–P95 {quantiles.p05 / worth:.3g}–{quantiles.p95 / worth:.3g} {unit}"
 
 
 # --------------------------------------------------------------------------------------
@@ -370,7 +393,7 @@ INDENT = "         "
 """Before what belongs to the line above."""
 
 
-def advice_data(source: str, changes: Iterable[Advised]) -> list[dict[str, Any]]:
+def advice_data(source: str, changes: Iterable[Advised]) -> list[AdvisedChange]:
     """Return changes as JSON has them."""
     return [
         {
@@ -407,8 +430,8 @@ def print_advice(source: str, point: DesignPoint, changes: Sequence[Advised], ba
 def _print_changes(source: str, point: DesignPoint, changes: Iterable[Advised], base: Metrics | None) -> None:
     for change, settings in changes:
         number = format_seconds(change.step_s) if change.speedup is None else f"{change.speedup:.2f}×"
-        said = f"{number.ljust(len(INDENT) - 2)}  {change_in_words(point, change)}"
-        print_sentences([said + (f" ({_condition_in_words(change, base)})" if change.condition else "")])
+        line = f"{number.ljust(len(INDENT) - 2)}  {change_in_words(point, change)}"
+        print_sentences([line + (f" ({_condition_in_words(change, base)})" if change.condition else "")])
         emit(break_command(evaluate_command_of(source, settings), terminal_columns() if is_terminal() else None))
 
 
@@ -474,7 +497,7 @@ def setting_option(path: str, value: Any) -> str:
 def _short_path(path: str) -> str:
     """Return the shortest name of a field."""
     from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
 
     parts = path.split(".")
     for size in range(1, len(parts)):
@@ -487,7 +510,7 @@ def _short_path(path: str) -> str:
 def _option_value(value: Any) -> str:
     """Return the value of a field as an option takes it: YAML on one line."""
     from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.base.strict_json import dump_json  # noqa: PLC0415
+    from cosmic.base.files import dump_json  # noqa: PLC0415
     from cosmic.design.plain_data import parse_yaml  # noqa: PLC0415  heavy
 
     names = isinstance(value, list) and all(isinstance(each, str) for each in value)
@@ -529,9 +552,16 @@ def evaluate_with_user_engine(engine: UserEngine, design: str, overrides: dict[s
     doing(f"asking {engine.name}")
     answer = engine.ask(point)
     if json:
-        about = {"feasible": not answer.reasons, "reasons": list(answer.reasons), "identity": point.identity}
-        said = {"engine": engine.name, "engine_identity": engine.identity, "failed": answer.failed}
-        emit_json(about | said | {"metrics": {name: answer.metrics.get(name) for name in engine.metrics}})
+        evaluation: UserEngineAnswer = {
+            "feasible": not answer.reasons,
+            "reasons": answer.reasons,
+            "identity": point.identity,
+            "engine": engine.name,
+            "engine_identity": engine.identity,
+            "failed": answer.failed,
+            "metrics": {name: answer.metrics.get(name) for name in engine.metrics},
+        }
+        emit_json(evaluation)
     elif answer.reasons:
         emit([f"{'no answer' if answer.failed else 'cannot run'}: {reason}" for reason in answer.reasons])
     else:

@@ -1,35 +1,44 @@
-"""Programs as models: `cosmic program`, what one has; `cosmic shard`, its best sharding over a mesh."""
+"""Programs as models: `cosmic model show`, what one has; `cosmic model shard`, its best sharding over a mesh."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
-    from cosmic.search.sharding.sharding_result import ShardingResult, TensorCollective
-    from cosmic.workload.user_programs.program_graph import Program
+    from cosmic.cli.answers.model_answers import (
+        CatalogModelAnswer,
+        ModelProgramAnswer,
+        ModelShardAnswer,
+        ProgramOperatorRow,
+    )
+    from cosmic.search.sharding.sharding_result import Sent, Sharded
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic program`: what a program has, and the model that it is
+# `cosmic model show`: a model of the catalog; or what a program has, and the model that it is
 # --------------------------------------------------------------------------------------
 
-program_app = new_app()
 Listed = list[str]
 
 
-@program_app.command()
-def program(  # noqa: PLR0913, PLR0917  as many as it has options
-    source: Annotated[str, typer.Argument(metavar="PROGRAM", help="A YAML file, FILE.py:function or FILE.py:Module.")],
+def show(  # noqa: PLR0913, PLR0917  as many as it has options
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|PROGRAM",
+            help="A model of the catalog; or a program: a YAML file, FILE.py:function or FILE.py:Module.",
+            autocompletion=value_completion.complete_models,
+        ),
+    ],
     shapes: Annotated[
         Listed, typer.Option("--shape", help="An argument of a function: 8x1024, 'int32 8x1024', '{w: 64x64}'.")
     ] = [],  # noqa: B006  typer copies it
@@ -38,12 +47,55 @@ def program(  # noqa: PLR0913, PLR0917  as many as it has options
         Listed, typer.Option("--annotate", help="Split a tensor over axes of the mesh: 'w1: [_, tp]'.")
     ] = [],  # noqa: B006
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write it as the file of a model, for other commands.")
+        Path | None, typer.Option("--out", help="Write a program as the file of a model, for other commands.")
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of programs in YAML.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the operators of a program, with their flop, or write it as a model that other commands take."""
+    """Show a model of the catalog, or the operators of a program with their flop; or write a program as a model."""
+    from cosmic.workload.user_programs.program_models import names_program  # noqa: PLC0415  heavy
+
+    if schema:
+        from cosmic.workload.user_programs.program_yaml import json_schema  # noqa: PLC0415  heavy
+
+        emit_json(json_schema())
+    elif names_program(source):
+        _show_program(source, shapes, dims, annotate, out, json)
+    else:
+        options = {"--shape": shapes, "--dim": dims, "--annotate": annotate, "--out": out}
+        for option, value in options.items():
+            require(not value, option, value, f"is for programs; {source} is no YAML file or FILE.py:function")
+        _show_catalog_model(source, json)
+
+
+def _show_catalog_model(name: str, json: bool) -> None:
+    from cosmic.base.units import BYTES, format_quantity  # noqa: PLC0415  heavy
+    from cosmic.workload.user_programs.program_models import show_catalog_model  # noqa: PLC0415  heavy
+
+    shown = show_catalog_model(name)
+    if json:
+        answer = cast("CatalogModelAnswer", shown)
+        emit_json(answer)
+        return
+    parameters, active, sequence = shown["parameters"], shown["active_parameters"], shown["sequence"]
+    emit_table(shown["name"], ["field", "value"], [[key, _shape_cell(value)] for key, value in shown["shape"].items()])
+    used = "" if active == parameters else f", {active:,} of them for one token"
+    weights = format_quantity(float(f"{shown['bf16_bytes']:.4g}"), BYTES)
+    emit(["", f"{parameters:,} parameters{used} · {weights} of weights in bf16"])
+    print_sentences([] if sequence is None else [f"usual sequence: {sequence:,} tokens"])
+    print_sentences([f"source: {shown['source']}"] if shown["source"] else [])
+
+
+def _shape_cell(value: Any) -> Any:
+    """Return a field of a model for a table: keys and values of a nested one in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _show_program(
+    source: str, shapes: list[str], dims: list[str], annotate: list[str], out: Path | None, json: bool
+) -> None:
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy
     from cosmic.design import schema as fields  # noqa: PLC0415  heavy
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415  heavy
@@ -52,67 +104,44 @@ def program(  # noqa: PLR0913, PLR0917  as many as it has options
         read_annotations,
     )
     from cosmic.workload.user_programs.program_models import (  # noqa: PLC0415  heavy
+        describe_operators,
         load_program,
         model_of,
         parse_dims,
     )
-    from cosmic.workload.user_programs.program_yaml import json_schema  # noqa: PLC0415  heavy
 
-    if schema:
-        emit_json(json_schema())
-        return
-    found = read_annotations(load_program(source, shapes=shapes, dims=parse_dims(dims)), parse_annotations(annotate))
-    model = model_of(found)
+    program = read_annotations(load_program(source, shapes=shapes, dims=parse_dims(dims)), parse_annotations(annotate))
+    model = model_of(program)
     if out is not None:
         write_text(out, dump_yaml({"model": fields.write_value(model, brief=True)}), "--out")
-    rows, totals = describe_operators(found)
-    totals["parameters"] = model.parameters
+    rows, flop = describe_operators(program)
     if json:
-        emit_json({"name": found.name, **totals, "dims": dict(found.sizes), "operators": rows})
+        answer: ModelProgramAnswer = {
+            "name": program.name,
+            "flop": flop,
+            "parameters": model.parameters,
+            "dims": program.sizes,
+            "operators": cast("list[ProgramOperatorRow]", rows),
+        }
+        emit_json(answer)
         return
     columns = ["part", "operator", "kind", "reads", "makes", "work_flop"]
     emit_table(
-        f"{found.name}: operators",
+        f"{program.name}: operators",
         columns,
-        [[row[key] for key in ("part", "name", "kind", "reads", "makes", "flop")] for row in rows],
+        [[row["part"], row["name"], row["kind"], row["reads"], row["makes"], row["flop"]] for row in rows],
     )
     emit([""])
-    emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in found.sizes.items()])
-    emit(["", f"{model.parameters:,} parameters · {totals['flop']:.4g} flop forward · {model.layers} layers"])
+    emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in program.sizes.items()])
+    emit(["", f"{model.parameters:,} parameters · {flop:.4g} flop forward · {model.layers} layers"])
     if out is not None:
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
 
 
-def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return every operator with its flop, in its part, and the flop of all of them."""
-    from cosmic.workload.attended_keys import causal_share  # noqa: PLC0415  heavy
-    from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415  heavy
-
-    sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
-    part_of = {name: part for part in found.parts for name in part.operators}
-    rows, total = [], 0.0
-    for operator in found.graph.operators:
-        part = part_of.get(operator.name)
-        work = float(flop(operator, unsharded(sizes), sizes))
-        total += work * (part.repeat if part else 1)
-        rows.append(
-            {
-                "part": "" if part is None else part.name if part.repeat == 1 else f"{part.name} × {part.repeat}",
-                "name": operator.name,
-                "kind": operator.kind,
-                "reads": ", ".join(f"{input_.name}[{' '.join(input_.stored_dims)}]" for input_ in operator.inputs),
-                "makes": " ".join(operator.outputs[0].dims),
-                "flop": work,
-            }
-        )
-    return rows, {"flop": total}
-
-
 # --------------------------------------------------------------------------------------
-# `cosmic shard`: the best sharding of a program over a mesh of devices
+# `cosmic model shard`: the best sharding of a program over a mesh of devices
 # --------------------------------------------------------------------------------------
 
-shard_app = new_app()
 SHOWN = 24
 """Collectives of the table; JSON has all."""
 MOST_WARNINGS = 8
@@ -120,7 +149,6 @@ PROVEN = 1e-9
 """A gap that is rounding alone."""
 
 
-@shard_app.command()
 def shard(  # noqa: PLR0913, PLR0917  one option each
     program: Annotated[
         str,
@@ -158,23 +186,32 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         typer.Option(
             help="best, or as-compiled: no search, the rules of XLA.",
             autocompletion=value_completion.complete_one_of("best", "as-compiled"),
+            rich_help_panel=MORE,
         ),
     ] = "best",
-    forward: Annotated[bool, typer.Option("--forward", help="The forward pass alone; else a training step.")] = False,
-    free: Annotated[bool, typer.Option("--free", help="Leave out the annotations of the program's file.")] = False,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="The forward pass alone; else a training step.", rich_help_panel=MORE)
+    ] = False,
+    free: Annotated[
+        bool, typer.Option("--free", help="Leave out the annotations of the program's file.", rich_help_panel=MORE)
+    ] = False,
     batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences or samples of a step.")] = None,
-    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of a sequence.", rich_help_panel=MORE)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a strategy, for workload.strategies of a design.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show every tensor, not only weights and streams.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every tensor, not only weights and streams.", rich_help_panel=MORE)
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the annotations that make a program's step shortest on a mesh, why, and how far from the best they are."""
     from cosmic.search.sharding.automatic_sharding import shard as run  # noqa: PLC0415  heavy
     from cosmic.search.sharding.sharded_programs import read_program  # noqa: PLC0415  heavy
 
-    found = run(
+    sharded = run(
         read_program(program),
         mesh,
         annotate=annotate,
@@ -187,24 +224,24 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         sequence=sequence,
         free=free,
     )
-    written = [] if out is None else _write_strategies(found, out)
+    written = [] if out is None else _write_strategies(sharded, out)
     if json:
-        emit_json(_sharding_data(found, written))
+        emit_json(_sharding_data(sharded, written))
     else:
-        _print_sharding(found, full)
+        _print_sharding(sharded, full)
         if out is not None:
             _print_written(out, written)
-    if not found.fits:
+    if not sharded.fits:
         raise typer.Exit(FAILED)
 
 
-def _write_strategies(found: ShardingResult, out: Path) -> list[str]:
+def _write_strategies(sharded: Sharded, out: Path) -> list[str]:
     """Write the strategies that say what was found, and a design that has them; return the files."""
     from cosmic.base.files import check_writable, make_folder, write_text  # noqa: PLC0415
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415
-    from cosmic.search.sharding.sharded_programs import design_with_strategies, strategy_tables  # noqa: PLC0415
+    from cosmic.search.sharding.sharded_programs import design_with, strategy_tables  # noqa: PLC0415
 
-    tables = strategy_tables(found, out.stem)
+    tables = strategy_tables(sharded, out.stem)
     if out.parent.name == "strategies":
         make_folder(out.parent, "--out")
     check_writable(out, "--out")
@@ -216,31 +253,31 @@ def _write_strategies(found: ShardingResult, out: Path) -> list[str]:
     design = out.with_name(f"{out.stem}.design{out.suffix or '.yaml'}")
     if out.parent.name == "strategies":
         design = out.parent.parent / design.name
-    write_text(design, dump_yaml(design_with_strategies(found, list(tables))), "--out")
+    write_text(design, dump_yaml(design_with(sharded, list(tables))), "--out")
     return [*files, str(design)]
 
 
-def _sharding_data(found: ShardingResult, written: list[str]) -> dict[str, Any]:
+def _sharding_data(sharded: Sharded, written: list[str]) -> ModelShardAnswer:
     return {
-        "program": found.program,
-        "mesh": found.mesh.sizes,
-        "objective": found.objective,
-        "mode": found.mode,
-        "unit": found.unit,
-        "value": found.value,
-        "searched_value": found.searched_value,
-        "bound": found.bound,
-        "gap": found.gap,
-        "exact": found.exact,
-        "fits": found.fits,
-        "limit_bytes": found.limit_bytes,
-        "memory_bytes": found.memory_bytes,
-        "compute": found.compute,
-        "update": found.update,
-        "exposed": found.exposed,
-        "overlapped": found.hidden,
-        "wire_bytes": found.wire_bytes,
-        "operators": found.operators,
+        "program": sharded.program,
+        "mesh": sharded.mesh.sizes,
+        "objective": sharded.objective,
+        "mode": sharded.mode,
+        "unit": sharded.unit,
+        "value": sharded.value,
+        "searched_value": sharded.searched_value,
+        "bound": sharded.bound,
+        "gap": sharded.gap,
+        "exact": sharded.exact,
+        "fits": sharded.fits,
+        "limit_bytes": sharded.limit_bytes,
+        "memory_bytes": sharded.memory_bytes,
+        "compute": sharded.compute,
+        "update": sharded.update,
+        "exposed": sharded.exposed,
+        "overlapped": sharded.hidden,
+        "wire_bytes": sharded.wire_bytes,
+        "operators": sharded.operators,
         "annotations": [
             {
                 "part": annotation.part,
@@ -252,31 +289,37 @@ def _sharding_data(found: ShardingResult, written: list[str]) -> dict[str, Any]:
                 "given": annotation.given,
                 "reason": annotation.reason,
             }
-            for annotation in found.annotations
+            for annotation in sharded.annotations
         ],
-        "uses": [{**vars(use), "sharding": str(use.sharding)} for use in found.uses],
-        "collectives": [asdict(collective) for collective in found.collectives],
-        "warnings": list(found.warnings),
+        "uses": [
+            {"part": use.part, "operator": use.operator, "tensor": use.tensor, "sharding": str(use.sharding)}
+            for use in sharded.uses
+        ],
+        "collectives": sharded.collectives,
+        "warnings": list(sharded.warnings),
         "written": written,
     }
 
 
-def _cost_data(found: ShardingResult, value: float) -> str:
+def _cost_data(sharded: Sharded, value: float) -> str:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
-    return format_seconds(value) if found.unit == "seconds" else format_bytes(value)
+    return format_seconds(value) if sharded.unit == "seconds" else format_bytes(value)
 
 
-def _print_sharding(found: ShardingResult, full: bool) -> None:
+def _print_sharding(sharded: Sharded, full: bool) -> None:
     from cosmic.search.sharding.automatic_sharding import COLLECTIVE_WORDS, format_bytes  # noqa: PLC0415
 
     shown = [
         annotation
-        for annotation in found.annotations
-        if full or annotation.given or _main_annotations(annotation.role, annotation.tensor)
+        for annotation in sharded.annotations
+        if full
+        or annotation.given
+        or annotation.role in ("weight", "input", "index")
+        or annotation.tensor in ("x", "y", "attended")
     ]
     emit_table(
-        f"{found.program} on {found.mesh}",
+        f"{sharded.program} on {sharded.mesh}",
         ["part", "tensor", "annotation", "why"],
         [
             [each.part, each.tensor, f"[{', '.join(each.entries)}]" + (" *" if each.given else ""), each.reason]
@@ -284,7 +327,7 @@ def _print_sharding(found: ShardingResult, full: bool) -> None:
         ],
     )
     emit([""])
-    sent = sorted(found.collectives, key=lambda each: -each.cost)
+    sent = sorted(sharded.collectives, key=lambda each: -each.cost)
     emit_table(
         "collectives",
         ["part", "collective", "over", "of", "pass", "calls", "bytes", "cost"],
@@ -297,7 +340,7 @@ def _print_sharding(found: ShardingResult, full: bool) -> None:
                 each.phase,
                 each.calls,
                 format_bytes(each.bytes),
-                _cost_data(found, each.cost),
+                _cost_data(sharded, each.cost),
             ]
             for each in sent[:SHOWN]
         ],
@@ -305,50 +348,48 @@ def _print_sharding(found: ShardingResult, full: bool) -> None:
     emit([""])
     if len(sent) > SHOWN:
         print_sentences([f"and {len(sent) - SHOWN} smaller ones; --json has all"])
-    print_sentences(_summarize_sharding(found, sent))
+    print_sentences(_summarize_sharding(sharded, sent))
     print_sentences(
-        [f"{use.operator} reads {use.tensor} as [{use.sharding}]: state it there" for use in found.uses[:SHOWN]]
+        [f"{use.operator} reads {use.tensor} as [{use.sharding}]: state it there" for use in sharded.uses[:SHOWN]]
     )
-    print_sentences([f"warning: {warning}" for warning in found.warnings[:MOST_WARNINGS]])
+    print_sentences([f"warning: {warning}" for warning in sharded.warnings[:MOST_WARNINGS]])
 
 
-def _main_annotations(role: str, tensor: str) -> bool:
-    return role in ("weight", "input", "index") or tensor in ("x", "y", "attended")
-
-
-def _summarize_sharding(found: ShardingResult, sent: list[TensorCollective]) -> list[str]:
+def _summarize_sharding(sharded: Sharded, sent: list[Sent]) -> list[str]:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     words = []
-    if found.unit == "seconds":
-        hidden = f"{format_seconds(found.hidden)} of collectives of weights beside it"
+    if sharded.unit == "seconds":
+        hidden = f"{format_seconds(sharded.hidden)} of collectives of weights beside it"
         words.append(
-            f"step {format_seconds(found.step)}: {format_seconds(found.compute)} of compute, {format_seconds(found.update)} of the "
-            f"optimizer, {format_seconds(found.exposed)} of exposed collectives, {hidden}"
+            f"step {format_seconds(sharded.step)}: {format_seconds(sharded.compute)} of compute, {format_seconds(sharded.update)} of the "
+            f"optimizer, {format_seconds(sharded.exposed)} of exposed collectives, {hidden}"
         )
     calls = sum(each.calls for each in sent)
-    words.append(f"{format_bytes(found.wire_bytes)} sent by each device, in {calls:,} call{'' if calls == 1 else 's'}")
-    limit = f" of {format_bytes(found.limit_bytes)}" if found.limit_bytes is not None else ""
-    words.append(f"memory {format_bytes(found.memory_bytes)}{limit} per device")
-    if not found.fits:
+    words.append(
+        f"{format_bytes(sharded.wire_bytes)} sent by each device, in {calls:,} call{'' if calls == 1 else 's'}"
+    )
+    limit = f" of {format_bytes(sharded.limit_bytes)}" if sharded.limit_bytes is not None else ""
+    words.append(f"memory {format_bytes(sharded.memory_bytes)}{limit} per device")
+    if not sharded.fits:
         words.append("no sharding fits into that memory: this one needs least, or nearly")
-    if found.mode == "best" and found.fits:
+    if sharded.mode == "best" and sharded.fits:
         how = (
             "proven: no annotations are better"
-            if found.gap <= PROVEN
-            else f"at most {100 * found.gap:.2g} % above the best"
+            if sharded.gap <= PROVEN
+            else f"at most {100 * sharded.gap:.2g} % above the best"
         )
-        words.append(f"{how} (bound {_bound_in_words(found)})")
+        words.append(f"{how} (bound {_bound_in_words(sharded)})")
     return words
 
 
-def _bound_in_words(found: ShardingResult) -> str:
+def _bound_in_words(sharded: Sharded) -> str:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     return (
-        format_seconds(found.bound)
-        if found.unit == "seconds" and found.objective != "memory"
-        else format_bytes(found.bound)
+        format_seconds(sharded.bound)
+        if sharded.unit == "seconds" and sharded.objective != "memory"
+        else format_bytes(sharded.bound)
     )
 
 

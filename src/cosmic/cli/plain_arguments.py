@@ -47,23 +47,15 @@ class _Parameter:
         return list(self.default) if isinstance(self.default, list) else self.default
 
 
-def start_command(app: typer.Typer, words: list[str]) -> tuple[bool, Any]:
+def start_command(function: Callable[..., Any], words: list[str]) -> tuple[bool, Any]:
     """Return whether a command line was read here, and what its command returned: None, or an exit status."""
-    function = _only_command(app)
-    values = None if function is None else read_arguments(function, words)
-    if function is None or values is None:
+    values = read_arguments(function, words)
+    if values is None:
         return False, None
     try:
         return True, function(**values)
     except typer.Exit as done:
         return True, done.exit_code
-
-
-def _only_command(app: typer.Typer) -> Callable[..., Any] | None:
-    """Return the function of an application of one command."""
-    if len(app.registered_commands) != 1 or app.registered_groups or app.registered_callback:
-        return None
-    return app.registered_commands[0].callback
 
 
 def read_arguments(function: Callable[..., Any], words: list[str]) -> dict[str, Any] | None:
@@ -77,35 +69,35 @@ def read_arguments(function: Callable[..., Any], words: list[str]) -> dict[str, 
         if isinstance(parameter.info, OptionInfo)
         for word in parameter.spellings
     }
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     free: list[str] = []
-    left = iter(words)
-    for word in left:
+    remaining = iter(words)
+    for word in remaining:
         if not _is_plain_word(word):
             option = options.get(word)
-            if option is None or not _take_option(option, left, given):
+            if option is None or not _take_option(option, remaining, values):
                 return None
         else:
             free.append(word)
     arguments = [parameter for parameter in parameters if isinstance(parameter.info, ArgumentInfo)]
     if len(free) > len(arguments) or any(argument.kind not in _PLAIN for argument in arguments):
         return None
-    given |= {argument.name: _PLAIN[argument.kind](word) for argument, word in zip(arguments, free, strict=False)}
-    return _fill_defaults(parameters, given)
+    values |= {argument.name: _PLAIN[argument.kind](word) for argument, word in zip(arguments, free, strict=False)}
+    return _fill_defaults(parameters, values)
 
 
 def _parameters(function: Callable[..., Any]) -> list[_Parameter] | None:
     """Return the parameters of a command; None if one of them is unusual."""
     hints = get_type_hints(function, include_extras=True)
-    found = []
+    parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
         kind, *about = get_args(hints[name]) or (hints[name],)
         if len(about) != 1 or not isinstance(about[0], ArgumentInfo | OptionInfo):
             return None
         if any(getattr(about[0], each, None) for each in _UNUSUAL):
             return None
-        found.append(_Parameter(name, kind, about[0], parameter.default))
-    return found
+        parameters.append(_Parameter(name, kind, about[0], parameter.default))
+    return parameters
 
 
 def _is_plain_word(word: str) -> bool:
@@ -113,29 +105,29 @@ def _is_plain_word(word: str) -> bool:
     return bool(word) and word.isascii() and word.isprintable() and not word.startswith("-")
 
 
-def _take_option(option: _Parameter, left: Any, given: dict[str, Any]) -> bool:
+def _take_option(option: _Parameter, remaining: Any, values: dict[str, Any]) -> bool:
     """Read an option and its value into *given*; return whether that could be done."""
     name, kind = option.name, option.kind
     if kind is bool and option.default is False and not any("/" in spelling for spelling in option.spellings):
-        first, given[name] = name not in given, True
+        first, values[name] = name not in values, True
         return first
-    value = next(left, "")
+    value = next(remaining, "")
     if not _is_plain_word(value):
         return False
     if kind == list[str]:
-        given.setdefault(name, []).append(value)
+        values.setdefault(name, []).append(value)
         return True
-    if name in given or kind not in _PLAIN:
+    if name in values or kind not in _PLAIN:
         return False
-    given[name] = _PLAIN[kind](value)
+    values[name] = _PLAIN[kind](value)
     return True
 
 
-def _fill_defaults(parameters: list[_Parameter], given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _fill_defaults(parameters: list[_Parameter], values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the value of each parameter; None if a required one is missing."""
-    if any(parameter.is_required and parameter.name not in given for parameter in parameters):
+    if any(parameter.is_required and parameter.name not in values for parameter in parameters):
         return None
     return {
-        parameter.name: given[parameter.name] if parameter.name in given else parameter.unset()
+        parameter.name: values[parameter.name] if parameter.name in values else parameter.unset()
         for parameter in parameters
     }

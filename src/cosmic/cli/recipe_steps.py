@@ -16,16 +16,15 @@ from typing import Any
 import typer
 
 from cosmic.base import caching
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.base.files import record_reads, write_text
+from cosmic.base.files import dump_json, record_reads, write_text
 from cosmic.base.registry import PATH
-from cosmic.base.strict_json import dump_json
-from cosmic.cli.dispatch import COMMANDS, app_of, call_command
+from cosmic.cli.dispatch import COMMANDS, app_of, call_command, split_command
 from cosmic.cli.recipes import CommandLine, CommandOutcome, RecipeStep, digest_of
 from cosmic.design.plain_data import dump_yaml
 
-COMMANDS_WITHOUT_STEPS = ("run", "ui", "demo", "completion", "leaderboard")
+COMMANDS_WITHOUT_STEPS = ("run", "ui", "demo", "completion", "study leaderboard")
 """Commands that are no step: they wait for a person, or are recipes themselves."""
 OUTPUT_OPTIONS = (
     "out",
@@ -61,12 +60,12 @@ class CommandLines:
 
     def line(self, step: RecipeStep, options: Any, folder: Path) -> CommandLine:
         """Return a step as a command line; a search keeps its study in *folder*, unless it says where."""
-        name, *rest = step.command.split()
-        if name not in COMMANDS or name in COMMANDS_WITHOUT_STEPS:
-            raise UnknownName.among(
-                step.id, name, "command", [command for command in COMMANDS if command not in COMMANDS_WITHOUT_STEPS]
-            )
-        parameters = _parameters(name, rest, step.id)
+        name, rest = split_command(step.command.split())
+        if name not in COMMANDS or rest or name.startswith(COMMANDS_WITHOUT_STEPS):
+            steps = [command for command in COMMANDS if not command.startswith(COMMANDS_WITHOUT_STEPS)]
+            raise UnknownName.among(step.id, step.command, "command", steps)
+        command: Any = typer.main.get_command(app_of(name))
+        parameters = [parameter for parameter in command.params if parameter.name != "help"]
         if isinstance(options, str):
             words = _split_words(options, step.id)
             writes = [after for word, after in pairwise(words) if _is_output(word)]
@@ -81,7 +80,7 @@ class CommandLines:
         words += (
             ["--json"] if any(parameter.name == "json" for parameter in parameters) and "--json" not in words else []
         )
-        return CommandLine(step.command, (*rest, *words), tuple(writes), study)
+        return CommandLine(name, tuple(words), tuple(writes), study)
 
     def run(self, line: CommandLine) -> CommandOutcome:
         """Run a command in this process."""
@@ -92,7 +91,7 @@ class CommandLines:
         if line.study and not Path(line.study, "study.json").exists():
             words.remove("--resume")
         with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, record_reads() as read:
-            status = call_command(line.command.split()[0], words)
+            status = call_command(line.command, words)
         own: list[Path | str] = [PACKAGE, *line.writes, *([kept] if (kept := caching.cache_folder()) else [])]
         given = (path for path in read if not any(Path(path).is_relative_to(each) for each in own))
         return CommandOutcome(status, out.getvalue(), err.getvalue(), tuple(given))
@@ -101,13 +100,13 @@ class CommandLines:
         self, options: Mapping[str, Any], parameters: list[Any], folder: Path, where: str
     ) -> tuple[list[str], list[str]]:
         """Return options as words, arguments last, and which of them are files to write."""
-        known = {each.name: each for each in parameters}
-        known |= {_option_name(word): each for each in parameters for word in each.opts if word.startswith("--")}
+        parameter_of = {each.name: each for each in parameters}
+        parameter_of |= {_option_name(word): each for each in parameters for word in each.opts if word.startswith("--")}
         words: list[str] = []
         free: list[tuple[int, str]] = []
         writes: list[str] = []
         for key, value in options.items():
-            parameter = known.get(key.replace("-", "_"))
+            parameter = parameter_of.get(key.replace("-", "_"))
             if parameter is None:
                 raise UnknownName.among(f"{where}.{key}", key, "option", sorted({each.name for each in parameters}))
             texts = list(self._texts(value, parameter, folder, f"{where}.{key}"))
@@ -141,19 +140,6 @@ class CommandLines:
             yield ",".join(_word_of_value(each) for each in value)
         else:
             yield _word_of_value(value)
-
-
-def _parameters(name: str, rest: list[str], where: str) -> list[Any]:
-    """Return what a command takes, as Typer reads it."""
-    command: Any = typer.main.get_command(app_of(name))
-    for word in rest:
-        inner = getattr(command, "commands", {})
-        if word not in inner:
-            raise UnknownName.among(where, word, f"command of 'cosmic {name}'", sorted(inner))
-        command = inner[word]
-    if inner := getattr(command, "commands", {}):
-        raise SpecError(where, name, f"must name one of its commands: {', '.join(sorted(inner))}")
-    return [param for param in command.params if param.name != "help"]
 
 
 def _split_words(text: str, where: str) -> list[str]:

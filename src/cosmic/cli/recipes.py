@@ -40,16 +40,18 @@ from itertools import product
 from math import isclose, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cosmic.base import expression_syntax
 from cosmic.base._version import __version__
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require, shorten, suggest_names
-from cosmic.base.files import is_file, is_folder, make_folder, read_text, write_text
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json, is_file, is_folder, make_folder, read_text, write_text
 from cosmic.design.plain_data import load_yaml, parse_json
 from cosmic.search.space.expressions import Constant, Expression, Known, as_exact, make_operation
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import RecipeReplayAnswer
 
 # --------------------------------------------------------------------------------------
 # Variables in a recipe: ``${name}``, ``${search.best.metrics.step_s}``, ``${nodes * 8}``. Nothing is executed
@@ -72,9 +74,9 @@ def fill_references(value: Any, scope: Mapping[str, Any], where: str) -> Any:
     {'trials': 100}
     """
     if isinstance(value, str):
-        whole = REFERENCE.fullmatch(value)
-        if whole:
-            return evaluate_expression(whole[1], scope, where)
+        reference = REFERENCE.fullmatch(value)
+        if reference:
+            return evaluate_expression(reference[1], scope, where)
         return REFERENCE.sub(lambda found: _written(evaluate_expression(found[1], scope, where), where), value)
     if isinstance(value, Mapping):
         return {str(key): fill_references(each, scope, f"{where}.{key}") for key, each in value.items()}
@@ -93,14 +95,14 @@ def evaluate_expression(text: str, scope: Mapping[str, Any], where: str) -> Any:
     if PATH.fullmatch(text) and text not in ("true", "false"):
         return _look_up(text, scope, where)
     try:
-        found = _bound(expression_syntax.parse_expression(text), scope, where)
+        expression = _bound(expression_syntax.parse_expression(text), scope, where)
     except SpecError as error:
         if error.where != "expression":
             raise
         raise SpecError(where, text, error.rule) from None
-    if not isinstance(found, Constant):
+    if not isinstance(expression, Constant):
         raise SpecError(where, text, "has no value: it divides by zero, or compares what cannot be compared")
-    value = found.value
+    value = expression.value
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
     return value
@@ -115,8 +117,8 @@ def check_names(value: Any, known: Collection[str], where: str) -> None:
     """
     if isinstance(value, str):
         require("${" not in REFERENCE.sub("", value), where, value, "has a '${' without its '}'")
-        for found in REFERENCE.finditer(value):
-            text = found[1].strip()
+        for reference in REFERENCE.finditer(value):
+            text = reference[1].strip()
             paths = [text] if PATH.fullmatch(text) else list(_paths_in_expression(_parse_expression(text, where)))
             for path in paths:
                 head = path.partition(".")[0]
@@ -154,22 +156,22 @@ def _written(value: Any, where: str) -> str:
 
 def _look_up(path: str, scope: Mapping[str, Any], where: str) -> Any:
     """Return what a dotted path names: a variable, or a part of what a step printed."""
-    found: Any = scope
+    current: Any = scope
     passed: list[str] = []
     for part in path.split("."):
         inner = (
-            found[int(part)]
-            if _is_index(found, part)
-            else found.get(part, _look_up)
-            if _comparison_holds(found)
+            current[int(part)]
+            if _is_index(current, part)
+            else current.get(part, _look_up)
+            if _comparison_holds(current)
             else _look_up
         )
         if inner is _look_up:
             before = f"'{'.'.join(passed)}' has no" if passed else "knows no"
-            known = list(found) if _comparison_holds(found) else []
+            known = list(current) if _comparison_holds(current) else []
             raise SpecError(where, path, f"{before} '{part}'{suggest_names(part, [str(each) for each in known])}")
-        found, passed = inner, [*passed, part]
-    return found
+        current, passed = inner, [*passed, part]
+    return current
 
 
 def _comparison_holds(value: Any) -> bool:
@@ -272,7 +274,7 @@ def read_recipe(source: str | Path | Mapping[str, Any], changes: Mapping[str, An
     require(isinstance(tags, list), "tags", tags, "must be a list of words")
     expect = tree.get("expect", [])
     require(isinstance(expect, list), "expect", expect, "must be a list of conditions")
-    made = ExperimentRecipe(
+    recipe = ExperimentRecipe(
         name=check_text(str(tree.get("name", default)), "name"),
         steps=_read_steps(tree.get("steps"), {*variables, *grid}),
         tags=tuple(check_text(str(tag), "tags") for tag in tags),
@@ -281,32 +283,32 @@ def read_recipe(source: str | Path | Mapping[str, Any], changes: Mapping[str, An
         results=_read_table(tree, "results"),
         expect=tuple(str(each).strip() for each in expect),
     )
-    _check_references(made)
-    return made
+    _check_references(recipe)
+    return recipe
 
 
 def _check_references(recipe: ExperimentRecipe) -> None:
     """Refuse names that nothing before them gives: no step is run for a recipe that cannot come to its end."""
-    known = [*recipe.grid]
+    names = [*recipe.grid]
     for name, value in recipe.variables.items():
-        check_names(value, known, f"variables.{name}")
-        known.append(name)
+        check_names(value, names, f"variables.{name}")
+        names.append(name)
     for step in recipe.steps:
-        check_names(step.options, known, step.id)
-        known.append(step.id)
+        check_names(step.options, names, step.id)
+        names.append(step.id)
     for name, value in recipe.results.items():
-        check_names(value, known, f"results.{name}")
-        known.append(name)
+        check_names(value, names, f"results.{name}")
+        names.append(name)
     for condition in recipe.expect:
         rule = "is no condition: write it as '${a < b}'"
         require(bool(REFERENCE.fullmatch(condition)), "expect", condition, rule)
-        check_names(condition, known, "expect")
+        check_names(condition, names, "expect")
 
 
 def _read_table(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = tree.get(key) or {}
-    require(isinstance(found, Mapping), key, found, "must be a table")
-    return {str(name): value for name, value in found.items()}
+    table = tree.get(key) or {}
+    require(isinstance(table, Mapping), key, table, "must be a table")
+    return {str(name): value for name, value in table.items()}
 
 
 def _read_grid(table: dict[str, Any]) -> dict[str, list[Any]]:
@@ -320,7 +322,7 @@ def _read_grid(table: dict[str, Any]) -> dict[str, list[Any]]:
 def _read_steps(found: Any, taken: set[str]) -> tuple[RecipeStep, ...]:
     require(isinstance(found, list) and bool(found), "steps", found, "must be a list of commands")
     require(len(found) <= MOST_STEPS, "steps", len(found), f"at most {MOST_STEPS:,} steps make a recipe")
-    made: list[RecipeStep] = []
+    steps: list[RecipeStep] = []
     for index, each in enumerate(found):
         where = f"steps.{index}"
         require(isinstance(each, Mapping), where, each, "must be a command with its options: 'evaluate: {design: …}'")
@@ -328,14 +330,14 @@ def _read_steps(found: Any, taken: set[str]) -> tuple[RecipeStep, ...]:
         require(len(commands) == 1, where, commands, "must name one command")
         [command] = commands
         default = command.replace(" ", "_").replace("-", "_")
-        number = sum(step.command == command for step in made) + 1
+        number = sum(step.command == command for step in steps) + 1
         name = str(each.get("id", default if number == 1 else f"{default}_{number}"))
         require(bool(PATH.fullmatch(name)) and "." not in name, f"{where}.id", name, "must be letters and digits")
-        free = name not in taken and all(step.id != name for step in made)
+        free = name not in taken and all(step.id != name for step in steps)
         require(free, f"{where}.id", name, "is the name of a variable or of another step")
         options = each[command]
-        made.append(RecipeStep(name, command, {} if options is None else options))
-    return tuple(made)
+        steps.append(RecipeStep(name, command, {} if options is None else options))
+    return tuple(steps)
 
 
 # --------------------------------------------------------------------------------------
@@ -414,16 +416,16 @@ class StoreEntry:
     def recall(self) -> dict[str, Any] | None:
         """Return what the step gave; None if it has not run, or if a file that it read or wrote is gone or changed."""
         try:
-            found = parse_json(read_text(self.folder / RESULT), RESULT)
+            result = parse_json(read_text(self.folder / RESULT), RESULT)
         except SpecError:
             return None
-        if not isinstance(found, dict) or found.pop(SHA, None) != _digest_of(found):
+        if not isinstance(result, dict) or result.pop(SHA, None) != _digest_of(result):
             return None  # cut short, or changed by hand
-        study = found.get("places", {}).get("study")
+        study = result.get("places", {}).get("study")
         if study is not None and not is_folder(Path(study)):
             return None
-        files = (*found.get("read", {}).items(), *found.get("wrote", {}).items())
-        return found if all(digest_of(path) == known for path, known in files) else None
+        files = (*result.get("read", {}).items(), *result.get("wrote", {}).items())
+        return result if all(digest_of(path) == digest_before for path, digest_before in files) else None
 
     def keep(self, asked: dict[str, Any], given: dict[str, Any]) -> None:
         """Keep what the step gave, for those that ask the same."""
@@ -469,13 +471,13 @@ class RecipeStore:
         """Return the runs that have all *tags*, and none that begins with a minus, the oldest first."""
         wanted = {tag for tag in tags if not tag.startswith("-")}
         unwanted = {tag[1:] for tag in tags if tag.startswith("-")}
-        found = []
+        entries = []
         for folder in self._runs():
             _, result = self.open_run(folder.name)
             has = set(result.get("tags", []))
             if wanted <= has and not unwanted & has:
-                found.append(result)
-        return sorted(found, key=lambda each: str(each.get("began", "")))
+                entries.append(result)
+        return sorted(entries, key=lambda each: str(each.get("began", "")))
 
     def _runs(self) -> Iterator[Path]:
         if is_folder(self.folder):
@@ -711,16 +713,16 @@ def run_recipe(
     return RecipeRun(read_recipe(recipe, variables), commands, RecipeStore(Path(store)), fresh, watch).whole()
 
 
-def replay_recipe_run(run_id: str, store: str | Path = STORE) -> dict[str, Any]:
+def replay_recipe_run(run_id: str, store: str | Path = STORE) -> RecipeReplayAnswer:
     """Return a comparison of a kept run with the same recipe, run from nothing."""
     recipe, before = RecipeStore(Path(store)).open_run(run_id)
     with TemporaryDirectory(prefix="cosmic-") as folder:
         now = run_recipe(recipe, store=folder, fresh=True)
-    found = differences_of_runs(before, now)
+    differences = differences_of_runs(before, now)
     return {
         "run": before["run"],
-        "same": not found,
-        "differences": [{"where": each.where, "before": each.before, "now": each.now} for each in found],
+        "same": not differences,
+        "differences": [{"where": value.where, "before": value.before, "now": value.now} for value in differences],
         "sources_before": before["sources"],
         "sources_now": now["sources"],
     }

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosmic.base.files import Unwritable, check_writable
-from cosmic.cli.console import Json, emit_json, new_app, print_sentences
+from cosmic.cli.console import Json, emit_json, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import write_best
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.study_answers import ReportAnswer
     from cosmic.report.study_report import Report
 
 
-app = new_app()
 PAGE = "report.html"
 
 
-@app.command()
 def report(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,
@@ -43,23 +42,23 @@ def report(
     with suppress(Unwritable):  # the study may be read-only
         write_best(found_in_study(opened))
     with StatusLine() as line:
-        made = run(opened, isolated=isolated, say=line.show)
+        study_report = run(opened, isolated=isolated, say=line.show)
         line.show("writing the page")
-        path = made.write(target)
+        path = study_report.write(target)
     if json:
-        emit_json(report_facts(made, path))
+        emit_json(report_facts(study_report, path))
     else:
-        print_sentences([made.verdict, *made.document["verdict"]["caveats"]])
+        print_sentences([study_report.verdict, *study_report.document["verdict"]["caveats"]])
         emit([f"report: {path}"])
 
 
-def report_facts(made: Report, path: Path) -> dict[str, object]:
+def report_facts(study_report: Report, path: Path) -> ReportAnswer:
     """Return what was written, as JSON holds it."""
-    verdict = made.document["verdict"]
+    verdict = study_report.document["verdict"]
     return {
         "report": str(path),
         "bytes": path.stat().st_size,
-        "trials": made.document["trials"]["count"],
+        "trials": study_report.document["trials"]["count"],
         "verdict": verdict["sentence"],
         "gains": verdict["gains"],
         "bound": verdict["bound"],

@@ -1,40 +1,38 @@
 """`cosmic schema`: the JSON Schema of what --json prints, and all schemas as a page of tables.
 
-A file in `schemas/` describes the output of one command in JSON Schema, draft 2020-12: `psa-count.yaml` that of
-``cosmic psa count --json``. Definitions that several share are in `common.yaml`. Every key has a description, every
-quantity a unit as ``x-unit``.
+The types in `cosmic.cli.answers` describe the output of each command; its schema, in draft 2020-12, is made of them.
+Every key has a description, every quantity a unit as ``x-unit``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_json, emit_table
 from cosmic.cli.exit_codes import as_rows
 from cosmic.cli.value_completion import complete_one_of
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import PublishedCommandRow
 
 # --------------------------------------------------------------------------------------
 # `cosmic schema`: the JSON Schema of what --json prints
 # --------------------------------------------------------------------------------------
 
-app = new_app()
-SCHEMA_FOLDER = Path(__file__).parent / "schemas"
-COMMON_SCHEMA = "common"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINITION_PREFIX = "#/$defs/"
 
 
-@app.command()
 def schema(
     command: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            help="Such as 'evaluate' or 'psa count'; without it, the commands.",
+            help="Such as 'evaluate' or 'space count'; without it, the commands.",
             autocompletion=_complete_commands,
         ),
     ] = None,
@@ -51,11 +49,13 @@ def schema(
     if command:
         emit_json(schema_of(" ".join(command).replace("-", " ")))
         return
-    rows = [{"command": name, "prints": schema_of(name)["description"]} for name in published_commands()]
+    rows: list[PublishedCommandRow] = [
+        {"command": name, "prints": schema_of(name)["description"]} for name in published_commands()
+    ]
     if json:
         emit_json(rows)
     else:
-        emit_table("", ["command", "prints"], [list(row.values()) for row in rows])
+        emit_table("", ["command", "prints"], [[row["command"], row["prints"]] for row in rows])
 
 
 def _complete_commands(incomplete: str) -> list[str]:
@@ -64,43 +64,29 @@ def _complete_commands(incomplete: str) -> list[str]:
 
 def published_commands() -> list[str]:
     """Return the commands that have a schema."""
-    names = (path.stem.replace("-", " ") for path in SCHEMA_FOLDER.glob("*.yaml") if path.stem != COMMON_SCHEMA)
-    return sorted(names)
+    from cosmic.cli.answers import ANSWERS  # noqa: PLC0415  imports the types of every room
+
+    return sorted(ANSWERS)
 
 
 def schema_of(command: str) -> dict[str, Any]:
     """Return the schema of what a command prints, with all definitions that it refers to.
 
-    >>> schema_of("psa count")["properties"]["valid"]["description"]
+    >>> schema_of("space count")["properties"]["valid"]["description"]
     'Those that the constraints allow.'
     """
     from cosmic.base.errors import UnknownName  # noqa: PLC0415
-    from cosmic.design.catalog_entries import load_mapping  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.base.json_types import schemas_of  # noqa: PLC0415
+    from cosmic.cli.answers import ANSWERS, OTHER_KEYS  # noqa: PLC0415
 
-    known = published_commands()
-    if command not in known:
-        raise UnknownName.among("command", command, "command with a schema", known)
-    own = load_mapping(SCHEMA_FOLDER / f"{command.replace(' ', '-')}.yaml")
-    shared = {**load_mapping(SCHEMA_FOLDER / f"{COMMON_SCHEMA}.yaml"), **own.pop("$defs", {})}
-    definitions = {name: shared[name] for name in sorted(_needed_definitions(own, shared))}
-    return {"$schema": DIALECT, **own, **({"$defs": definitions} if definitions else {})}
-
-
-def _needed_definitions(tree: Any, shared: dict[str, Any]) -> set[str]:
-    """Return the names of the shared definitions that *tree* refers to, directly or through another."""
-    found: set[str] = set()
-    waiting = [tree]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        elif isinstance(part, dict):
-            name = str(part.get("$ref", "")).removeprefix(DEFINITION_PREFIX)
-            if name in shared and name not in found:
-                found.add(name)
-                waiting.append(shared[name])
-            waiting += part.values()
-    return found
+    if command not in ANSWERS:
+        raise UnknownName.among("command", command, "command with a schema", published_commands())
+    (schema,), definitions = schemas_of([ANSWERS[command]], OTHER_KEYS)
+    if "$ref" in schema:  # the answer is one object: its class is the schema itself
+        schema = definitions.pop(schema["$ref"].removeprefix(DEFINITION_PREFIX)) | schema
+        del schema["$ref"]
+    title = {"title": f"cosmic {command} --json"}
+    return {"$schema": DIALECT, **title, **schema, **({"$defs": definitions} if definitions else {})}
 
 
 # --------------------------------------------------------------------------------------
@@ -114,7 +100,7 @@ Every command takes `--json` and then prints only JSON on standard output. Its
 
 ```console
 $ cosmic schema                # the commands
-$ cosmic schema psa count      # the schema of one, for a validator or a code generator
+$ cosmic schema space count      # the schema of one, for a validator or a code generator
 ```
 
 Required keys stay; a release may add keys, and the changelog says so. Numbers are in SI units: a key ends in its unit
@@ -136,7 +122,7 @@ def schema_page() -> str:
         lines += [f"## cosmic {name}", "", schema["description"], ""]
         rows = list(dict.fromkeys(_rows_of_keys(schema, schema.get("$defs", {}), "")))
         lines += ["| key | type | unit | meaning |", "|---|---|---|---|"] if rows else []
-        lines += [f"| `{key}` | {kind} | {unit} | {said} |" for key, kind, unit, said in rows]
+        lines += [f"| `{key}` | {kind} | {unit} | {description} |" for key, kind, unit, description in rows]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -150,11 +136,16 @@ def _rows_of_keys(schema: Any, shared: dict[str, Any], path: str) -> Iterator[tu
     if isinstance(schema.get("additionalProperties"), dict):
         inside["*"] = schema["additionalProperties"]
     for key, part in inside.items():
-        found = _resolve_reference(part, shared)
-        place = f"{path}.{key}" if path else key
-        yield place, _kind_of_value(found, shared), str(found.get("x-unit", "")), found.get("description", "")
-        yield from _rows_of_keys(found, shared, place)
-    if "items" in schema:
+        resolved = _resolve_reference(part, shared)
+        key_path = f"{path}.{key}" if path else key
+        yield (
+            key_path,
+            _kind_of_value(resolved, shared),
+            str(resolved.get("x-unit", "")),
+            resolved.get("description", ""),
+        )
+        yield from _rows_of_keys(resolved, shared, key_path)
+    if schema.get("items"):  # a tuple allows no items besides its own
         yield from _rows_of_keys(schema["items"], shared, f"{path}[]")
 
 
@@ -176,9 +167,7 @@ def _kind_of_value(schema: dict[str, Any], shared: dict[str, Any]) -> str:
         return str(schema["const"]).lower()
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
-    if "oneOf" in schema:
-        return " or ".join(
-            dict.fromkeys(_kind_of_value(_resolve_reference(each, shared), shared) for each in schema["oneOf"])
-        )
+    if members := schema.get("oneOf", schema.get("anyOf")):
+        return " or ".join(dict.fromkeys(_kind_of_value(_resolve_reference(each, shared), shared) for each in members))
     stated = schema.get("type", "any")
     return " or ".join(stated) if isinstance(stated, list) else str(stated)

@@ -16,7 +16,7 @@ import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, Prices, Settings, emit_commands, emit_json, new_app
+from cosmic.cli.console import MORE, Json, Limits, Prices, Settings, emit_commands, emit_json
 from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
 from cosmic.cli.output_streams import emit
 from cosmic.cli.search_output import ProgressLine, free_folder, print_search, search_summary, split_values, write_best
@@ -93,9 +93,9 @@ def searched_space(source: str, asked: SearchRequest) -> SearchTarget:
         return _space_of_launch(source, asked)
     if names_design(source):
         return _space_of_design(source, asked)
-    given = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
-    given["--prices"] = str(asked.prices or "")
-    for option, value in given.items():
+    options = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
+    options["--prices"] = str(asked.prices or "")
+    for option, value in options.items():
         require(not value, option, value, "is for designs (MODEL@SYSTEM:N): a space says itself what may vary")
     return SearchTarget(load_space(source), asked.constraints, asked.stacks)
 
@@ -104,7 +104,7 @@ def _space_of_launch(source: str, asked: SearchRequest) -> SearchTarget:
     from cosmic.frameworks.launch_readers import parse_defines  # noqa: PLC0415  heavy
     from cosmic.search.mapping.launch_import import import_launch  # noqa: PLC0415  heavy
 
-    found = import_launch(
+    imported = import_launch(
         source,
         asked.origin,
         system=asked.system,
@@ -114,8 +114,8 @@ def _space_of_launch(source: str, asked: SearchRequest) -> SearchTarget:
         },  # _of_design has them
         defines=parse_defines(list(asked.define)),
     )
-    searched = _space_of_design(found.tree, asked, asked.framework or framework_of_format(asked.origin))
-    return replace(searched, launch=found)
+    searched = _space_of_design(imported.tree, asked, asked.framework or framework_of_format(asked.origin))
+    return replace(searched, launch=imported)
 
 
 def _space_of_design(source: str | Mapping[str, Any], asked: SearchRequest, framework: str = "") -> SearchTarget:
@@ -138,9 +138,9 @@ def _space_of_design(source: str | Mapping[str, Any], asked: SearchRequest, fram
 
 def _stated_fields(asked: SearchRequest) -> dict[str, Any]:
     """Return the fields that options set: they are held."""
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
 
     machines = "compute" in asked.stacks or "compute.accelerator" in map(full_path, parse_varied(asked.vary))
     rule = "prices one machine: it cannot be used where accelerators are searched"
@@ -165,18 +165,20 @@ def parse_varied(texts: list[str]) -> dict[str, list[Any]]:
     >>> parse_varied(["precision=bf16,fp8", "tp=1,2"])
     {'precision': ['bf16', 'fp8'], 'tp': [1, 2]}
     """
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
 
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     rule = "give a field and its values, such as tp=1,2,4"
     for text in texts:
         path, _, values = (part.strip() for part in text.partition("="))
         require(bool(path and values), "--vary", text, rule)
-        require(full_path(path) not in map(full_path, found), "--vary", text, "names a field that another one varies")
-        found[path] = parse_overrides([f"{path}=[{values}]"])[path]
-        require(bool(found[path]), "--vary", text, rule)
-    return found
+        require(
+            full_path(path) not in map(full_path, values_of), "--vary", text, "names a field that another one varies"
+        )
+        values_of[path] = parse_overrides([f"{path}=[{values}]"])[path]
+        require(bool(values_of[path]), "--vary", text, rule)
+    return values_of
 
 
 def write_space(space: ParameterSet | None, path: Path) -> None:
@@ -193,7 +195,6 @@ def write_space(space: ParameterSet | None, path: Path) -> None:
 # `cosmic search`: the best design of a parameter set
 # --------------------------------------------------------------------------------------
 
-app = new_app()
 NOTHING_RUNS = FAILED
 RUNS = Path("runs")
 AUTO = "auto"
@@ -203,21 +204,20 @@ class SearchTerminated(KeyboardInterrupt):
     """SIGTERM: the search ends as it does with Ctrl-C."""
 
 
-@app.command()
 def search(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
         typer.Argument(
             metavar="[DESIGN|SPACE]",
-            help="MODEL@SYSTEM:N or a design file, whose mapping is searched; a space of the catalog or a YAML file; "
-            "not needed to --resume.",
+            help="MODEL@SYSTEM:N or a design file: its mapping; a space of the catalog or a YAML file; "
+            "none to --resume.",
             autocompletion=value_completion.complete_designs_and_spaces,
         ),
     ] = "",
     agent: Annotated[
         str,
         typer.Option(
-            help="The search algorithm: see 'cosmic list agents'. auto: every design, where there are few enough.",
+            help="An agent ('cosmic catalog list agents'); auto: every design, where they are few.",
             autocompletion=value_completion.complete_agents,
         ),
     ] = AUTO,
@@ -237,17 +237,24 @@ def search(  # noqa: PLR0913, PLR0917  one option each
             help="Of a space, the layers to search, all others frozen: workload,network. Of a design, what to open "
             "besides its mapping: collective,network,compute.",
             autocompletion=value_completion.complete_stacks,
+            rich_help_panel=MORE,
         ),
     ] = "",
     settings: Settings = [],  # noqa: B006
     prices: Prices = None,
     fix: Annotated[
-        list[str], typer.Option("--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.")
+        list[str],
+        typer.Option(
+            "--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.", rich_help_panel=MORE
+        ),
     ] = [],  # noqa: B006
     vary: Annotated[
         list[str],
         typer.Option(
-            "--vary", metavar="PATH=A,B,…", help="Of a design: search a field too, such as precision=bf16,fp8."
+            "--vary",
+            metavar="PATH=A,B,…",
+            help="Of a design: search a field too, such as precision=bf16,fp8.",
+            rich_help_panel=MORE,
         ),
     ] = [],  # noqa: B006
     framework: Annotated[
@@ -255,6 +262,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         typer.Option(
             help="Of a design: only what megatron, torchtitan or deepspeed can launch.",
             autocompletion=value_completion.complete_one_of("megatron", "torchtitan", "deepspeed", "any"),
+            rich_help_panel=MORE,
         ),
     ] = "",
     origin: Annotated[
@@ -264,39 +272,58 @@ def search(  # noqa: PLR0913, PLR0917  one option each
             metavar="FORMAT",
             help="The argument is a launch script or configuration: megatron, nemo, torchtitan or deepspeed.",
             autocompletion=value_completion.complete_one_of("deepspeed", "megatron", "nemo", "torchtitan"),
+            rich_help_panel=MORE,
         ),
     ] = "",
     system: Annotated[
-        str, typer.Option(metavar="SYSTEM", help="Of a launch: what it runs on, as in dgx-h100:64.")
+        str,
+        typer.Option(metavar="SYSTEM", help="Of a launch: what it runs on, as in dgx-h100:64.", rich_help_panel=MORE),
     ] = "",
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Of a launch: the model, where its file has none.")] = "",
+    model: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="Of a launch: the model, where its file has none.", rich_help_panel=MORE),
+    ] = "",
     define: Annotated[
-        list[str], typer.Option("--define", metavar="NAME=VALUE", help="Of a launch: a variable of its script.")
+        list[str],
+        typer.Option(
+            "--define", metavar="NAME=VALUE", help="Of a launch: a variable of its script.", rich_help_panel=MORE
+        ),
     ] = [],  # noqa: B006
     save_space: Annotated[
-        Path | None, typer.Option("--save-space", metavar="FILE", help="Write what is searched as a YAML space.")
+        Path | None,
+        typer.Option(
+            "--save-space", metavar="FILE", help="Write what is searched as a YAML space.", rich_help_panel=MORE
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.", rich_help_panel=MORE)] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.", rich_help_panel=MORE)] = 1,
     engine: Annotated[
         str,
         typer.Option(
             help="analytic, event, ray (closed forms on a Ray cluster), or an engine that you bring.",
             autocompletion=value_completion.complete_engines("ray"),
+            rich_help_panel=MORE,
         ),
     ] = "analytic",
-    address: Annotated[str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.")] = "",
-    batch: Annotated[int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.")] = 0,
-    setting: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.")] = [],  # noqa: B006
+    address: Annotated[
+        str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.", rich_help_panel=MORE)
+    ] = "",
+    batch: Annotated[
+        int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.", rich_help_panel=MORE)
+    ] = 0,
+    setting: Annotated[
+        list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.", rich_help_panel=MORE)
+    ] = [],  # noqa: B006
     learn: Annotated[
         list[str],
         typer.Option(
             "--learn",
             metavar="STUDY|CSV",
             help="Start from what an earlier study or a CSV file of measured runs teaches; may be repeated.",
+            rich_help_panel=MORE,
         ),
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the study [a new one in runs/].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the study in --out.")] = False,
     json: Json = False,
 ) -> None:
@@ -343,33 +370,33 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     )
     before = signal.signal(signal.SIGTERM, _terminate)
     line, status = ProgressLine(), 0
-    found: Found | None
+    outcome: Found | None
     try:
         pool = PoolOptions(workers, address or None)
         if searched is not None:
             options |= {"out": folder, "resume": resume, "workers": workers, "address": pool.address}
-            found = run(searched.space, **options, watch=line)
+            outcome = run(searched.space, **options, watch=line)
         else:
-            found = resume_study(folder, trials, pool, line)
+            outcome = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
-        found = read_interrupted(folder, line.last) if line.last is not None else None  # else there is nothing new
+        outcome = read_interrupted(folder, line.last) if line.last is not None else None  # else there is nothing new
         status = TERMINATED if isinstance(ended, SearchTerminated) else INTERRUPTED
     finally:
         line.clear()
         signal.signal(signal.SIGTERM, before)
-    changes = launch_changes(searched, best_point(found)) if found is not None and origin else []
-    if found is not None and json:
-        write_best(found)
-        emit_json(search_summary(found) | ({"changes": changes} if origin else {}))
-    elif found is not None and status and found.problem.engine != "analytic":
-        emit(_found_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
-        _next_commands(found)
-    elif found is not None:
-        print_search(found)
+    changes = launch_changes(searched, best_point(outcome)) if outcome is not None and origin else []
+    if outcome is not None and json:
+        write_best(outcome)
+        emit_json(search_summary(outcome, changes if origin else None))
+    elif outcome is not None and status and outcome.problem.engine != "analytic":
+        emit(_found_so_far(outcome))  # a verdict would simulate designs again, and who interrupts does not wait
+        _next_commands(outcome)
+    elif outcome is not None:
+        print_search(outcome)
         if origin:
             emit(["", f"what to change in {space}:" if changes else f"nothing to change in {space}", *changes])
-        _next_commands(found)
-    if not status and found is not None and found.best is None:
+        _next_commands(outcome)
+    if not status and outcome is not None and outcome.best is None:
         status = NOTHING_RUNS
     if status:
         raise typer.Exit(status)
@@ -391,44 +418,46 @@ def _terminate(*_: object) -> NoReturn:
     raise SearchTerminated
 
 
-def _found_so_far(found: Found) -> list[str]:
+def _found_so_far(outcome: Found) -> list[str]:
     """Return what an interrupted search has, as far as its trials say."""
     from cosmic.search.design_wording import metric_text  # noqa: PLC0415  heavy
 
-    best, objective = found.best, found.problem.objectives[0]
+    best, objective = outcome.best, outcome.problem.objectives[0]
     reached = (
         f"best design (trial {best['trial']:,}): {metric_text(objective, best['metrics'][objective])}" if best else ""
     )
-    return [f"{found.trials.evaluated:,} of {found.inputs.trials:,} trials", *filter(None, [reached])]
+    return [f"{outcome.trials.evaluated:,} of {outcome.inputs.trials:,} trials", *filter(None, [reached])]
 
 
 REPORTED = "why, every trial, its timeline and cluster"
 
 
-def _next_commands(found: Found) -> None:
-    folder = shlex.quote(str(found.path))
-    path = write_best(found)
-    brought = f" --engine {shlex.quote(found.problem.engine)}" if found.problem.user_engine is not None else ""
+def _next_commands(outcome: Found) -> None:
+    folder = shlex.quote(str(outcome.path))
+    path = write_best(outcome)
+    brought = f" --engine {shlex.quote(outcome.problem.engine)}" if outcome.problem.user_engine is not None else ""
     about = "the best design alone" if brought else "the best design, and what bounds it"
     best = {f"cosmic evaluate {shlex.quote(path)}{brought}": about} if path else {}
     from cosmic.report.trust import resume_command  # noqa: PLC0415
     from cosmic.search.mapping.mapping_space import launchable_frameworks  # noqa: PLC0415
     from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
 
-    if (point := best_point(found)) is not None and (names := launchable_frameworks(point)):
-        best |= {f"cosmic export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
-    on = resume_command(found)
+    if (point := best_point(outcome)) is not None and (names := launchable_frameworks(point)):
+        best |= {f"cosmic design export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
+    on = resume_command(outcome)
     going = (
-        {} if found.stopped == "exhausted" else {on: "continue" if found.stopped == "interrupted" else "more trials"}
+        {}
+        if outcome.stopped == "exhausted"
+        else {on: "continue" if outcome.stopped == "interrupted" else "more trials"}
     )
-    emit(["", f"study: {found.path}"])
+    emit(["", f"study: {outcome.path}"])
     emit_commands(
         {
             f"cosmic report {folder}": "one page: " + ("every trial" if brought else REPORTED),
             **best,
-            f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
-            f"cosmic importance {folder}": "which parameters matter",
-            f"cosmic replay {folder} --check": "run it again and compare bit for bit",
+            f"cosmic study export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
+            f"cosmic study importance {folder}": "which parameters matter",
+            f"cosmic study replay {folder} --check": "run it again and compare bit for bit",
             **going,
         }
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from cosmic.cli.console import emit_table, format_brief, plot_columns, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import emit_table, format_brief, format_seconds, plot_columns, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit, speaks_unicode
 from cosmic.simulate.metrics import OF_RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from cosmic.cli.answers.common_keys import TriedDesign
+    from cosmic.cli.answers.study_answers import SearchAnswer, SearchPlateau
     from cosmic.search.plateau import Plateau
     from cosmic.search.search_loop import Found, Progress
     from cosmic.search.search_verdict import SearchVerdict
@@ -49,13 +50,13 @@ class ProgressLine(StatusLine):
 def progress_text(progress: Progress) -> str:
     """Return a search's progress: trials, rate, best so far, feasible share, time left."""
     rate = progress.computed / progress.elapsed_s if progress.elapsed_s else 0.0
-    left = (progress.trials - progress.evaluated) / rate if rate else 0.0
-    found = progress.best < float("inf")
-    best = f"best {named_metric(progress.objective, _metric_in_words(progress))}" if found else "none feasible yet"
+    remaining_s = (progress.trials - progress.evaluated) / rate if rate else 0.0
+    has_best = progress.best < float("inf")
+    best = f"best {named_metric(progress.objective, _metric_in_words(progress))}" if has_best else "none feasible yet"
     feasible = 100 * progress.feasible / max(1, progress.seen)
     return (
         f"{progress.evaluated:,} of {progress.trials:,} trials · {rate:,.0f}/s · {best}"
-        f" · {feasible:.0f} % feasible · {format_seconds(left) if left >= 1 else '< 1 s'} left"
+        f" · {feasible:.0f} % feasible · {format_seconds(remaining_s) if remaining_s >= 1 else '< 1 s'} left"
     )
 
 
@@ -124,30 +125,33 @@ def _format_usd(value: float) -> str:
 # ---------------------------------------------------------------------------------------------- what was found
 
 
-def search_summary(found: Found) -> dict[str, Any]:
+def search_summary(outcome: Found, changes: Sequence[str] | None = None) -> SearchAnswer:
     """Return what a search found, as JSON holds it."""
     from cosmic.search.search_verdict import judge_search  # noqa: PLC0415  heavy
 
-    return facts_of(found, judge_search(found))
+    answer = facts_of(outcome, judge_search(outcome))
+    if changes is not None:
+        answer["changes"] = changes
+    return answer
 
 
-def facts_of(found: Found, verdict: SearchVerdict) -> dict[str, Any]:
+def facts_of(outcome: Found, verdict: SearchVerdict) -> SearchAnswer:
     """Return what a search found and its verdict, as JSON holds them."""
-    problem, trials = found.problem, found.trials
+    problem, trials = outcome.problem, outcome.trials
     base = problem.base()
     runs = bool(base.feasible[0])
-    ground, front = verdict.plateau, found.front
-    best = None if ground is None else trials.describe(problem, ground.place)
+    ground, front = verdict.plateau, outcome.front
+    best = None if ground is None else cast("TriedDesign", trials.describe(problem, ground.place))
     return {
         "verdict": verdict.sentence,
         "space": problem.space.name,
-        "agent": found.inputs.agent,
-        "seed": found.inputs.seed,
+        "agent": outcome.inputs.agent,
+        "seed": outcome.inputs.seed,
         "objectives": list(problem.objectives),
         "constraints": [limit.text for limit in problem.limits],
         "best": best,
-        "plateau": None if ground is None else plateau_facts(found, ground),
-        "front": front,
+        "plateau": None if ground is None else plateau_facts(outcome, ground),
+        "front": [cast("TriedDesign", design) for design in front],
         "hypervolume": trials.hypervolume(problem) if len(problem.objectives) > 1 else None,
         "base": base.figures(0) if runs else None,
         "gain_over_base": verdict.gains[0].times if verdict.gains else None,
@@ -157,39 +161,39 @@ def facts_of(found: Found, verdict: SearchVerdict) -> dict[str, Any]:
         "feasible": trials.feasible,
         "refused": len(trials) - trials.evaluated,
         "reasons": trials.reasons(),
-        "stopped": found.stopped,
-        "computed": found.computed,
-        "elapsed_s": found.elapsed_s,
-        "evaluations_per_s": found.computed / found.elapsed_s if found.elapsed_s else None,
-        "study": None if found.path is None else str(found.path),
+        "stopped": outcome.stopped,
+        "computed": outcome.computed,
+        "elapsed_s": outcome.elapsed_s,
+        "evaluations_per_s": outcome.computed / outcome.elapsed_s if outcome.elapsed_s else None,
+        "study": None if outcome.path is None else str(outcome.path),
     }
 
 
-def plateau_facts(found: Found, ground: Plateau) -> dict[str, Any]:
+def plateau_facts(outcome: Found, ground: Plateau) -> SearchPlateau:
     """Return the designs that are as good as the best, as JSON holds them."""
     return {
         "within": ground.within,
         "count": ground.count,
         "above": ground.above,
-        "least_trial": found.trials.best(found.problem),
+        "least_trial": cast("int", outcome.trials.best(outcome.problem)),
         "expected_error": ground.error,
         "within_error": ground.within_error,
     }
 
 
-def print_search(found: Found) -> None:
+def print_search(outcome: Found) -> None:
     """Print what a search found, the verdict first."""
     from cosmic.search.search_verdict import judge_search  # noqa: PLC0415  heavy
 
-    verdict = judge_search(found)
-    facts = facts_of(found, verdict)
-    space, best = found.problem.space, facts["best"]
+    verdict = judge_search(outcome)
+    facts = facts_of(outcome, verdict)
+    space, best = outcome.problem.space, facts["best"]
     wanted = " and ".join(facts["objectives"])
-    print_sentences([_capitalize(verdict.sentence), *verdict.caveats, ""])
+    print_sentences([verdict.sentence[:1].upper() + verdict.sentence[1:], *verdict.caveats, ""])
     print_sentences(
         [
             f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}",
-            _effort(facts) + _provable(found),
+            _effort(facts) + _provable(outcome),
             "",
         ]
     )
@@ -197,7 +201,7 @@ def print_search(found: Found) -> None:
         emit(["Why designs are infeasible:"] if facts["reasons"] else [])
         emit([f"  {reason}: {count:,} design{'' if count == 1 else 's'}" for reason, count in facts["reasons"].items()])
         return
-    metrics = best["metrics"]
+    metrics = cast("Mapping[str, float | None]", best["metrics"])
     first = facts["objectives"][0]
     print_sentences([f"best design (trial {best['trial']:,}): {named_metric(first, metrics[first])}"])
     print_sentences(
@@ -205,20 +209,16 @@ def print_search(found: Found) -> None:
             *filter(None, [verdict.design]),
             headline_of_metrics(metrics),
             *_expected(verdict),
-            *_equally_good_in_words(found, verdict),
+            *_equally_good_in_words(outcome, verdict),
             "",
         ]
     )
-    emit_table("", ["parameter", "base", "best"], best_rows(found, best))
+    emit_table("", ["parameter", "base", "best"], best_rows(outcome, best))
     if len(facts["objectives"]) > 1:
-        _show_front(found, facts)
+        _show_front(outcome, facts)
 
 
-def _capitalize(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
-
-
-def _equally_good_in_words(found: Found, verdict: SearchVerdict) -> list[str]:
+def _equally_good_in_words(outcome: Found, verdict: SearchVerdict) -> list[str]:
     """Return how many other designs are as good as the best, as far as the model can tell."""
     from cosmic.search.search_verdict import choice_text  # noqa: PLC0415  heavy
 
@@ -226,19 +226,19 @@ def _equally_good_in_words(found: Found, verdict: SearchVerdict) -> list[str]:
     if ground is None or ground.count == 1:
         return []
     error = ground.error
-    least = "at least " if len(found.trials) < found.problem.space.valid else ""
+    least = "at least " if len(outcome.trials) < outcome.problem.space.valid else ""
     more = f"; {least}{ground.within_error:,} within the expected error of {100 * error:.0f} %" if error else ""
     return [f"{choice_text(ground)}{more}"]
 
 
-def _show_front(found: Found, facts: dict[str, Any]) -> None:
+def _show_front(outcome: Found, facts: SearchAnswer) -> None:
     """Print the Pareto front: a plot of it among the trials, if there are two objectives, and its first members."""
     from cosmic.report.search_charts import front_plot  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import metric_label  # noqa: PLC0415
 
-    names, front = facts["objectives"], facts["front"]
+    names, front = facts["objectives"], outcome.front
     if len(names) == 2:
-        emit(["", *front_plot(found, plot_columns(), braille=speaks_unicode())])
+        emit(["", *front_plot(outcome, plot_columns(), braille=speaks_unicode())])
     rows = [
         [each["trial"], *(format_metric(name, each["metrics"][name]) for name in names)] for each in front[:MOST_SHOWN]
     ]
@@ -251,19 +251,19 @@ def _show_front(found: Found, facts: dict[str, Any]) -> None:
     )
 
 
-def write_best(found: Found) -> str:
+def write_best(outcome: Found) -> str:
     """Write the best design into the study as YAML and return its path; an empty text if there is none."""
     from cosmic.base.files import write_text  # noqa: PLC0415
     from cosmic.design.loading import dump_design  # noqa: PLC0415  heavy
     from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
 
-    point, space, place = best_point(found), found.problem.space, found.trials.best(found.problem)
-    if found.problem.user_engine is not None and place is not None:
-        point = space.point(found.trials.row(place))
-    if point is None or found.path is None:
+    point, space, trial = best_point(outcome), outcome.problem.space, outcome.trials.best(outcome.problem)
+    if outcome.problem.user_engine is not None and trial is not None:
+        point = space.point(outcome.trials.row(trial))
+    if point is None or outcome.path is None:
         return ""
-    path = found.path / BEST
-    write_text(path, dump_design(point) if space.of_designs else dump_point(found.problem.engine, point), BEST)
+    path = outcome.path / BEST
+    write_text(path, dump_design(point) if space.of_designs else dump_point(outcome.problem.engine, point), BEST)
     return str(path)
 
 
@@ -285,36 +285,36 @@ def _expected(verdict: SearchVerdict) -> list[str]:
     return [f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance}: {metrics.expected_on})"]
 
 
-def _effort(facts: dict[str, Any]) -> str:
+def _effort(facts: SearchAnswer) -> str:
     rate = facts["evaluations_per_s"] or 0.0
     share = 100 * facts["feasible"] / max(1, facts["trials"])
     afresh = "" if facts["computed"] >= facts["trials"] else f", {facts['computed']:,} of them now"
-    said = f"{facts['trials']:,} designs evaluated{afresh}, in {format_seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
-    said += f"; {share:.0f} % feasible"
+    sentence = f"{facts['trials']:,} designs evaluated{afresh}, in {format_seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
+    sentence += f"; {share:.0f} % feasible"
     if facts["refused"]:
-        said += f"; {facts['refused']:,} more proposed, invalid mapping{'' if facts['refused'] == 1 else 's'}"
+        sentence += f"; {facts['refused']:,} more proposed, invalid mapping{'' if facts['refused'] == 1 else 's'}"
     barren = "the agent has nothing new to propose" if facts["trials"] else "it is given up"
-    whole = facts["trials"] + facts["refused"] >= facts["valid"]
+    is_exhaustive = facts["trials"] + facts["refused"] >= facts["valid"]
     others = f"none of the other {facts['valid'] - facts['trials']:,} can be better"
-    every = "that is every valid design" if whole else others
+    every = "that is every valid design" if is_exhaustive else others
     endings = {"exhausted": f"; {every}", "stalled": f"; {barren}"}
-    return said + endings.get(facts["stopped"], "")
+    return sentence + endings.get(facts["stopped"], "")
 
 
-def _provable(found: Found) -> str:
+def _provable(outcome: Found) -> str:
     """Return how to go through every design, where a search was not, and there are few enough to prove the best."""
-    valid = found.problem.space.valid
-    if found.stopped != "trials" or found.problem.engine != "analytic" or not len(found.trials) < valid <= FEW:
+    valid = outcome.problem.space.valid
+    if outcome.stopped != "trials" or outcome.problem.engine != "analytic" or not len(outcome.trials) < valid <= FEW:
         return ""
     return f"; without --agent, -n {valid} goes through all {valid:,} valid designs and proves the best"
 
 
-def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
+def best_rows(outcome: Found, best: TriedDesign) -> list[list[Any]]:
     """Return each searched and derived field with its value in the base and in the best design."""
     from cosmic.design import schema  # noqa: PLC0415  heavy
     from cosmic.search.space.parameters import ACCELERATOR, design_label, value_label  # noqa: PLC0415  heavy
 
-    space = found.problem.space
+    space = outcome.problem.space
     rows = []
     for parameter in space.parameters:
         ours, theirs = design_label(parameter, space.base), best["point"][parameter.name]

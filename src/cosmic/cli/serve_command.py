@@ -11,7 +11,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import Design, Json, Settings, emit_json, new_app
+from cosmic.cli.console import MORE, Design, Json, Settings, emit_json
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import doing
 from cosmic.cli.value_completion import complete_one_of
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from cosmic.serving.slo import Slo
 
 
-app = new_app()
 CANNOT_SERVE = FAILED
 
 
-@app.command()
 def serve(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     input_tokens: Annotated[int | None, typer.Option("--input", min=1, help="Mean tokens of a prompt.")] = None,
@@ -38,41 +36,59 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     concurrency: Annotated[int | None, typer.Option(min=1, help="Requests in flight: a closed loop.")] = None,
     rate: Annotated[str, typer.Option(metavar="'N req/s'", help="Requests a second: an open loop.")] = "",
     trace: Annotated[
-        Path | None, typer.Option(help="Requests of a file: Mooncake, BurstGPT, Azure, or CSV of arrival and tokens.")
+        Path | None,
+        typer.Option(
+            help="Requests of a file: Mooncake, BurstGPT, Azure, or CSV of arrival and tokens.", rich_help_panel=MORE
+        ),
     ] = None,
     ttft: Annotated[str, typer.Option(metavar="'p95 <= 1 s'", help="Limit on the time to first token.")] = "",
     tpot: Annotated[str, typer.Option(metavar="'p95 <= 30 ms'", help="Limit on the time per output token.")] = "",
     search: Annotated[
         bool, typer.Option("--search", help="Find deployments: the Pareto front, and the cheapest within the limits.")
     ] = False,
-    max_gpus: Annotated[int | None, typer.Option(min=1, help="With --search: accelerators at most.")] = None,
+    max_gpus: Annotated[
+        int | None, typer.Option(min=1, help="With --search: accelerators at most.", rich_help_panel=MORE)
+    ] = None,
     engine: Annotated[
         str,
-        typer.Option(help="vllm, sglang or trtllm [vllm].", autocompletion=complete_one_of("sglang", "trtllm", "vllm")),
+        typer.Option(
+            help="vllm, sglang or trtllm [vllm].",
+            autocompletion=complete_one_of("sglang", "trtllm", "vllm"),
+            rich_help_panel=MORE,
+        ),
     ] = "",
     precision: Annotated[
         str,
         typer.Option(
             help="Number format of the weights [what the accelerator multiplies in].",
             autocompletion=complete_one_of("bf16", "fp4", "fp8", "int4"),
+            rich_help_panel=MORE,
         ),
     ] = "",
     spread: Annotated[
-        float | None, typer.Option(min=0, help="Standard deviation of lengths, as a share of their means.")
+        float | None,
+        typer.Option(min=0, help="Standard deviation of lengths, as a share of their means.", rich_help_panel=MORE),
     ] = None,
     prefix_hit: Annotated[
-        float | None, typer.Option(min=0, help="Share of prompts that the prefix cache has already.")
+        float | None,
+        typer.Option(min=0, help="Share of prompts that the prefix cache has already.", rich_help_panel=MORE),
     ] = None,
     settings: Settings = [],  # noqa: B006  typer copies it
-    simulate: Annotated[bool, typer.Option("--simulate", help="Simulate request by request.")] = False,
-    requests: Annotated[int | None, typer.Option(min=1, help="Requests to simulate.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same requests.")] = 0,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Simulate request by request.", rich_help_panel=MORE)
+    ] = False,
+    requests: Annotated[int | None, typer.Option(min=1, help="Requests to simulate.", rich_help_panel=MORE)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same requests.", rich_help_panel=MORE)] = 0,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write the simulated timeline to this file, for Perfetto or Chrome.")
+        Path | None,
+        typer.Option(help="Write the simulated timeline to this file, for Perfetto or Chrome.", rich_help_panel=MORE),
     ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the deployment as a design file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the deployment as a design file.", rich_help_panel=MORE)
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --search: write the deployments as a page.")
+        Path | None,
+        typer.Option(metavar="FILE", help="With --search: write the deployments as a page.", rich_help_panel=MORE),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -85,7 +101,7 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.serving.serving_requests import check_request_lengths  # noqa: PLC0415  heavy
     from cosmic.serving.slo import limits_of, read_rate, read_slo  # noqa: PLC0415  heavy
 
-    given = [read_slo(text, name) for name, text in (("ttft", ttft), ("tpot", tpot)) if text]
+    limits_stated = [read_slo(text, name) for name, text in (("ttft", ttft), ("tpot", tpot)) if text]
     for path, option in ((timeline, "--timeline"), (save, "--save"), (report, "--report")):
         if path is not None:
             check_writable(path, option)
@@ -104,7 +120,7 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
         rate=read_rate(rate) if rate else None,
         spread=spread,
         prefix_hit=prefix_hit,
-        limits_s={each.metric: each.limit_s for each in given},
+        limits_s={each.metric: each.limit_s for each in limits_stated},
         engine=engine,
         precision=precision,
         largest=search,
@@ -114,7 +130,7 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     service = _note_engine_support(service)
     if trace is not None and traced:
         check_request_lengths(trace, traced[1], getattr(service.design.model, "context", None))
-    limits = limits_of(load_of(service.design), given)
+    limits = limits_of(load_of(service.design), limits_stated)
     if search:
         check_context(service.design)
         options: dict[str, object] = {
@@ -171,11 +187,11 @@ class ServeFiles(NamedTuple):
 
 def _note_engine_support(service: Service) -> Service:
     """Return a service that says, too, where its engine does not run on its accelerators."""
-    from cosmic.frameworks.launch import not_made_for  # noqa: PLC0415  heavy
+    from cosmic.frameworks.launch import unsupported_reason  # noqa: PLC0415  heavy
     from cosmic.serving.deployment_candidates import serving_of  # noqa: PLC0415  heavy
 
     engine = serving_of(service.design).engine
-    why = not_made_for(engine, service.design)
+    why = unsupported_reason(engine, service.design)
     return (
         replace(service, assumed=(*service.assumed, f"{engine} runs on these accelerators, although {why}"))
         if why
@@ -188,13 +204,13 @@ def _load_trace_requests(path: Path, asked: Asked, most: int | None) -> tuple[As
     from cosmic.search.advice.service_question import asked_by_trace  # noqa: PLC0415  heavy
     from cosmic.serving.serving_requests import MOST_REQUESTS  # noqa: PLC0415  heavy
 
-    given = {
+    options = {
         "--input": asked.input,
         "--output": asked.output,
         "--concurrency": asked.concurrency,
         "--spread": asked.spread,
     }
-    for name, value in given.items():
+    for name, value in options.items():
         require(value is None, name, value, "is what --trace says already")
     doing(f"reading {path}")
     return asked_by_trace(path, asked, most or MOST_REQUESTS)
@@ -216,16 +232,16 @@ def _serve(
 
     wanted, seed = simulation
     doing("simulating requests" if wanted else "looking for what would help")
-    found = answer_service(service, limits, wanted, seed=seed)
-    if found.metrics is not None:
-        _save_deployment(found.design, files.save)
-    if found.seen is not None and files.timeline is not None:
-        _write_timeline(found.seen, files.timeline)
+    answer = answer_service(service, limits, wanted, seed=seed)
+    if answer.metrics is not None:
+        _save_deployment(answer.design, files.save)
+    if answer.seen is not None and files.timeline is not None:
+        _write_timeline(answer.seen, files.timeline)
     if json:
-        emit_json(answer_as_data(service, found, limits, files.replayed))
+        emit_json(answer_as_data(service, answer, limits, files.replayed))
     else:
-        print_service(service, found, limits, files.replayed)
-    if found.metrics is None:
+        print_service(service, answer, limits, files.replayed)
+    if answer.metrics is None:
         raise typer.Exit(CANNOT_SERVE)
 
 
@@ -245,25 +261,25 @@ def _search(
     )
     from cosmic.search.advice.deployment_plan import plan_deployments  # noqa: PLC0415  heavy
 
-    found = plan_deployments(service, limits, wanted.most, seed=wanted.seed, progress=doing)
-    if found.chosen is not None:
-        _save_deployment(found.chosen.design, save)
+    plan = plan_deployments(service, limits, wanted.most, seed=wanted.seed, progress=doing)
+    if plan.chosen is not None:
+        _save_deployment(plan.chosen.design, save)
     if json:
-        emit_json(plan_as_data(service, found, limits))
+        emit_json(plan_as_data(service, plan, limits))
     else:
-        print_plan(service, found, limits, save)
+        print_plan(service, plan, limits, save)
     if page is not None:
-        _write_page(service, found, limits, page, save)
-    if found.chosen is None:
+        _write_page(service, plan, limits, page, save)
+    if plan.chosen is None:
         raise typer.Exit(CANNOT_SERVE)
 
 
-def _write_page(service: Service, found: Plan, limits: list[Slo], page: ServePage, save: Path | None) -> None:
+def _write_page(service: Service, plan: Plan, limits: list[Slo], page: ServePage, save: Path | None) -> None:
     from cosmic.base.files import write_text  # noqa: PLC0415
     from cosmic.report.serving_report import serving_report  # noqa: PLC0415  heavy
 
     doing("writing the page")
-    write_text(page.path, serving_report(service, found, limits, page.command, str(save or "")).html, "--report")
+    write_text(page.path, serving_report(service, plan, limits, page.command, str(save or "")).html, "--report")
 
 
 def _save_deployment(design: DesignPoint, path: Path | None) -> None:

@@ -10,20 +10,34 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from cosmic.cli.console import emit_commands, emit_table, print_sentences
-from cosmic.cli.evaluate_command import draw_bar, format_seconds
+from cosmic.cli.console import draw_bar, emit_commands, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cosmic.cli.answers.serving_answers import (
+        CandidateDeployment,
+        CheckedDeployment,
+        DeploymentAnswer,
+        DeploymentSearchAnswer,
+        JudgedLimitRow,
+        RequestLoadAnswer,
+        RequestMetrics,
+        ServedDeploymentAnswer,
+        ServiceKeys,
+        ServingAdvice,
+        ServingPoolAnswer,
+        SmallestDeployment,
+        UnservableDeploymentAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.design.serving_layer import Load
-    from cosmic.search.advice.deployment_plan import CheckedDeployment, Plan
+    from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Service
-    from cosmic.search.advice.serving_answers import FewestAccelerators, ServiceAnswer, ServingMove
+    from cosmic.search.advice.serving_answers import Answer, Fewest, ServingMove
     from cosmic.serving.deployment_candidates import Candidate, InstanceShape
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.serving_accuracy import ServingErrors
@@ -37,79 +51,86 @@ if TYPE_CHECKING:
 
 
 def answer_as_data(
-    service: Service, found: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()
-) -> dict[str, Any]:
+    service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()
+) -> ServedDeploymentAnswer | UnservableDeploymentAnswer:
     """Return what a service achieves; *replayed* are the options that name a trace."""
-    about: dict[str, Any] = {
-        "identity": found.design.identity,
-        "deployment": _deployment_data(found.design),
-        "load": _load_data(found.design),
+    about: ServiceKeys = {
+        "identity": answer.design.identity,
+        "deployment": _deployment_data(answer.design),
+        "load": _load_data(answer.design),
+        "assumed": service.assumed,
+        "searched": answer.searched,
     }
-    about |= {"assumed": list(service.assumed), "searched": found.searched}
-    if found.metrics is None:
+    if answer.metrics is None:
         return {
             "feasible": False,
-            "reasons": list(found.reasons),
+            "reasons": answer.reasons,
             **about,
-            "fewest_npus": found.fewest and found.fewest.npus,
-            "fewest": found.fewest and _fewest_data(found.fewest),
+            "fewest_npus": None if answer.fewest is None else answer.fewest.npus,
+            "fewest": None if answer.fewest is None else _fewest_data(answer.fewest),
         }
     return {
         "feasible": True,
         "reasons": [],
         **about,
         "limits": [
-            _limit_data(limit, found.shown, found.design) | {"simulated_s": _seen_data(limit, found.simulated)}
+            {**_limit_data(limit, answer.shown, answer.design), "simulated_s": _seen_data(limit, answer.simulated)}
             for limit in limits
         ],
-        "expected_error": _expected_data(found.design),
-        "metrics": _serving_metrics_data(found.metrics),
-        "simulated": None if found.simulated is None else _serving_metrics_data(found.simulated),
-        "differences": dict(found.differences),
+        "expected_error": _expected_data(answer.design),
+        "metrics": _serving_metrics_data(answer.metrics),
+        "simulated": None if answer.simulated is None else _serving_metrics_data(answer.simulated),
+        "differences": dict(answer.differences),
         "improvements": [
-            _move_data(move, serve_command_of(service, found, move, limits, replayed)) for move in found.moves
+            _move_data(move, serve_command_of(service, answer, move, limits, replayed)) for move in answer.moves
         ],
     }
 
 
-def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> dict[str, Any]:
+def plan_as_data(service: Service, plan: Plan, limits: Sequence[Slo]) -> DeploymentSearchAnswer:
     """Return what a search for a deployment found."""
-    chosen = found.chosen
-    cheapest = [each.cheapest[0] if each.cheapest else None for each in (found.one, found.two)]
+    chosen = plan.chosen
+    one, two = (_candidate_data(each.cheapest[0]) if each.cheapest else None for each in (plan.one, plan.two))
     return {
         "feasible": chosen is not None,
-        "reasons": list(found.reasons),
+        "reasons": list(plan.reasons),
         "load": _load_data(service.design),
         "assumed": list(service.assumed),
         "limits": [
             {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s} for limit in limits
         ],
-        "front": [_candidate_data(each) for each in found.front],
-        "aggregated": cheapest[0] and _candidate_data(cheapest[0]),
-        "disaggregated": cheapest[1] and _candidate_data(cheapest[1]),
+        "front": [_candidate_data(each) for each in plan.front],
+        "aggregated": one,
+        "disaggregated": two,
         "held": dict(service.held),
-        "chosen": chosen and _checked_data(chosen, limits),
-        "checked": [_checked_data(each, limits) for each in found.checked],
-        "needed_npus": found.needed,
-        "untried": found.untried and list(found.untried),
-        "kinds": {"aggregated": found.one.kinds, "disaggregated": found.two.kinds},
-        "priced": found.one.priced + found.two.priced,
-        "exhaustive": found.one.exhaustive and found.two.exhaustive,
-        "seconds": found.seconds,
+        "chosen": None if chosen is None else _checked_data(chosen, limits),
+        "checked": [_checked_data(each, limits) for each in plan.checked],
+        "needed_npus": plan.needed,
+        "untried": plan.untried,
+        "kinds": {"aggregated": plan.one.kinds, "disaggregated": plan.two.kinds},
+        "priced": plan.one.priced + plan.two.priced,
+        "exhaustive": plan.one.exhaustive and plan.two.exhaustive,
+        "seconds": plan.seconds,
     }
 
 
-def _shape_data(shape: InstanceShape, instances: int) -> dict[str, int]:
-    names = {"tp": shape.tp, "pp": shape.pp, "attention_dp": shape.ranks, "ep": shape.ep}
-    return {"instances": instances, "npus": shape.npus * instances, **names}
+def _shape_data(shape: InstanceShape, instances: int) -> ServingPoolAnswer:
+    return {
+        "instances": instances,
+        "npus": shape.npus * instances,
+        "tp": shape.tp,
+        "pp": shape.pp,
+        "attention_dp": shape.ranks,
+        "ep": shape.ep,
+    }
 
 
-def _deployment_data(design: DesignPoint) -> dict[str, Any]:
+def _deployment_data(design: DesignPoint) -> DeploymentAnswer:
     from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
 
     shape, serving = shape_of(design.workload), design.serving
     pool = serving.prefill if serving and serving.disaggregated else None
-    filling = pool and _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
+    filling = None if pool is None else _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
     return {
         "npus": design.network.npus,
         "engine": serving.engine if serving else "",
@@ -119,23 +140,22 @@ def _deployment_data(design: DesignPoint) -> dict[str, Any]:
     }
 
 
-def _load_data(design: DesignPoint) -> dict[str, Any]:
+def _load_data(design: DesignPoint) -> RequestLoadAnswer:
     assert design.serving is not None  # noqa: S101  a service has a load
     load = design.serving.load
     return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
 
 
-def _fewest_data(found: FewestAccelerators) -> dict[str, Any]:
-    pool = _shape_data(found.shape, found.npus // found.shape.npus)
-    return {"npus": found.npus, "pool": pool, "within_limits": found.within, "as_mapped": found.mapped}
+def _fewest_data(fewest: Fewest) -> SmallestDeployment:
+    pool = _shape_data(fewest.shape, fewest.npus // fewest.shape.npus)
+    return {"npus": fewest.npus, "pool": pool, "within_limits": fewest.within, "as_mapped": fewest.mapped}
 
 
-def _expected_data(design: DesignPoint) -> dict[str, Any] | None:
+def _expected_data(design: DesignPoint) -> ServingErrors | None:
     from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
 
     assert design.serving is not None  # noqa: S101  a service has a load
-    found = published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
-    return None if found is None else asdict(found)
+    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
 
 
 def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
@@ -143,16 +163,23 @@ def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
     return None if isnan(value) else value
 
 
-def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> dict[str, Any]:
+def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> JudgedLimitRow:
     value = float(limit.value(metrics))
-    known = None if isnan(value) else value
-    about = {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s}
-    error = (_expected_data(design) or {}).get(limit.metric)
-    close = error is not None and known is not None and abs(1 - known / limit.limit_s) < error
-    return {**about, "value_s": known, "holds": bool(limit.holds(metrics)), "within_error": close}
+    achieved = None if isnan(value) else value
+    errors = _expected_data(design)
+    error = None if errors is None else errors.of(limit.metric)
+    close = error is not None and achieved is not None and abs(1 - achieved / limit.limit_s) < error
+    return {
+        "metric": limit.metric,
+        "statistic": limit.statistic,
+        "limit_s": limit.limit_s,
+        "value_s": achieved,
+        "holds": bool(limit.holds(metrics)),
+        "within_error": close,
+    }
 
 
-def _serving_metrics_data(metrics: ServingMetrics) -> dict[str, Any]:
+def _serving_metrics_data(metrics: ServingMetrics) -> RequestMetrics:
     """Return metrics with null for what does not exist, such as the time per output token of a single token."""
 
     def known(value: Any) -> Any:
@@ -160,11 +187,10 @@ def _serving_metrics_data(metrics: ServingMetrics) -> dict[str, Any]:
             return {name: known(each) for name, each in value.items()}
         return None if isinstance(value, float) and isnan(value) else value
 
-    found: dict[str, Any] = known(asdict(metrics))
-    return found
+    return cast("RequestMetrics", known(asdict(metrics)))
 
 
-def _move_data(move: ServingMove, command: str) -> dict[str, Any]:
+def _move_data(move: ServingMove, command: str) -> ServingAdvice:
     return {
         "kind": move.kind,
         "what": move.tried.what,
@@ -179,8 +205,8 @@ def _move_data(move: ServingMove, command: str) -> dict[str, Any]:
     }
 
 
-def _candidate_data(each: Candidate) -> dict[str, Any]:
-    prefill = each.kind.prefill and _shape_data(each.kind.prefill, each.prefill_instances)
+def _candidate_data(each: Candidate) -> CandidateDeployment:
+    prefill = None if each.kind.prefill is None else _shape_data(each.kind.prefill, each.prefill_instances)
     return {
         "npus": each.npus,
         "pool": _shape_data(each.kind.shape, each.instances),
@@ -193,7 +219,7 @@ def _candidate_data(each: Candidate) -> dict[str, Any]:
     }
 
 
-def _checked_data(each: CheckedDeployment, limits: Sequence[Slo]) -> dict[str, Any]:
+def _checked_data(each: Checked, limits: Sequence[Slo]) -> CheckedDeployment:
     return {
         "identity": each.design.identity,
         "deployment": _candidate_data(each.candidate),
@@ -216,45 +242,45 @@ GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
 """What the gain of a move is of."""
 
 
-def print_service(service: Service, found: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+def print_service(service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
     """Print what a service achieves, where its time goes and what would help.
 
     *replayed* are the options that name a trace: the commands that are advised have them, too.
     """
-    emit([deployment_in_words(found.design), *idle_in_words(found.design), load_in_words(found.design)])
-    if found.searched:
-        emit([f"mapping: the best of {found.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
+    emit([deployment_in_words(answer.design), *idle_in_words(answer.design), load_in_words(answer.design)])
+    if answer.searched:
+        emit([f"mapping: the best of {answer.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
     print_sentences([f"assumed: {each}" for each in service.assumed])
     emit([""])
-    if found.metrics is None:
-        print_sentences([f"cannot serve: {reason}" for reason in found.reasons])
-        print_sentences(fewest_in_words(found, limits))
+    if answer.metrics is None:
+        print_sentences([f"cannot serve: {reason}" for reason in answer.reasons])
+        print_sentences(fewest_in_words(answer, limits))
         return
-    metrics = found.shown
+    metrics = answer.shown
     print_times(metrics)
-    if found.simulated is not None:
-        print_sentences(["", *_compare_engines_in_words(found)])
-    emit(["", *achieved_in_words(metrics, simulated=found.leads)])
-    print_sentences(limits_in_words(found, limits))
-    print_sentences([*expected_error_in_words(found.design), *price_basis_in_words(found.design), ""])
+    if answer.simulated is not None:
+        print_sentences(["", *_compare_engines_in_words(answer)])
+    emit(["", *achieved_in_words(metrics, simulated=answer.leads)])
+    print_sentences(limits_in_words(answer, limits))
+    print_sentences([*expected_error_in_words(answer.design), *price_basis_in_words(answer.design), ""])
     print_parts("decode step", metrics.decode_breakdown)
     emit([""])
     print_parts("TTFT", metrics.ttft_breakdown)
     emit([""])
-    print_moves(service, found, limits, replayed)
+    print_moves(service, answer, limits, replayed)
 
 
-def _compare_engines_in_words(found: ServiceAnswer) -> list[str]:
+def _compare_engines_in_words(answer: Answer) -> list[str]:
     """Return how closed form and simulation compare: the one that is not shown, and where they differ."""
-    assert found.metrics is not None  # noqa: S101  it runs
-    assert found.simulated is not None  # noqa: S101  it was simulated
-    name, other = ("closed form", found.metrics) if found.leads else ("simulation", found.simulated)
-    said = f"{name}: TTFT {_known_statistics(other.ttft.mean_s)}, TPOT {_known_statistics(other.tpot.mean_s)}"
-    notes = [f"note: {each}" for each in (found.seen.cautions if found.seen else ())]
-    if not found.differences:
-        return [f"{said}; the two differ by less than 10 %", *notes]
-    apart = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in found.differences.items())
-    return [f"{said}; simulated over closed form: {apart}", *notes]
+    assert answer.metrics is not None  # noqa: S101  it runs
+    assert answer.simulated is not None  # noqa: S101  it was simulated
+    name, other = ("closed form", answer.metrics) if answer.leads else ("simulation", answer.simulated)
+    sentence = f"{name}: TTFT {_known_statistics(other.ttft.mean_s)}, TPOT {_known_statistics(other.tpot.mean_s)}"
+    notes = [f"note: {each}" for each in (answer.seen.cautions if answer.seen else ())]
+    if not answer.differences:
+        return [f"{sentence}; the two differ by less than 10 %", *notes]
+    apart = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in answer.differences.items())
+    return [f"{sentence}; simulated over closed form: {apart}", *notes]
 
 
 def count_in_words(number: float, noun: str) -> str:
@@ -263,40 +289,40 @@ def count_in_words(number: float, noun: str) -> str:
     >>> count_in_words(1, "accelerator"), count_in_words(1024, "accelerator"), count_in_words(2.66667, "request")
     ('1 accelerator', '1,024 accelerators', '2.667 requests')
     """
-    said = f"{number:,.0f}" if number == int(number) else f"{number:,.4g}"
-    return f"{said} {noun}{'' if number == 1 else 's'}"
+    number_text = f"{number:,.0f}" if number == int(number) else f"{number:,.4g}"
+    return f"{number_text} {noun}{'' if number == 1 else 's'}"
 
 
-def fewest_in_words(found: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
+def fewest_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
     """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
-    if found.fewest is None:
+    if answer.fewest is None:
         return []
-    fewest = found.fewest
+    fewest = answer.fewest
     npus = fewest.npus
-    kept = ["in closed form", "in one pool"]
-    kept += [] if found.searched else ["with this mapping" if fewest.mapped else "with another mapping"]
-    kept += [f"{'within' if fewest.within else 'not within'} the limits"] if limits else []
+    conditions = ["in closed form", "in one pool"]
+    conditions += [] if answer.searched else ["with this mapping" if fewest.mapped else "with another mapping"]
+    conditions += [f"{'within' if fewest.within else 'not within'} the limits"] if limits else []
     return [
-        f"{count_in_words(npus, 'accelerator')} would do: {npus // fewest.shape.npus:,} × {fewest.shape} ({', '.join(kept)}); "
+        f"{count_in_words(npus, 'accelerator')} would do: {npus // fewest.shape.npus:,} × {fewest.shape} ({', '.join(conditions)}); "
         "--search compares two pools, too"
     ]
 
 
-def limits_in_words(found: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
+def limits_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
     """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
-    close = dict(_is_near_limit(found.design, found.shown, limits))
+    close = dict(_is_near_limit(answer.design, answer.shown, limits))
     return [
-        f"{limit.metric.upper()} {limit}: {'holds' if limit.holds(found.shown) else 'does not hold'}"
+        f"{limit.metric.upper()} {limit}: {'holds' if limit.holds(answer.shown) else 'does not hold'}"
         + (f", {close[limit]}" if limit in close else "")
-        + _dispute_in_words(found, limit)
+        + _dispute_in_words(answer, limit)
         for limit in limits
     ]
 
 
-def _dispute_in_words(found: ServiceAnswer, limit: Slo) -> str:
+def _dispute_in_words(answer: Answer, limit: Slo) -> str:
     """Return what the other engine says of a limit, where that is not the same; empty where it is."""
-    name, other = ("closed form", found.metrics) if found.leads else ("simulation", found.simulated)
-    if other is None or bool(limit.holds(other)) == bool(limit.holds(found.shown)):
+    name, other = ("closed form", answer.metrics) if answer.leads else ("simulation", answer.simulated)
+    if other is None or bool(limit.holds(other)) == bool(limit.holds(answer.shown)):
         return ""
     kept = "" if limit.holds(other) else "not "
     return f", but {kept}in the {name} ({_known_statistics(float(limit.value(other)))})"
@@ -311,13 +337,13 @@ def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: S
 
 def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
     errors = _errors_of_times(design)
-    found = []
+    near = []
     for limit in limits:
         error = errors.of(limit.metric) if errors else None
         apart = abs(1 - float(limit.value(metrics)) / limit.limit_s)
         if error is not None and apart < error:
-            found.append((limit, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
-    return found
+            near.append((limit, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
+    return near
 
 
 def expected_error_in_words(design: DesignPoint) -> list[str]:
@@ -345,8 +371,8 @@ def price_basis_in_words(design: DesignPoint) -> list[str]:
     """Return what dollars are of."""
     from cosmic.report.deployment_words import price_in_words  # noqa: PLC0415  heavy
 
-    said = price_in_words(design)
-    return [f"USD: {said}"] if said else []
+    price_text = price_in_words(design)
+    return [f"USD: {price_text}"] if price_text else []
 
 
 def deployment_in_words(design: DesignPoint) -> str:
@@ -369,11 +395,15 @@ def idle_in_words(design: DesignPoint) -> list[str]:
     """Return how many accelerators no instance has, if any."""
     from cosmic.serving.deployment_candidates import shape_of  # noqa: PLC0415  heavy
 
-    shape, serving, there = shape_of(design.workload), design.serving, design.network.npus
+    shape, serving, installed = shape_of(design.workload), design.serving, design.network.npus
     used = shape.npus * max(1, design.workload.dp // shape.ranks)
     if serving and serving.disaggregated and (pool := serving.prefill) and pool.system is None:
         used += pool.npus
-    return [f"{there - used:,} of {there:,} accelerators are idle: no instance has them"] if used < there else []
+    return (
+        [f"{installed - used:,} of {installed:,} accelerators are idle: no instance has them"]
+        if used < installed
+        else []
+    )
 
 
 def load_in_words(design: DesignPoint) -> str:
@@ -442,50 +472,50 @@ def achieved_in_words(metrics: ServingMetrics, *, simulated: bool = False) -> li
 
 def print_parts(title: str, parts: Mapping[str, float]) -> None:
     """Print what a time is made of as a table."""
-    whole = sum(parts.values())
-    if whole <= 0:
+    total = sum(parts.values())
+    if total <= 0:
         return
     rows = [
-        [name.replace("_", " "), format_seconds(value), f"{100 * value / whole:.1f} %", draw_bar(value / whole)]
+        [name.replace("_", " "), format_seconds(value), f"{100 * value / total:.1f} %", draw_bar(value / total)]
         for name, value in parts.items()
-        if value > 0.0005 * whole
+        if value > 0.0005 * total
     ]
-    emit_table("", [title, format_seconds(whole), "share", ""], rows)
+    emit_table("", [title, format_seconds(total), "share", ""], rows)
 
 
-def print_moves(service: Service, found: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+def print_moves(service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
     """Print what would help, each with the command that tries it."""
-    if not found.moves:
+    if not answer.moves:
         emit(["what would help: no move that was tried gains 2 % or more"])
         return
-    assert found.metrics is not None  # noqa: S101  it runs
+    assert answer.metrics is not None  # noqa: S101  it runs
     means = ", with the trace's means" if replayed else ""
     print_sentences([f"what would help (in closed form{means})"])
-    for move in found.moves:
-        about = filter(None, [move.tried.condition, _becomes_in_words(found.metrics, move.metrics)])
+    for move in answer.moves:
+        about = filter(None, [move.tried.condition, _becomes_in_words(answer.metrics, move.metrics)])
         print_sentences([f"  {move.gain:.2f}× {GAINS[move.gain_of]}: {move.tried.what} ({', '.join(about)})"])
-        if move.simulated is not None and found.simulated is not None:
+        if move.simulated is not None and answer.simulated is not None:
             print_sentences(
                 [
-                    f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(found.simulated, move.simulated)}"
+                    f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(answer.simulated, move.simulated)}"
                 ]
             )
-        emit([f"         {serve_command_of(service, found, move, limits, replayed)}"])
+        emit([f"         {serve_command_of(service, answer, move, limits, replayed)}"])
 
 
-def _becomes_in_words(base: ServingMetrics, other: ServingMetrics) -> str:
+def _becomes_in_words(base: ServingMetrics, compared: ServingMetrics) -> str:
     return (
-        f"TTFT P95 {format_seconds(base.ttft.p95_s)} → {format_seconds(other.ttft.p95_s)}, "
-        f"TPOT {_known_statistics(base.tpot.mean_s)} → {_known_statistics(other.tpot.mean_s)}"
+        f"TTFT P95 {format_seconds(base.ttft.p95_s)} → {format_seconds(compared.ttft.p95_s)}, "
+        f"TPOT {_known_statistics(base.tpot.mean_s)} → {_known_statistics(compared.tpot.mean_s)}"
     )
 
 
 def serve_command_of(
-    service: Service, found: ServiceAnswer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
+    service: Service, answer: Answer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
 ) -> str:
     """Return the command that serves with a move, within the same limits."""
     from cosmic.cli.evaluate_command import setting_option  # noqa: PLC0415
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.search.advice.serving_answers import mesh_of  # noqa: PLC0415  heavy
     from cosmic.serving.deployment_candidates import (  # noqa: PLC0415  heavy
         has_experts,
@@ -493,7 +523,7 @@ def serve_command_of(
         serving_of,
     )
 
-    tried, load, source = move.tried, load_of(found.design), service.source
+    tried, load, source = move.tried, load_of(answer.design), service.source
     if tried.npus:
         source = f"{source.rpartition(':')[0]}:{tried.npus}"
     words = ["cosmic", "serve", source]
@@ -501,8 +531,8 @@ def serve_command_of(
     words += ["--prefix-hit", f"{load.prefix_hit:g}"] if load.prefix_hit else []
     if not load.classes:  # which have limits of their own
         words += [word for limit in limits if limit.metric != "e2e" for word in (f"--{limit.metric}", str(limit))]
-    usual = {"--engine": serving_of(found.design).engine, "--precision": found.design.workload.precision}
-    changed = {**mesh_of(found.shape, experts=has_experts(found.design)), **tried.settings}
+    usual = {"--engine": serving_of(answer.design).engine, "--precision": answer.design.workload.precision}
+    changed = {**mesh_of(answer.shape, experts=has_experts(answer.design)), **tried.settings}
     settings = {**service.settings, **{full_path(name): value for name, value in changed.items()}}
     words += [word for name, value in {**usual, **tried.options}.items() for word in (name, value)]
     words += [
@@ -533,7 +563,7 @@ SHOWN = 12
 """Deployments of the front that are printed."""
 
 
-def print_plan(service: Service, found: Plan, limits: Sequence[Slo], saved: Path | None) -> None:
+def print_plan(service: Service, plan: Plan, limits: Sequence[Slo], saved: Path | None) -> None:
     """Print what a search for a deployment found."""
     from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
 
@@ -548,18 +578,18 @@ def print_plan(service: Service, found: Plan, limits: Sequence[Slo], saved: Path
     )
     print_sentences([f"assumed: {each}" for each in service.assumed])
     print_sentences(held_mapping_in_words(service))
-    if found.front:
-        _print_front(found.front, limits)
-    _print_pools(service, found, limits)
+    if plan.front:
+        _print_front(plan.front, limits)
+    _print_pools(service, plan, limits)
     emit([""])
-    _print_chosen(service, found, limits)
-    print_sentences(["", _search_effort(found)])
-    if found.chosen and saved:
+    _print_chosen(service, plan, limits)
+    print_sentences(["", _search_effort(plan)])
+    if plan.chosen and saved:
         file = shlex.quote(str(saved))
         emit_commands(
             {
                 f"cosmic serve {file}": "where its time goes, and what would help",
-                f"cosmic export {file} --to {design.serving.engine}": "its launch arguments",
+                f"cosmic design export {file} --to {design.serving.engine}": "its launch arguments",
             }
         )
 
@@ -568,10 +598,10 @@ def held_mapping_in_words(service: Service) -> list[str]:
     """Return what of an instance's mapping a search holds, as its file or --set states it."""
     if not service.held:
         return []
-    said = ", ".join(f"{name} {value}" for name, value in service.held.items())
+    mapping_text = ", ".join(f"{name} {value}" for name, value in service.held.items())
     own = {path.rpartition(".")[2] for path in service.settings}
     where = "--set" if all(name in own for name in service.held) else service.source
-    return [f"held: {said}, as {where} states: only such instances are compared, in one pool alone"]
+    return [f"held: {mapping_text}, as {where} states: only such instances are compared, in one pool alone"]
 
 
 def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
@@ -594,11 +624,11 @@ def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
     emit_table("", [*heads, *(["limits"] if limits else [])], rows)
 
 
-def _print_pools(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
+def _print_pools(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
     """Print the cheapest in one pool beside the cheapest in two."""
     rows = []
-    for name, part in (("aggregated", found.one), ("disaggregated", found.two)):
-        tried = [each for each in found.checked if bool(each.candidate.kind.prefill) == (part is found.two)]
+    for name, part in (("aggregated", plan.one), ("disaggregated", plan.two)):
+        tried = [each for each in plan.checked if bool(each.candidate.kind.prefill) == (part is plan.two)]
         if part.cheapest:
             rows.append([name, *_plan_row(part, tried, limits)])
         elif part.kinds:
@@ -607,10 +637,10 @@ def _print_pools(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
         emit(["", "cheapest at the load"])
         heads = ["", "accelerators", "TTFT P95", "TPOT P95", "tokens/s an accelerator", "deployment"]
         emit_table("", [*heads, "in closed form", "simulation"], rows)
-    print_sentences(list(_rounded_hosts_in_words(service, found)))
+    print_sentences(list(_rounded_hosts_in_words(service, plan)))
 
 
-def _plan_row(part: FoundDeployments, tried: Sequence[CheckedDeployment], limits: Sequence[Slo]) -> list[str]:
+def _plan_row(part: FoundDeployments, tried: Sequence[Checked], limits: Sequence[Slo]) -> list[str]:
     """Return the deployment that holds, or the first that was simulated, or the closed form's where none was."""
     first = part.cheapest[0]
     if not tried:
@@ -625,26 +655,28 @@ def _plan_cells(each: Candidate, seen: ServingMetrics) -> list[str]:
     return [f"{each.npus:,}", *times, format_short(each.metrics.tokens_per_s_per_npu), str(each)]
 
 
-def _rounded_hosts_in_words(service: Service, found: Plan) -> Iterator[str]:
+def _rounded_hosts_in_words(service: Service, plan: Plan) -> Iterator[str]:
     """Yield that accelerators come in whole hosts, where that makes them more than the closed form asks for."""
     from cosmic.search.advice.deployment_plan import next_machine_size  # noqa: PLC0415  heavy
 
-    fewest = {part.cheapest[0].npus for part in (found.one, found.two) if part.cheapest}
+    fewest = {part.cheapest[0].npus for part in (plan.one, plan.two) if part.cheapest}
     larger = {npus: size for npus in sorted(fewest) if (size := next_machine_size(service, npus)) not in (None, npus)}
     if larger:
         host = service.design.network.dims[0].npus if service.system else service.design.network.npus
-        said = ", ".join(f"{npus:,} take {size:,}" for npus, size in larger.items())
+        sizes_text = ", ".join(f"{npus:,} take {size:,}" for npus, size in larger.items())
         what = (
             f"hosts of {host:,}" if service.system else f"the {count_in_words(host, 'accelerator')} of {service.source}"
         )
-        yield f"accelerators come in whole {what}: {said}" if service.system else f"there are {what}: {said}"
+        yield (
+            f"accelerators come in whole {what}: {sizes_text}" if service.system else f"there are {what}: {sizes_text}"
+        )
 
 
-def _print_chosen(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
-    best = found.chosen
+def _print_chosen(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
+    best = plan.chosen
     if best is None:
-        print_sentences([f"cannot serve: {reason}" for reason in found.reasons])
-        print_sentences([_refutation_in_words(each, limits) for each in found.checked[:FEWER]])
+        print_sentences([f"cannot serve: {reason}" for reason in plan.reasons])
+        print_sentences([_refutation_in_words(each, limits) for each in plan.checked[:FEWER]])
         return
     seen = best.simulated or best.candidate.metrics
     usd = best.candidate.metrics.usd_per_million_tokens  # the same that `serve` and `evaluate` say of it
@@ -652,53 +684,55 @@ def _print_chosen(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
     print_sentences([f"cheapest: {count_in_words(best.candidate.npus, 'accelerator')}, {best.candidate}{cost}"])
     print_sentences([_simulation_in_words(best, limits)])
     print_sentences(near_limits_in_words(best.design, seen, limits))
-    fewer = [each for each in found.checked if not each.holds and each.candidate.npus < best.candidate.npus]
+    fewer = [each for each in plan.checked if not each.holds and each.candidate.npus < best.candidate.npus]
     print_sentences([_refutation_in_words(each, limits) for each in fewer[:FEWER]])
-    if found.untried:
+    if plan.untried:
         print_sentences(
-            ["between {:,} accelerators, which fail, and {:,} not all sizes were tried".format(*found.untried)]
+            ["between {:,} accelerators, which fail, and {:,} not all sizes were tried".format(*plan.untried)]
         )
     print_sentences(["", *expected_error_in_words(best.design), *price_basis_in_words(best.design)])
 
 
-def _simulation_in_words(each: CheckedDeployment, limits: Sequence[Slo]) -> str:
+def _simulation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
     """Return what the simulation says of a deployment that holds."""
     seen = each.simulated or each.candidate.metrics
-    told = (
+    sentence = (
         ", ".join(
             f"{limit.metric.upper()} {limit.statistic} {format_seconds(float(limit.value(seen)))}" for limit in limits
         )
         or f"TTFT p95 {format_seconds(seen.ttft.p95_s)}, TPOT p95 {format_seconds(seen.tpot.p95_s)}"
     )
     part = "" if each.share == 1 else f", of {100 * each.share:.0f} % of the instances with their share of the load"
-    return f"simulation{part}: {'all limits hold' if limits else 'it bears the load, no limit is given'} ({told})"
+    return f"simulation{part}: {'all limits hold' if limits else 'it bears the load, no limit is given'} ({sentence})"
 
 
-def _refutation_in_words(each: CheckedDeployment, limits: Sequence[Slo]) -> str:
+def _refutation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
     """Return what fails of a deployment in the simulation."""
     closed = "holds in closed form, " if each.candidate.holds and limits else ""
     what = f"{count_in_words(each.candidate.npus, 'accelerator')}, {each.candidate}"
     return f"{what}: {closed}fails in the simulation: {'; '.join(_failing_limits(each, limits))}"
 
 
-def _failing_limits(each: CheckedDeployment, limits: Sequence[Slo]) -> list[str]:
+def _failing_limits(each: Checked, limits: Sequence[Slo]) -> list[str]:
     """Return which limits fail in the simulation, and by what."""
     seen = each.simulated
     if seen is None:
         return ["it cannot serve these requests"]
     broken = [limit for limit in limits if not limit.holds(seen)]
-    said = [
+    failing = [
         f"{limit.metric.upper()} {limit.statistic} {format_seconds(float(limit.value(seen)))}, not {format_seconds(limit.limit_s)}"
         for limit in broken
     ]
     rate = each.candidate.load.rate
     late = f"{seen.requests_per_s:,.4g} of {rate:,.4g} requests/s end" if rate else "requests wait for too long"
-    return said or [late]
+    return failing or [late]
 
 
-def _search_effort(found: Plan) -> str:
-    kinds = found.one.kinds + found.two.kinds
-    whole = "all kinds that fit" if found.one.exhaustive and found.two.exhaustive else "the most promising kinds"
-    priced = found.one.priced + found.two.priced
-    tried = f"; {len(found.checked):,} simulated" if found.checked else ""
-    return f"{priced:,} deployments of {count_in_words(kinds, 'kind')} priced in {found.seconds:.1f} s: {whole}{tried}"
+def _search_effort(plan: Plan) -> str:
+    kinds = plan.one.kinds + plan.two.kinds
+    coverage = "all kinds that fit" if plan.one.exhaustive and plan.two.exhaustive else "the most promising kinds"
+    priced = plan.one.priced + plan.two.priced
+    tried = f"; {len(plan.checked):,} simulated" if plan.checked else ""
+    return (
+        f"{priced:,} deployments of {count_in_words(kinds, 'kind')} priced in {plan.seconds:.1f} s: {coverage}{tried}"
+    )

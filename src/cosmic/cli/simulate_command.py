@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import Json, emit_json, emit_table, new_app
+from cosmic.cli.console import MORE, Json, draw_bar, emit_json, emit_table, format_seconds
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import SimulateAnswer, SimulatedLocalMemory
     from cosmic.simulate.events.simulation_result import SimulationResult
     from cosmic.traces.trace import TraceSet
 
 
-app = new_app()
 Failures = Annotated[
     list[str],
     typer.Option("--fail", metavar="A-B", help="Of a file of links, leave one out: A-B, A>B; or slow it: A-B*0.25."),
@@ -28,7 +28,6 @@ SHOWN = 12
 """Rows of a table; JSON has all."""
 
 
-@app.command()
 def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     workload: Annotated[str, typer.Option(help="Prefix of the traces: PREFIX.0.et, PREFIX.1.et ...")],
     system: Annotated[Path | None, typer.Option(help="ASTRA-sim's system JSON; recorded traces need none.")] = None,
@@ -40,25 +39,32 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         str, typer.Option(metavar="DESIGN", help="Put the traces on the machine of this design or system.")
     ] = "",
     comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
-    remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
+    remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.", rich_help_panel=MORE)] = None,
     fail: Failures = [],  # noqa: B006  typer copies it
     backend: Annotated[
         str | None,
         typer.Option(
             help="unaware (the default, but for a file of links): messages do not contend; aware: they queue at links.",
             autocompletion=complete_one_of("unaware", "aware"),
+            rich_help_panel=MORE,
         ),
     ] = None,
-    queues_per_dim: Annotated[int, typer.Option(help="Queues of chunks in each network dimension.")] = 1,
-    injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.")] = 1.0,
+    queues_per_dim: Annotated[
+        int, typer.Option(help="Queues of chunks in each network dimension.", rich_help_panel=MORE)
+    ] = 1,
+    injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.", rich_help_panel=MORE)] = 1.0,
     rendezvous: Annotated[
-        bool, typer.Option("--rendezvous", help="A message waits until its receive is posted.")
+        bool, typer.Option("--rendezvous", help="A message waits until its receive is posted.", rich_help_panel=MORE)
     ] = False,
     compat: Annotated[
-        bool, typer.Option(help="ASTRA-sim's own rules, or an NPU's bandwidth shared by its messages.")
+        bool,
+        typer.Option(help="ASTRA-sim's own rules, or an NPU's bandwidth shared by its messages.", rich_help_panel=MORE),
     ] = True,
     track_local_mem: Annotated[
-        bool, typer.Option("--track-local-mem", help="Show the memory of the tensors that nodes read and write.")
+        bool,
+        typer.Option(
+            "--track-local-mem", help="Show the memory of the tensors that nodes read and write.", rich_help_panel=MORE
+        ),
     ] = False,
     timeline: Annotated[
         Path | None, typer.Option(help="Write the timeline to this file, for Perfetto or Chrome.")
@@ -108,13 +114,13 @@ def _put_on_machine(workload: str, on: str, comm_groups: Path | None, tracked: b
         return _simulated_on(workload, on, comm_groups, traces, tracked)
     require(not tracked, "--track-local-mem", True, "is not for recorded traces with --on, which state no tensors")
     device = read_metadata(workload).get("device", "")
-    made = project_traces(traces, known_groups(traces, groups), device, WhatIf(machine=on))
-    notes = list(made.notes)
-    if (npus := made.npus) > made.ranks > 0 and ":" in on:
+    projected = project_traces(traces, known_groups(traces, groups), device, WhatIf(machine=on))
+    notes = list(projected.notes)
+    if (npus := projected.npus) > projected.ranks > 0 and ":" in on:
         notes.append(
-            f"{on} has {npus:,} accelerators, and the traces {made.ranks:,} ranks: cosmic trace project --dp N"
+            f"{on} has {npus:,} accelerators, and the traces {projected.ranks:,} ranks: cosmic trace project --dp N"
         )
-    return replace(result_of_recorded(made.traces), warnings=tuple(notes))
+    return replace(result_of_recorded(projected.traces), warnings=tuple(notes))
 
 
 def _simulated_on(
@@ -133,7 +139,7 @@ def _simulated_on(
     with TemporaryDirectory(prefix="cosmic-") as folder:
         for name, text in files.items():
             (Path(folder) / name).write_text(text)
-        made = run(
+        projected = run(
             workload=workload,
             system=Path(folder) / SYSTEM,
             network=Path(folder) / NETWORK,
@@ -141,7 +147,7 @@ def _simulated_on(
             comm_groups=comm_groups,
             track_local_mem=tracked,
         )
-    return replace(made, warnings=(*made.warnings, *notes))
+    return replace(projected, warnings=(*projected.warnings, *notes))
 
 
 def _report_result(result: SimulationResult, timeline: Path | None, json: bool) -> None:
@@ -153,13 +159,29 @@ def _report_result(result: SimulationResult, timeline: Path | None, json: bool) 
         doing("writing the timeline")
         write_timeline(timeline_of_result(result), timeline, "--timeline")
     if json:
-        emit_json(result.as_json())
+        emit_json(_result_data(result))
     else:
         _print_result(result)
 
 
+def _result_data(result: SimulationResult) -> SimulateAnswer:
+    answer: SimulateAnswer = {
+        "cycles": result.cycles,
+        "events": result.events,
+        "cpu_s": result.cpu_s,
+        "simulated_ranks": result.simulated_ranks,
+        "warnings": result.warnings,
+        "dimensions": result.dimensions,
+        "links": result.links,
+        "operators": result.operators,
+        "per_npu": result.per_npu,
+    }
+    if result.local_memory:
+        answer["local_memory"] = [cast("SimulatedLocalMemory", memory.as_json()) for memory in result.local_memory]
+    return answer
+
+
 def _print_result(result: SimulationResult) -> None:
-    from cosmic.cli.evaluate_command import draw_bar, format_seconds  # noqa: PLC0415  not needed for JSON
 
     slowest = max(result.per_npu, key=lambda npu: npu.cycles)
     ranks, simulated = len(result.per_npu), result.simulated_ranks
@@ -222,7 +244,6 @@ def _print_result(result: SimulationResult) -> None:
 
 def _print_memory(result: SimulationResult) -> None:
     """Print the local memory of the fullest ranks, over time for the first of them, and what is in it at the peak."""
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  not needed for JSON
     from cosmic.search.design_wording import bytes_text  # noqa: PLC0415
 
     ordered = sorted(result.local_memory, key=lambda each: (-each.peak_bytes, each.npu))
@@ -254,10 +275,10 @@ def _count_simulated(simulated: int, ranks: int) -> str:
 
 def _print_ranks(result: SimulationResult) -> None:
     """Print a row for all ranks that compute and end alike."""
-    alike: dict[tuple[int, int], list[int]] = {}
+    ranks_by_times: dict[tuple[int, int], list[int]] = {}
     for npu in result.per_npu:
-        alike.setdefault((npu.cycles, npu.compute_cycles), []).append(npu.npu)
-    ordered = sorted(alike.items(), reverse=True)
+        ranks_by_times.setdefault((npu.cycles, npu.compute_cycles), []).append(npu.npu)
+    ordered = sorted(ranks_by_times.items(), reverse=True)
     rows = [[_ranks_in_words(ranks), cycles, compute, cycles - compute] for (cycles, compute), ranks in ordered[:SHOWN]]
     emit_table("", ["ranks", "cycles", "compute", "exposed"], rows)
     if len(ordered) > SHOWN:

@@ -1,6 +1,6 @@
 """The commands of a parameter set: show, count, sample, schema, and certify.
 
-`cosmic certify` proves the optimum of a parameter set, and checks a certificate.
+`cosmic space certify` proves the optimum of a parameter set, and checks a certificate.
 """
 
 from __future__ import annotations
@@ -8,33 +8,38 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, Limits, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_json_text
 from cosmic.cli.search_output import headline_of_metrics
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.space_answers import (
+        CertificateCheckAnswer,
+        ProofAnswer,
+        ProvenDesign,
+        SpaceCountAnswer,
+        SpaceShowAnswer,
+        StackCount,
+    )
     from cosmic.search.certify.certifying import Certified
     from cosmic.search.space.parameter_set import ParameterSet
     from cosmic.search.space.parameters import Parameter
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic certify`: the proven optimum of a parameter set, and the check of a certificate
+# `cosmic space certify`: the proven optimum of a parameter set, and the check of a certificate
 # --------------------------------------------------------------------------------------
 
-certify_app = new_app()
 NOTHING_RUNS, GAP_LEFT = 1, 3
 MOST_SHOWN = 20
 
 
-@certify_app.command()
 def certify(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
@@ -71,7 +76,7 @@ def certify(  # noqa: PLR0913, PLR0917  one option each
         check_writable(out, "--out")
     near = read_share(within, "--within") if within else None
     with StatusLine() as line:
-        found = prove(
+        certified = prove(
             space,
             objective,
             constraint,
@@ -82,14 +87,14 @@ def certify(  # noqa: PLR0913, PLR0917  one option each
             told=line.show,
         )
         if out is not None:
-            write_certificate(out, found.certificate)
+            write_certificate(out, certified.certificate)
         line.show("simulating the best designs")
-        simulated, note = simulate_best(found, simulate) if simulate else ([], "")
+        simulated, note = simulate_best(certified, simulate) if simulate else ([], "")
     if json:
-        emit_json(_certificate_data(space, found, simulated, note, out))
+        emit_json(_certificate_data(space, certified, simulated, note, out))
     else:
-        _print_certificate(space, found, simulated, note, out)
-    status = NOTHING_RUNS if not found.feasible and found.proven else 0 if found.proven else GAP_LEFT
+        _print_certificate(space, certified, simulated, note, out)
+    status = NOTHING_RUNS if not certified.feasible and certified.proven else 0 if certified.proven else GAP_LEFT
     if status:
         raise typer.Exit(status)
 
@@ -102,22 +107,22 @@ def read_share(text: str, where: str) -> float:
     """
     number = text.strip().removesuffix("%")
     try:
-        found = float(number) / (100 if number != text.strip() else 1)
+        share = float(number) / (100 if number != text.strip() else 1)
     except ValueError:
-        found = -1.0
-    require(0 <= found < 1, where, text, "is a share below 1: write 0.05 or 5%")
-    return found
+        share = -1.0
+    require(0 <= share < 1, where, text, "is a share below 1: write 0.05 or 5%")
+    return share
 
 
 def _time_in_words(text: str) -> float:
     from cosmic.base import units  # noqa: PLC0415
 
     try:
-        found = units.read_quantity(text, units.SECONDS)
+        seconds = units.read_quantity(text, units.SECONDS)
     except SpecError as error:
         raise SpecError("--limit", text, error.rule) from None
-    require(0 < found < 1e9, "--limit", text, "must be a time above 0")
-    return found
+    require(0 < seconds < 1e9, "--limit", text, "must be a time above 0")
+    return seconds
 
 
 def _check_certificate(path: Path, *, json: bool) -> None:
@@ -129,73 +134,82 @@ def _check_certificate(path: Path, *, json: bool) -> None:
     try:
         with StatusLine() as line:
             line.show("checking the certificate")
-            said = check_certificate(path)
+            verdict = check_certificate(path)
     except Refused as refused:
         if json:
-            emit_json({"valid": False, "checked": [], "refused": str(refused)})
+            refusal: CertificateCheckAnswer = {"valid": False, "checked": [], "refused": str(refused)}
+            emit_json(refusal)
         else:
-            complain([f"cosmic certify: {refused}"])
+            complain([f"cosmic space certify: {refused}"])
         raise typer.Exit(1) from None
     if json:
-        emit_json({"valid": True, "checked": said, "refused": None})
+        answer: CertificateCheckAnswer = {"valid": True, "checked": verdict, "refused": None}
+        emit_json(answer)
         return
-    emit([f"{path}: the certificate holds", *(f"  {each}" for each in said)])
+    emit([f"{path}: the certificate holds", *(f"  {each}" for each in verdict)])
 
 
 # ------------------------------------------------------------------------------------------------ showing
 
 
-def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> dict[str, Any]:
-    expected = _expected_of_best(found)
+def _certificate_data(space: str, certified: Certified, simulated: Any, note: str, out: Path | None) -> ProofAnswer:
+    expected = _expected_of_best(certified)
     return {
         "space": space,
-        "designs": found.problem.space.valid,
-        "objectives": list(found.problem.objectives),
-        "limits": [limit.text for limit in found.problem.limits],
-        "method": found.method,
-        "why_enumerated": found.why or None,
-        "proven": found.proven,
-        "gap": found.gap,
+        "designs": certified.problem.space.valid,
+        "objectives": list(certified.problem.objectives),
+        "limits": [limit.text for limit in certified.problem.limits],
+        "method": certified.method,
+        "why_enumerated": certified.why or None,
+        "proven": certified.proven,
+        "gap": certified.gap,
         "front": [
-            {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)}
-            for index, row in enumerate(found.rows)
+            cast(
+                "ProvenDesign",
+                {"point": certified.problem.space.labels(row), "metrics": certified.results.figures(index)},
+            )
+            for index, row in enumerate(certified.rows)
         ],
-        "within": None if found.within is None else {"share": found.within[0], "count": found.within[1]},
-        "judged": found.judged,
-        "elapsed_s": found.seconds,
+        "within": None if certified.within is None else {"share": certified.within[0], "count": certified.within[1]},
+        "judged": certified.judged,
+        "elapsed_s": certified.seconds,
         "certificate": None if out is None else str(out),
         "expected_error": None if expected is None else expected.expected_error,
         "expected_on": None if expected is None else expected.expected_on,
         "simulated": [
-            {"point": found.problem.space.labels(each.row), "step_s": each.step_s, "simulated_step_s": each.simulated_s}
+            {
+                "point": certified.problem.space.labels(each.row),
+                "step_s": each.step_s,
+                "simulated_step_s": each.simulated_s,
+            }
             for each in simulated
         ],
         "simulated_note": note or None,
     }
 
 
-def _expected_of_best(found: Certified) -> Any:
+def _expected_of_best(certified: Certified) -> Any:
     """Return the metrics of the best design with the error to expect; None for a mix, or where nothing runs."""
     from cosmic.evaluation import evaluate  # noqa: PLC0415
     from cosmic.simulate.metrics import Metrics  # noqa: PLC0415
 
-    if not found.feasible or len(found.problem.shares) > 1:
+    if not certified.feasible or len(certified.problem.shares) > 1:
         return None
-    outcome = evaluate(found.problem.space.point(found.rows[0]))
+    outcome = evaluate(certified.problem.space.point(certified.rows[0]))
     return outcome if isinstance(outcome, Metrics) else None
 
 
-def _print_certificate(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> None:
-    emit([_certified_verdict(space, found)])
-    if found.why:
-        print_sentences([f"every design was evaluated: {found.why}"])
-    if found.feasible:
-        _print_designs(found)
-    if found.within is not None:
-        part, count = found.within
+def _print_certificate(space: str, certified: Certified, simulated: Any, note: str, out: Path | None) -> None:
+    emit([_certified_verdict(space, certified)])
+    if certified.why:
+        print_sentences([f"every design was evaluated: {certified.why}"])
+    if certified.feasible:
+        _print_designs(certified)
+    if certified.within is not None:
+        part, count = certified.within
         many = "it is not known how many" if count is None else f"{count:,}"
         emit([f"{many} designs are within {100 * part:g} % of the best"])
-    if (expected := _expected_of_best(found)) is not None:
+    if (expected := _expected_of_best(certified)) is not None:
         from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415
 
         print_sentences(["", f"This is proven of the closed form, whose step is {expected_in_words(expected)}."])
@@ -208,47 +222,52 @@ def _print_certificate(space: str, found: Certified, simulated: Any, note: str, 
             "The best designs that were met, simulated:", ["design", "closed form_s", "simulated_s", "apart"], rows
         )
     emit([f"({note})"] if note else [])
-    emit([f"certificate: {out}", f"  cosmic certify --check {out}"] if out is not None else [])
+    emit([f"certificate: {out}", f"  cosmic space certify --check {out}"] if out is not None else [])
 
 
-def _certified_verdict(space: str, found: Certified) -> str:
-    designs = f"{found.problem.space.valid:,} designs"
-    names = " and ".join(found.problem.objectives)
-    took = f"{found.judged:,} evaluations, {format_seconds(found.seconds)}"
-    if not found.feasible:
-        return f"{space}: none of {designs} can run" if found.proven else f"{space}: nothing found that runs ({took})"
-    if not found.proven:
-        left = "some may be better" if found.gap is None else f"nothing is better by more than {100 * found.gap:.3g} %"
-        return f"{space}: stopped with a gap: of {designs}, {left} in {names} ({took})"
-    if len(found.problem.objectives) > 1:
-        return f"{space}: proven: of {designs}, these {len(found.rows)} are the front of {names} ({took})"
-    missed = max(found.gap or 0.0, 1e-9)
+def _certified_verdict(space: str, certified: Certified) -> str:
+    designs = f"{certified.problem.space.valid:,} designs"
+    names = " and ".join(certified.problem.objectives)
+    took = f"{certified.judged:,} evaluations, {format_seconds(certified.seconds)}"
+    if not certified.feasible:
+        return (
+            f"{space}: none of {designs} can run" if certified.proven else f"{space}: nothing found that runs ({took})"
+        )
+    if not certified.proven:
+        gap_text = (
+            "some may be better"
+            if certified.gap is None
+            else f"nothing is better by more than {100 * certified.gap:.3g} %"
+        )
+        return f"{space}: stopped with a gap: of {designs}, {gap_text} in {names} ({took})"
+    if len(certified.problem.objectives) > 1:
+        return f"{space}: proven: of {designs}, these {len(certified.rows)} are the front of {names} ({took})"
+    missed = max(certified.gap or 0.0, 1e-9)
     return f"{space}: proven: of {designs}, none is better in {names} by more than a share of {missed:.2g} ({took})"
 
 
-def _print_designs(found: Certified) -> None:
-    space = found.problem.space
-    if len(found.rows) == 1:
-        emit([headline_of_metrics(found.results.figures(0)), ""])
-        labels = space.labels(found.rows[0])
+def _print_designs(certified: Certified) -> None:
+    space = certified.problem.space
+    if len(certified.rows) == 1:
+        emit([headline_of_metrics(certified.results.figures(0)), ""])
+        labels = space.labels(certified.rows[0])
         width = max(map(len, labels))
         emit([f"  {name:<{width}}  {value}" for name, value in labels.items()])
         emit([""])
         return
-    names = list(dict.fromkeys((*found.problem.objectives, "step_s")))
-    figures = [found.results.figures(index) for index in range(min(len(found.rows), MOST_SHOWN))]
+    names = list(dict.fromkeys((*certified.problem.objectives, "step_s")))
+    figures = [certified.results.figures(index) for index in range(min(len(certified.rows), MOST_SHOWN))]
     emit_table(
         "", ["design", *names], [[index + 1, *(figure[name] for name in names)] for index, figure in enumerate(figures)]
     )
-    if len(found.rows) > MOST_SHOWN:
-        emit([f"… and {len(found.rows) - MOST_SHOWN} more: --json has all"])
+    if len(certified.rows) > MOST_SHOWN:
+        emit([f"… and {len(certified.rows) - MOST_SHOWN} more: --json has all"])
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic psa`: the parameter set
+# `cosmic space`: the parameter set
 # --------------------------------------------------------------------------------------
 
-space_app = new_app("The parameter set: what may vary, how many points are valid, and samples of them.")
 TABLE_COLUMNS = 10
 MOST_POINTS = 10**9
 MOST_SEED = 2**63 - 1
@@ -278,23 +297,14 @@ def _load_space(space: str, stacks: str) -> ParameterSet:
     return loaded.restrict(stack.strip() for stack in stacks.split(",")) if stacks else loaded
 
 
-@space_app.command()
 def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print what may vary: parameters by layer, derived fields, constraints."""
+    from cosmic.search.space.space_answers import show_space  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     if json:
-        parameters = [
-            {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
-            for parameter in loaded.parameters
-        ]
-        rest = {
-            "derived": loaded.derived,
-            "constraints": loaded.constraints,
-            "limits": loaded.limits,
-            "workloads": {workload.name: workload.weight for workload in loaded.workloads},
-            "objective": loaded.objective,
-        }
-        emit_json({"name": loaded.name, "base": loaded.base.identity, "parameters": parameters, **rest})
+        answer = cast("SpaceShowAnswer", show_space(loaded))
+        emit_json(answer)
         return
     rows = [
         [each[0].stack, alike_name(each), alike_count(each), value_text(each[0])]
@@ -333,14 +343,21 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
     return ", ".join(texts if len(texts) <= shown else [*texts[:3], "…", *texts[-2:]])
 
 
-@space_app.command()
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
+    from cosmic.search.space.space_answers import count_points  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     doing("counting")
-    sizes = count_by_stack(loaded)
+    size = count_points(loaded)
+    sizes = size.by_stack
     if json:
-        emit_json({"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes})
+        answer: SpaceCountAnswer = {
+            "raw": size.raw,
+            "valid": size.valid,
+            "by_stack": cast("dict[str, StackCount]", sizes),
+        }
+        emit_json(answer)
         return
     rows = [
         [stack, size["raw"], size["valid"], format_share(size["valid"], size["raw"])] for stack, size in sizes.items()
@@ -349,29 +366,11 @@ def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     emit_table(loaded.name, ["layer opened", "raw", "valid", "share"], rows)
 
 
-def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
-    """Return the size of the set that opens one layer alone, all else as in the base design, for each layer."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415  heavy imports stay in functions
-
-    sizes = {}
-    for stack in space.stacks:
-        opened = [parameter for parameter in space.parameters if parameter.stack == stack]
-        raw = 1
-        for each in opened:
-            raw *= len(each.values)
-        try:
-            sizes[stack] = {"raw": raw, "valid": space.restrict([stack]).valid}
-        except SpecError:  # the base design breaks a constraint, whatever this layer is
-            sizes[stack] = {"raw": raw, "valid": 0}
-    return sizes
+def format_share(part: int, total: int) -> str:
+    """Return *part* of *total* as a percentage."""
+    return f"{100 * part / total:.3g} %"
 
 
-def format_share(part: int, whole: int) -> str:
-    """Return *part* of *whole* as a percentage."""
-    return f"{100 * part / whole:.3g} %"
-
-
-@space_app.command()
 def sample(
     space: Space,
     n: Annotated[int, typer.Option("-n", "--number", min=0, max=MOST_POINTS, help="How many points.")] = 10,
@@ -390,9 +389,7 @@ def sample(
         emit_json_text(sample_json_lines(loaded, n, rng))
         return
     shown = min(n, TABLE_COLUMNS)
-    rows = [
-        loaded.labels(row) for row in loaded.sample(min(n, SAMPLED_AT_ONCE), rng)[:shown]
-    ]  # the first that --json prints
+    rows = [loaded.labels(row) for row in loaded.sample(min(n, SAMPLED_AT_ONCE), rng)[:shown]]  # the first that --json prints
     names = [*(parameter.name for parameter in loaded.parameters), *loaded.derived]
     table = [[name, *(cell(row[name]) for row in rows)] for name in names]
     emit_table(loaded.name, ["parameter", *map(str, range(shown))], table)
@@ -405,7 +402,6 @@ def cell(label: Any) -> str:
     return " ".join(map(str, label)) if isinstance(label, list) else str(label)
 
 
-@space_app.command()
 def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # JSON with or without the option
     """Print the set as JSON Schema, for agents and simulators."""
     from cosmic.search.space.space_files import json_schema  # noqa: PLC0415  heavy

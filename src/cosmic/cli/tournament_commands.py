@@ -1,32 +1,38 @@
-"""`cosmic tournament`: agents compared on one space; `cosmic leaderboard`: a kept board of agents and designs.
+"""`cosmic study tournament`: agents compared on one space; `cosmic study leaderboard`: a kept board of agents and designs.
 
 Every entry of a board is evaluated again before it counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, Stacks, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import MORE, Json, Limits, Stacks, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import format_metric, split_values
 
+if TYPE_CHECKING:
+    from cosmic.cli.answers.study_answers import (
+        LeaderboardAnswer,
+        LeaderboardRules,
+        TournamentAgentRow,
+        TournamentAnswer,
+        TournamentSearchRow,
+    )
+    from cosmic.search.leaderboard import BoardRules, TournamentEntry
+
 # --------------------------------------------------------------------------------------
-# `cosmic leaderboard`: a kept board of agents and designs, whose entries are evaluated again before they count
+# `cosmic study leaderboard`: a kept board of agents and designs, whose entries are evaluated again before they count
 # --------------------------------------------------------------------------------------
 
-leaderboard_app = new_app("A kept board of agents and designs: every entry is evaluated again before it counts.")
 Board = Annotated[Path, typer.Argument(help="Folder of the board.")]
 
 
-@leaderboard_app.command()
 def new(  # noqa: PLR0913, PLR0917  one option each
     board: Board,
     space: Annotated[
@@ -46,12 +52,11 @@ def new(  # noqa: PLR0913, PLR0917  one option each
 
     rules = make_board(board, space, objective=objective, constraints=tuple(constraint), trials=trials, seeds=seeds)
     if json:
-        emit_json({"board": str(board), **asdict(rules)})
+        emit_json(_rules_data(board, rules))
     else:
         emit([f"{board}: {rules.objective} of {space}, {trials:,} trials for each of {seeds} seeds"])
 
 
-@leaderboard_app.command()
 def enter(
     board: Board,
     design: Annotated[Path | None, typer.Option(help="A design to enter, as YAML: a best.yaml of a study.")] = None,
@@ -69,7 +74,7 @@ def enter(
     from cosmic.search.leaderboard import enter_agent, enter_design  # noqa: PLC0415  heavy
 
     both = f"--design {design} --agent {agent}" if design and agent else "neither"
-    require(bool(design) != bool(agent), "cosmic leaderboard enter", both, "give a --design or an --agent")
+    require(bool(design) != bool(agent), "cosmic study leaderboard enter", both, "give a --design or an --agent")
     if design is not None:
         enter_design(board, name or design.stem, design)
     else:
@@ -78,7 +83,6 @@ def enter(
     _print_board(board, json)
 
 
-@leaderboard_app.command()
 def show(
     board: Board,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run agents again, too: what they find now counts.")] = False,
@@ -88,6 +92,18 @@ def show(
     _print_board(board, json, rerun)
 
 
+def _rules_data(board: Path, rules: BoardRules) -> LeaderboardRules:
+    return {
+        "board": str(board),
+        "space": rules.space,
+        "identity": rules.identity,
+        "objective": rules.objective,
+        "constraints": rules.constraints,
+        "trials": rules.trials,
+        "seeds": rules.seeds,
+    }
+
+
 def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
     from cosmic.search.leaderboard import open_board, show_board  # noqa: PLC0415  heavy
 
@@ -95,7 +111,8 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
         lines = show_board(board, rerun=rerun, watch=lambda who, seed: status.show(f"{who}, seed {seed}"))
     rules, _ = open_board(board)
     if json:
-        emit_json({"board": str(board), **asdict(rules), "lines": [asdict(line) for line in lines]})
+        answer: LeaderboardAnswer = {**_rules_data(board, rules), "lines": lines}
+        emit_json(answer)
         return
     emit([f"{rules.space}: {rules.objective}, {rules.trials:,} trials for each of {rules.seeds} seeds", ""])
     rows = [
@@ -114,10 +131,9 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic tournament`: agents compared on one space
+# `cosmic study tournament`: agents compared on one space
 # --------------------------------------------------------------------------------------
 
-tournament_app = new_app()
 AGAINST = {
     "exhaustive": "the exhaustive optimum",
     "proven": "the proven optimum",
@@ -126,7 +142,6 @@ AGAINST = {
 NATIVE = "random,genetic,ant_colony,annealing,policy"
 
 
-@tournament_app.command()
 def tournament(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
@@ -142,16 +157,26 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each search may evaluate.")] = 1000,
     seeds: Annotated[int, typer.Option(min=1, help="Searches of each agent: seeds 0, 1, …")] = 5,
     objective: Annotated[
-        list[str], typer.Option(help="A metric to optimise.", autocompletion=value_completion.complete_metrics)
+        list[str],
+        typer.Option(
+            help="A metric to optimise.", autocompletion=value_completion.complete_metrics, rich_help_panel=MORE
+        ),
     ] = [],  # noqa: B006  typer copies it
     constraint: Limits = [],  # noqa: B006
     stacks: Stacks = "",
     engine: Annotated[
         str,
-        typer.Option(help="analytic or event.", autocompletion=value_completion.complete_one_of("analytic", "event")),
+        typer.Option(
+            help="analytic or event.",
+            autocompletion=value_completion.complete_one_of("analytic", "event"),
+            rich_help_panel=MORE,
+        ),
     ] = "analytic",
     prove: Annotated[
-        bool, typer.Option("--prove", help="Prove the optimum of a large space, and state regret against it.")
+        bool,
+        typer.Option(
+            "--prove", help="Prove the optimum of a large space, and state regret against it.", rich_help_panel=MORE
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -179,20 +204,19 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
             watch=announce,
             prove=_proven_best if prove else None,
         )
-    rows = board.rows()
+    rows = cast("list[TournamentAgentRow]", board.rows())
     if json:
-        emit_json(
-            {
-                "space": space,
-                "objective": board.objective,
-                "trials": trials,
-                "optimum": board.optimum,
-                "leaderboard": rows,
-                "entries": [
-                    _agent_data(standing.agent, entry) for standing in board.standings for entry in standing.entries
-                ],
-            }
-        )
+        answer: TournamentAnswer = {
+            "space": space,
+            "objective": board.objective,
+            "trials": trials,
+            "optimum": board.optimum,
+            "leaderboard": rows,
+            "entries": [
+                _agent_data(standing.agent, entry) for standing in board.standings for entry in standing.entries
+            ],
+        }
+        emit_json(answer)
         return
     against = AGAINST[board.optimum]
     print_sentences(
@@ -208,7 +232,7 @@ def _proven_best(problem: Any) -> float | None:
     return proven_loss(problem)
 
 
-def _agent_line(objective: str, row: dict[str, Any]) -> list[Any]:
+def _agent_line(objective: str, row: TournamentAgentRow) -> list[Any]:
     near = row["trials_to_5_percent"]
     return [
         row["agent"],
@@ -222,7 +246,7 @@ def _agent_line(objective: str, row: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _agent_data(agent: str, entry: Any) -> dict[str, Any]:
+def _agent_data(agent: str, entry: TournamentEntry) -> TournamentSearchRow:
     course = entry.course
     return {
         "agent": agent,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -17,7 +16,7 @@ import typer
 
 from cosmic.base.errors import one_line, require
 from cosmic.base.files import write_all
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, draw_bar, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import doing, emit
 from cosmic.cli.trace_files import (
     Groups,
@@ -31,6 +30,13 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_analysis_answers import (
+        ComparedTrace,
+        OperatorAmountRow,
+        TraceDiffAnswer,
+        TraceProjectAnswer,
+        TraceStatsAnswer,
+    )
     from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, OperatorAmount, TraceContrast, TraceSide
     from cosmic.traces.profiles.what_if import ProjectedTraces
     from cosmic.traces.recorded_statistics import ClassTime, KernelTime, Recorded
@@ -74,27 +80,27 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
 
     require(not by or by in BYS, "--by", by, f"must be one of {', '.join(BYS)}")
     doing("reading and comparing traces")
-    found = compare_traces(a, b, groups_a, groups_b, cast("ContrastBy", by) if by else None)
+    contrast = compare_traces(a, b, groups_a, groups_b, cast("ContrastBy", by) if by else None)
     if json:
-        emit_json(_trace_diff_data(found))
+        emit_json(_trace_diff_data(contrast))
         return
-    print_sentences([difference_headline(found)])
-    if not found.identical:
-        _print_trace_diff(found, limit)
+    print_sentences([difference_headline(contrast)])
+    if not contrast.identical:
+        _print_trace_diff(contrast, limit)
 
 
 # --------------------------------------------------------------------------------------------------------- text
 
 
-def difference_headline(found: TraceContrast) -> str:
+def difference_headline(contrast: TraceContrast) -> str:
     """Return the difference in one sentence: how much, and which parts explain it."""
-    if found.identical:
+    if contrast.identical:
         return "no difference"
-    a, b = found.totals
+    a, b = contrast.totals
     if not a and not b:
         return "no node says how long it takes: operators are compared by number and bytes"
     unit, worth = _unit([a, b])
-    what = "takes" if found.spans is not None else "has operators that take"
+    what = "takes" if contrast.spans is not None else "has operators that take"
     change = b - a
     if abs(change) < 1e-9 * max(a, b):
         lead = f"B {what} as long as A, {_number(a / worth)} {unit}"
@@ -102,10 +108,10 @@ def difference_headline(found: TraceContrast) -> str:
         share = f" ({100 * change / a:+.1f} %)" if a else ""
         more = "more than the" if change > 0 else "less of"
         lead = f"B {what} {_number(abs(change) / worth)} {unit} {more} {_number(a / worth)} {unit}{share}"
-    changes = sorted(((b - a, name) for name, (a, b) in found.parts.items()), key=lambda each: -abs(each[0]))
-    told = [(each, name) for each, name in changes if abs(each) > SMALL * max(abs(change), abs(changes[0][0]))]
-    rest = sum(each for each, _ in changes) - sum(each for each, _ in told[:MOST_PARTS])
-    texts = [f"{name} {_signed(each / worth)}" for each, name in told[:MOST_PARTS]]
+    changes = sorted(((b - a, name) for name, (a, b) in contrast.parts.items()), key=lambda each: -abs(each[0]))
+    notable = [(each, name) for each, name in changes if abs(each) > SMALL * max(abs(change), abs(changes[0][0]))]
+    rest = sum(each for each, _ in changes) - sum(each for each, _ in notable[:MOST_PARTS])
+    texts = [f"{name} {_signed(each / worth)}" for each, name in notable[:MOST_PARTS]]
     if texts and abs(rest) > SMALL * max(abs(change), abs(changes[0][0])):
         texts.append(f"others {_signed(rest / worth)}")
     return f"{lead}: {', '.join(texts)}" if texts else lead
@@ -130,20 +136,20 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{_number(value)}"
 
 
-def _print_trace_diff(found: TraceContrast, limit: int) -> None:
-    emit(["", f"A  {_side_text(found.a)}", f"B  {_side_text(found.b)}", ""])
-    _, worth = _unit(found.totals)
-    unit = _unit(found.totals)[0]
-    emit_table("", [f"time, {unit}", "A", "B", "B - A"], list(_totals(found, worth)))
-    rows = [row for row in found.rows if row.differs]
+def _print_trace_diff(contrast: TraceContrast, limit: int) -> None:
+    emit(["", f"A  {_side_text(contrast.a)}", f"B  {_side_text(contrast.b)}", ""])
+    _, worth = _unit(contrast.totals)
+    unit = _unit(contrast.totals)[0]
+    emit_table("", [f"time, {unit}", "A", "B", "B - A"], list(_totals(contrast, worth)))
+    rows = [row for row in contrast.rows if row.differs]
     if limit and rows:
         emit([""])
         scale = _unit([each for row in rows[:limit] for each in (row.a.seconds, row.b.seconds)])
-        emit_table("", _heads(found, scale[0]), [_cells(found, row, scale[1]) for row in rows[:limit]])
-    if left := len(rows) - limit:
-        emit([f"… and {left:,} more: --limit {len(rows)} shows them all"] if left > 0 else [])
+        emit_table("", _heads(contrast, scale[0]), [_cells(contrast, row, scale[1]) for row in rows[:limit]])
+    if unshown := len(rows) - limit:
+        emit([f"… and {unshown:,} more: --limit {len(rows)} shows them all"] if unshown > 0 else [])
     emit([""])
-    print_sentences(_sentences(found))
+    print_sentences(_sentences(contrast))
 
 
 def _side_text(side: TraceSide) -> str:
@@ -156,35 +162,35 @@ def _side_text(side: TraceSide) -> str:
     return f"{side.name} ({words}): {ranks}, {structure.nodes:,} nodes, {waits:,} dependencies"
 
 
-def _totals(found: TraceContrast, worth: float) -> Iterator[list[Any]]:
+def _totals(contrast: TraceContrast, worth: float) -> Iterator[list[Any]]:
     """Yield the rows of the first table: kernels, communication, overlap and idle time add up to the span."""
-    a, b = found.a, found.b
+    a, b = contrast.a, contrast.b
     rows = [
         ("kernels", a.sum_s(communicated=False), b.sum_s(communicated=False)),
         ("communication", a.sum_s(communicated=True), b.sum_s(communicated=True)),
     ]
-    rows += [(name, *pair) for name, pair in found.parts.items() if name == "overlap" or name.startswith("idle: ")]
-    if found.spans is not None:
-        rows.append(("span", *found.spans))
+    rows += [(name, *pair) for name, pair in contrast.parts.items() if name == "overlap" or name.startswith("idle: ")]
+    if contrast.spans is not None:
+        rows.append(("span", *contrast.spans))
     for name, one, other in rows:
         if one or other or name == "span":
             yield [name, *(f"{each / worth:,.3f}" for each in (one, other)), f"{(other - one) / worth:+,.3f}"]
 
 
-def _heads(found: TraceContrast, unit: str) -> list[str]:
+def _heads(contrast: TraceContrast, unit: str) -> list[str]:
     first = {"name": ["operator", "class", "work"], "kernel": ["kernel", "class"], "type": ["type"], "class": ["class"]}
     times = [f"A, {unit}", f"B, {unit}", f"B - A, {unit}"]
-    return [*first[found.by], "count A", "count B", *times, "FLOP/s A", "FLOP/s B", "bytes/s A", "bytes/s B"]
+    return [*first[contrast.by], "count A", "count B", *times, "FLOP/s A", "FLOP/s B", "bytes/s A", "bytes/s B"]
 
 
-def _cells(found: TraceContrast, row: ContrastRow, worth: float) -> list[Any]:
+def _cells(contrast: TraceContrast, row: ContrastRow, worth: float) -> list[Any]:
     name = short_kernel_name(row.name)
     first: list[Any] = {
         "name": [name, row.of, row.work],
         "kernel": [row.work or name or row.of, row.of],
         "type": [row.name],
         "class": [row.of],
-    }[found.by]
+    }[contrast.by]
     rates = [_rate(each.flop_per_s) for each in (row.a, row.b)] + [_rate(each.bytes_per_s) for each in (row.a, row.b)]
     counts = [round(each.count, 2) for each in (row.a, row.b)]
     times = [f"{each.seconds / worth:,.3f}" for each in (row.a, row.b)]
@@ -218,61 +224,65 @@ def short_kernel_name(name: str) -> str:
     while plain != (shorter := _TEMPLATE.sub("", plain)):
         plain = shorter
     plain = _SCOPE.sub("", plain).split("<")[0].strip() or one_line(name)
-    found = f"{plain} {functor[1]}" if functor is not None and functor[1] not in plain else plain
-    return found if len(found) <= TRACE_DIFF_SHOWN_CHARACTERS else f"{found[: TRACE_DIFF_SHOWN_CHARACTERS - 1]}…"
+    short_name = f"{plain} {functor[1]}" if functor is not None and functor[1] not in plain else plain
+    return (
+        short_name
+        if len(short_name) <= TRACE_DIFF_SHOWN_CHARACTERS
+        else f"{short_name[: TRACE_DIFF_SHOWN_CHARACTERS - 1]}…"
+    )
 
 
-def _sentences(found: TraceContrast) -> Iterator[str]:
+def _sentences(contrast: TraceContrast) -> Iterator[str]:
     """Yield what else is to be said: what is on one side only, the order, critical paths, and notes."""
-    unit, worth = _unit(found.totals)
-    if not any(row.differs for row in found.rows):
+    unit, worth = _unit(contrast.totals)
+    if not any(row.differs for row in contrast.rows):
         yield "all operators are the same: the graphs differ in ids, dependencies, starts, or nodes of the host"
-    if found.spans is not None:
-        change = found.spans[1] - found.spans[0]
-        beside = found.beside_operators_s
-        whole, own, rest = (_signed(each / worth) for each in (change, change - beside, beside))
-        yield f"of the difference of {whole} {unit}, operators explain {own} and overlap and idle time {rest}"
+    if contrast.spans is not None:
+        change = contrast.spans[1] - contrast.spans[0]
+        beside = contrast.beside_operators_s
+        total, own, rest = (_signed(each / worth) for each in (change, change - beside, beside))
+        yield f"of the difference of {total} {unit}, operators explain {own} and overlap and idle time {rest}"
     for side, name in (("a", "A"), ("b", "B")):
-        only = found.only_in(cast(Literal["a", "b"], side))
+        only = contrast.only_in(cast(Literal["a", "b"], side))
         if only:
             took = sum(getattr(row, side).seconds for row in only)
             count = sum(getattr(row, side).count for row in only)
             yield f"only in {name}: {count:,.0f} nodes of {len(only):,} kinds, {_number(took / worth)} {unit}"
-    if found.order is not None and (found.order.a or found.order.b):
-        order = found.order
+    if contrast.order is not None and (contrast.order.a or contrast.order.b):
+        order = contrast.order
         yield f"in the same order: {order.same:,} of {order.a:,} operators of A and {order.b:,} of B (rank 0)"
-    for name, side_ in (("A", found.a), ("B", found.b)):
+    for name, side_ in (("A", contrast.a), ("B", contrast.b)):
         if (path := side_.path) is not None:
             parts = {"compute": path.compute_s, "communication": path.communication_s, "host": path.host_s}
             parts["delays"] = path.delay_s
-            told = ", ".join(f"{what} {_number(part / worth)}" for what, part in parts.items() if part)
+            parts_text = ", ".join(f"{what} {_number(part / worth)}" for what, part in parts.items() if part)
             yield (
-                f"critical path of {name}: {path.nodes:,} nodes, {told} {unit}"
-                if told
+                f"critical path of {name}: {path.nodes:,} nodes, {parts_text} {unit}"
+                if parts_text
                 else f"critical path of {name}: none"
             )
-    if {found.a.kind, found.b.kind} == {"design", "recorded"}:
+    if {contrast.a.kind, contrast.b.kind} == {"design", "recorded"}:
         yield "a profiler slows the host down: a run without it is less idle than the recorded one"
-    if "generated" in (found.a.kind, found.b.kind) and found.by == "class":
+    if "generated" in (contrast.a.kind, contrast.b.kind) and contrast.by == "class":
         yield "generated nodes hold several operators: name the design itself to compare operators"
-    yield from (*found.a.notes, *found.b.notes)
+    yield from (*contrast.a.notes, *contrast.b.notes)
 
 
 # --------------------------------------------------------------------------------------------------------- JSON
 
 
-def _trace_diff_data(found: TraceContrast) -> dict[str, Any]:
-    spans = found.spans
+def _trace_diff_data(contrast: TraceContrast) -> TraceDiffAnswer:
+    spans = contrast.spans
     return {
-        "headline": difference_headline(found),
-        "identical": found.identical,
-        "by": found.by,
-        "a": _side_data(found.a),
-        "b": _side_data(found.b),
+        "headline": difference_headline(contrast),
+        "identical": contrast.identical,
+        "by": contrast.by,
+        "a": _side_data(contrast.a),
+        "b": _side_data(contrast.b),
         "span_difference_s": None if spans is None else spans[1] - spans[0],
-        "beside_operators_s": None if spans is None else found.beside_operators_s,
-        "parts": {name: {"a_s": a, "b_s": b, "difference_s": b - a} for name, (a, b) in found.parts.items()},
-        "order": None if found.order is None else asdict(found.order),
+        "beside_operators_s": None if spans is None else contrast.beside_operators_s,
+        "parts": {name: {"a_s": a, "b_s": b, "difference_s": b - a} for name, (a, b) in contrast.parts.items()},
+        "order": contrast.order,
         "rows": [
             {
                 "class": row.of,
@@ -282,12 +292,12 @@ def _trace_diff_data(found: TraceContrast) -> dict[str, Any]:
                 "b": _amount_data(row.b),
                 "difference_s": row.difference_s,
             }
-            for row in found.rows
+            for row in contrast.rows
         ],
     }
 
 
-def _side_data(side: TraceSide) -> dict[str, Any]:
+def _side_data(side: TraceSide) -> ComparedTrace:
     return {
         "name": side.name,
         "kind": side.kind,
@@ -296,15 +306,22 @@ def _side_data(side: TraceSide) -> dict[str, Any]:
         "kernels_s": side.sum_s(communicated=False),
         "communication_s": side.sum_s(communicated=True),
         "overlap_s": side.overlap_s,
-        "idle": asdict(side.idle),
-        "critical_path": None if side.path is None else asdict(side.path),
-        "structure": None if side.structure is None else asdict(side.structure),
+        "idle": side.idle,
+        "critical_path": side.path,
+        "structure": side.structure,
         "notes": list(side.notes),
     }
 
 
-def _amount_data(amount: OperatorAmount) -> dict[str, Any]:
-    return {**asdict(amount), "flop_per_s": amount.flop_per_s, "bytes_per_s": amount.bytes_per_s}
+def _amount_data(amount: OperatorAmount) -> OperatorAmountRow:
+    return {
+        "count": amount.count,
+        "seconds": amount.seconds,
+        "flop": amount.flop,
+        "bytes": amount.bytes,
+        "flop_per_s": amount.flop_per_s,
+        "bytes_per_s": amount.bytes_per_s,
+    }
 
 
 # --------------------------------------------------------------------------------------
@@ -324,10 +341,15 @@ def project(  # noqa: PLR0913, PLR0917  one option each
     ] = "",
     dp: Annotated[int | None, typer.Option(min=1, max=2**20, help="Ranks of a data-parallel group.")] = None,
     batch: Annotated[float, typer.Option(help="Factor of the tokens of a step.")] = 1.0,
-    scale_layers: Annotated[float, typer.Option(help="Factor of the number of layers.")] = 1.0,
-    host: Annotated[float, typer.Option(help="Factor of the host's time; 0 as if captured in CUDA graphs.")] = 1.0,
+    scale_layers: Annotated[float, typer.Option(help="Factor of the number of layers.", rich_help_panel=MORE)] = 1.0,
+    host: Annotated[
+        float, typer.Option(help="Factor of the host's time; 0 as if captured in CUDA graphs.", rich_help_panel=MORE)
+    ] = 1.0,
     from_shapes: Annotated[
-        bool, typer.Option("--from-shapes", help="Kernels take predicted times, not recorded ones times a ratio.")
+        bool,
+        typer.Option(
+            "--from-shapes", help="Kernels take predicted times, not recorded ones times a ratio.", rich_help_panel=MORE
+        ),
     ] = False,
     settings: Settings = [],  # noqa: B006  typer copies it
     groups: Groups = "",
@@ -343,7 +365,7 @@ def project(  # noqa: PLR0913, PLR0917  one option each
 
     if out:
         check_trace_prefix(out)
-    traces, known = read_job(prefix, groups)
+    traces, groups_of_job = read_job(prefix, groups)
     metadata = read_metadata(prefix)
     asked = WhatIf(
         machine=accelerator,
@@ -356,55 +378,54 @@ def project(  # noqa: PLR0913, PLR0917  one option each
         from_shapes=from_shapes,
     )
     doing(f"projecting {traces.nodes:,} nodes")
-    made = run(traces, known_groups(traces, known), metadata.get("device", ""), asked)
+    projected = run(traces, known_groups(traces, groups_of_job), metadata.get("device", ""), asked)
     if out:
-        _write(made, out)
-    print_trace_problems(made.notes)
+        _write(projected, out)
+    print_trace_problems(projected.notes)
     if json:
-        emit_json(_trace_project_data(made, prefix, out))
+        emit_json(_trace_project_data(projected, prefix, out))
         return
-    _print_trace_project(made)
+    _print_trace_project(projected)
     if out:
         emit(["", f"written: {out}.<rank>.et"])
 
 
-def _write(made: ProjectedTraces, out: str) -> None:
+def _write(projected: ProjectedTraces, out: str) -> None:
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
     from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
 
-    job = made.job()
+    job = projected.job()
     make_trace_folder(out, len(job.ranks))
     require_disk_space(Path(out).parent, job.nodes)
-    said = [{"recorded_with": "projection", "device": made.device}] * len(job.ranks)
-    named = {name: ranks for name, ranks in made.groups.items() if name not in ("", "0")}
-    write_all(chain([(f"{out}.json", groups_text(named))], trace_files(job, out, said)), "--out")
+    metadata_of_ranks = [{"recorded_with": "projection", "device": projected.device}] * len(job.ranks)
+    named = {name: ranks for name, ranks in projected.groups.items() if name not in ("", "0")}
+    write_all(chain([(f"{out}.json", groups_text(named))], trace_files(job, out, metadata_of_ranks)), "--out")
 
 
-def _trace_project_data(made: ProjectedTraces, prefix: str, out: str) -> dict[str, Any]:
+def _trace_project_data(projected: ProjectedTraces, prefix: str, out: str) -> TraceProjectAnswer:
     """Return what --json prints."""
     return {
         "prefix": prefix,
         "out": out or None,
-        "old_machine": made.old_machine,
-        "new_machine": made.new_machine,
-        "ranks": made.ranks,
-        "speedup": made.speedup,
-        "throughput": made.throughput,
-        "without_host_s": made.without_host_s,
-        "described_share": made.priced_share,
-        "old": asdict(made.old),
-        "new": asdict(made.new),
-        "notes": list(made.notes),
+        "old_machine": projected.old_machine,
+        "new_machine": projected.new_machine,
+        "ranks": projected.ranks,
+        "speedup": projected.speedup,
+        "throughput": projected.throughput,
+        "without_host_s": projected.without_host_s,
+        "described_share": projected.priced_share,
+        "old": projected.old,
+        "new": projected.new,
+        "notes": list(projected.notes),
     }
 
 
-def _print_trace_project(made: ProjectedTraces) -> None:
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  heavy
+def _print_trace_project(projected: ProjectedTraces) -> None:
 
-    old, new = made.old, made.new
+    old, new = projected.old, projected.new
     emit(
         [
-            f"{format_seconds(old.span_s)} on {made.old_machine} -> {format_seconds(new.span_s)} on {made.new_machine}",
+            f"{format_seconds(old.span_s)} on {projected.old_machine} -> {format_seconds(new.span_s)} on {projected.new_machine}",
             "",
         ]
     )
@@ -413,18 +434,18 @@ def _print_trace_project(made: ProjectedTraces) -> None:
         change = f"{100 * (after / before - 1):+.1f} %" if before else ""
         rows.append([name, format_seconds(before), format_seconds(after), change])
     emit_table("", ["", "recorded", "projected", "change"], rows)
-    known = f"the work of {100 * made.priced_share:.0f} % of kernel time is known"
-    emit(["", f"a step is {made.speedup:.2f}x as fast{_throughput(made)}; {known}"])
-    if made.without_host_s is not None:
+    priced_text = f"the work of {100 * projected.priced_share:.0f} % of kernel time is known"
+    emit(["", f"a step is {projected.speedup:.2f}x as fast{_throughput(projected)}; {priced_text}"])
+    if projected.without_host_s is not None:
         bound = f"{100 * new.launch_bound_s / new.span_s:.0f} % of it the device waits for launches of a profiled host"
-        emit([f"{bound}: without them (--host 0) it takes {format_seconds(made.without_host_s)}"])
+        emit([f"{bound}: without them (--host 0) it takes {format_seconds(projected.without_host_s)}"])
 
 
-def _throughput(made: ProjectedTraces) -> str:
+def _throughput(projected: ProjectedTraces) -> str:
     """Return how many more tokens a second that is, where there are more ranks or tokens."""
-    if made.throughput == made.speedup:
+    if projected.throughput == projected.speedup:
         return ""
-    return f", on {made.ranks:,} ranks {made.throughput:,.3g}x the tokens a second"
+    return f", on {projected.ranks:,} ranks {projected.throughput:,.3g}x the tokens a second"
 
 
 def _parts(old: Recorded, new: Recorded) -> list[tuple[str, float, float]]:
@@ -469,52 +490,72 @@ def stats(
         read_quantity(peak, FLOP_PER_S) if peak else None,
         read_quantity(bandwidth, BYTES_PER_S) if bandwidth else None,
     )
-    traces, known = read_job(prefix, groups)
+    traces, groups_of_job = read_job(prefix, groups)
     doing(f"adding up {traces.nodes:,} nodes")
-    found = summarize_traces(traces, known, *rates)
+    statistics = summarize_traces(traces, groups_of_job, *rates)
     times = [recorded_statistics(trace, rank) for rank, trace in enumerate(traces.ranks)]
     if json:
-        emit_json({**asdict(found), "recorded": [asdict(time) for time in times if time is not None]})
+        answer: TraceStatsAnswer = {
+            "ranks": statistics.ranks,
+            "nodes": statistics.nodes,
+            "templates": statistics.templates,
+            "nodes_by_type": statistics.nodes_by_type,
+            "collectives": statistics.collectives,
+            "collective_bytes": statistics.collective_bytes,
+            "sent_bytes": statistics.sent_bytes,
+            "received_bytes": statistics.received_bytes,
+            "compute_flop": statistics.compute_flop,
+            "tensor_bytes": statistics.tensor_bytes,
+            "duration_s": statistics.duration_s,
+            "by_rank": statistics.by_rank,
+            "longest_chain": statistics.longest_chain,
+            "critical_path": statistics.critical_path,
+            "recorded": [time for time in times if time is not None],
+        }
+        emit_json(answer)
     else:
         emit([trace_headline(traces), ""])
         if recorded := [time for time in times if time is not None]:
             _print_recorded(max(recorded, key=lambda each: each.span_s), len(recorded))
-        _print_trace_stats(found)
+        _print_trace_stats(statistics)
     print_trace_problems(
-        f"warning: {sentence}" for sentence in list_problems(traces, known, replayed=is_replayed(traces))
+        f"warning: {sentence}" for sentence in list_problems(traces, groups_of_job, replayed=is_replayed(traces))
     )
 
 
-def _print_trace_stats(found: TraceStatistics) -> None:
-    emit_table("", ["type", "nodes"], [list(item) for item in found.nodes_by_type.items()])
-    if found.collectives:
+def _print_trace_stats(statistics: TraceStatistics) -> None:
+    emit_table("", ["type", "nodes"], [list(item) for item in statistics.nodes_by_type.items()])
+    if statistics.collectives:
         emit([""])
         rows = [
             [collective.collective, collective.group_size, collective.nodes, collective.bytes]
-            for collective in found.collectives
+            for collective in statistics.collectives
         ]
         emit_table("", ["collective", "group size", "nodes", "total_bytes"], rows)
-    if amounts := list(_amounts(found)):
+    if amounts := list(_amounts(statistics)):
         emit([""])
         emit_table("", ["", "total", "least of a rank", "most of a rank"], amounts)
-    emit(["", f"longest chain: {_chain_text(found.longest_chain)}"])
-    if found.critical_path and not found.critical_path.seconds:
+    emit(["", f"longest chain: {_chain_text(statistics.longest_chain)}"])
+    if statistics.critical_path and not statistics.critical_path.seconds:
         emit(["critical path: no node states a duration; --peak and --bandwidth give compute nodes one"])
     else:
-        emit([f"critical path: {_chain_text(found.critical_path)}"])
+        emit([f"critical path: {_chain_text(statistics.critical_path)}"])
 
 
-def _amounts(found: TraceStatistics) -> Iterator[list[str]]:
+def _amounts(statistics: TraceStatistics) -> Iterator[list[str]]:
     """Yield a row for each amount that is not zero."""
     from cosmic.base.units import split_name  # noqa: PLC0415  heavy
     from cosmic.traces.trace_views import readable_amount  # noqa: PLC0415  heavy
 
-    for name, spread in found.by_rank.items():
+    for name, spread in statistics.by_rank.items():
         key, dimension = split_name(name)
         if dimension is not None and spread.most:
             yield [
                 key,
-                *(readable_amount(value, dimension) for value in (getattr(found, name), spread.least, spread.most)),
+                *(
+                    readable_amount(value, dimension)
+                    for value in (getattr(statistics, name), spread.least, spread.most)
+                ),
             ]
 
 
@@ -528,22 +569,22 @@ def _chain_text(chain: NodeChain | None) -> str:
     return f"{chain.nodes:,} nodes ({types}) of rank {chain.rank}, {readable_amount(chain.seconds, SECONDS)}"
 
 
-def _print_recorded(found: Recorded, ranks: int) -> None:
+def _print_recorded(recorded: Recorded, ranks: int) -> None:
     """Print where the time of the longest rank went."""
-    from cosmic.cli.evaluate_command import draw_bar, format_seconds  # noqa: PLC0415  heavy
-
-    whose = f"rank {found.rank}, the longest of {ranks:,}" if ranks > 1 else f"rank {found.rank}"
-    emit([f"{whose}: {format_seconds(found.span_s)}; {found.kernels:,} kernels on {found.streams} streams", ""])
+    whose = f"rank {recorded.rank}, the longest of {ranks:,}" if ranks > 1 else f"rank {recorded.rank}"
+    emit(
+        [f"{whose}: {format_seconds(recorded.span_s)}; {recorded.kernels:,} kernels on {recorded.streams} streams", ""]
+    )
     shares = {
-        "device busy": found.busy_s,
-        "idle: next kernel not launched": found.launch_bound_s,
-        "idle: gaps between kernels": found.gaps_s,
-        "communication": found.communication_s,
-        "overlapped by compute": found.overlapped_s,
-        "exposed": found.exposed_s,
-        "host busy": found.host_s,
+        "device busy": recorded.busy_s,
+        "idle: next kernel not launched": recorded.launch_bound_s,
+        "idle: gaps between kernels": recorded.gaps_s,
+        "communication": recorded.communication_s,
+        "overlapped by compute": recorded.overlapped_s,
+        "exposed": recorded.exposed_s,
+        "host busy": recorded.host_s,
     }
-    total = found.span_s or 1.0
+    total = recorded.span_s or 1.0
     rows = [
         [name, format_seconds(share), f"{100 * share / total:.1f} %", draw_bar(share / total)]
         for name, share in shares.items()
@@ -558,13 +599,13 @@ def _print_recorded(found: Recorded, ranks: int) -> None:
             f"{100 * class_.seconds / total:.1f} %",
             *_rates(class_),
         ]
-        for class_ in found.classes
+        for class_ in recorded.classes
     ]
     emit_table("", ["class of kernels", "kernels", "time", "of the span", "reached", "moved"], times)
     emit([""])
     top = [
         [_short(each.name), each.runs, format_seconds(each.seconds), *_rates(each)]
-        for each in found.top[:SHOWN_KERNELS]
+        for each in recorded.top[:SHOWN_KERNELS]
     ]
     emit_table("", ["longest kernels", "runs", "time", "reached", "moved"], top)
     emit([""])

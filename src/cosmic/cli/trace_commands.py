@@ -8,16 +8,14 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosmic.base.errors import one_line
 from cosmic.base.files import write_all
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, new_app
+from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table
 from cosmic.cli.output_streams import doing, emit, emit_data, emit_json_text
-from cosmic.cli.trace_analysis_commands import diff, project, stats
-from cosmic.cli.trace_convert_command import convert
 from cosmic.cli.trace_files import (
     Groups,
     Prefix,
@@ -29,16 +27,13 @@ from cosmic.cli.trace_files import (
     require_disk_space,
     trace_headline,
 )
-from cosmic.cli.trace_rewriting_commands import anonymize, repair, suite, synthesize
 
-app = new_app(
-    "Chakra execution traces: convert profiles of PyTorch, replay and project them, check, share and show them."
-)
+if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceCheckAnswer, TraceGenerateAnswer
 BAD_TRACES = 2
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
 
 
-@app.command()
 def show(  # noqa: PLR0913, PLR0917  one option each
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The trace of one rank, such as gpt.0.et; for --html also a prefix.")
@@ -77,8 +72,8 @@ def show(  # noqa: PLR0913, PLR0917  one option each
             for each in islice(trace_views.node_records(trace), limit)
         ]
         emit_table("", ["id", "type", "name", "depends on", "what"], rows)
-        if (left := trace.template.nodes - len(rows)) > 0:
-            emit([f"… and {left:,} more: --limit {trace.template.nodes} shows them all"])
+        if (unshown := trace.template.nodes - len(rows)) > 0:
+            emit([f"… and {unshown:,} more: --limit {trace.template.nodes} shows them all"])
 
 
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -104,24 +99,23 @@ def _node_dependencies(record: dict[str, Any]) -> str:
     return ", ".join(ids[:SHOWN_DEPENDENCIES] + more)
 
 
-@app.command()
 def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     """Check that the traces of a job can run: dependencies, messages, groups; exit with 2 if not."""
     from cosmic.traces.trace_checks import is_replayed, list_problems  # noqa: PLC0415  heavy
 
-    traces, known = read_job(prefix, groups)
+    traces, groups_of_job = read_job(prefix, groups)
     doing(f"checking {traces.nodes:,} nodes")
-    found = list_problems(traces, known, replayed=is_replayed(traces))
+    problems = list_problems(traces, groups_of_job, replayed=is_replayed(traces))
     if json:
-        emit_json({**count_traces(traces), "problems": found})
-    elif not found:
+        answer: TraceCheckAnswer = {**count_traces(traces), "problems": problems}
+        emit_json(answer)
+    elif not problems:
         emit([f"{trace_headline(traces)}: no problem found"])
-    if found:
-        print_trace_problems([] if json else found)
+    if problems:
+        print_trace_problems([] if json else problems)
         raise typer.Exit(BAD_TRACES)
 
 
-@app.command()
 def generate(
     design: Design,
     out: Annotated[str, typer.Option("--out", metavar="PREFIX", help="Write PREFIX.<rank>.et and PREFIX.json.")],
@@ -140,27 +134,29 @@ def generate(
     point = step_of(load_design(design, parse_overrides(settings)))
     started = time.perf_counter()
     doing("generating the step")
-    made = run(point)
-    doing(f"writing {len(made.traces.ranks):,} traces")
-    make_trace_folder(out, len(made.traces.ranks))
-    require_disk_space(Path(out).parent, made.traces.nodes)
+    generated = run(point)
+    doing(f"writing {len(generated.traces.ranks):,} traces")
+    make_trace_folder(out, len(generated.traces.ranks))
+    require_disk_space(Path(out).parent, generated.traces.nodes)
     groups = f"{out}.json"
-    size = write_all(chain([(groups, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
-    took, files = time.perf_counter() - started, len(made.traces.ranks) + 1
+    size = write_all(chain([(groups, groups_text(generated.groups))], trace_files(generated.traces, out)), "--out")
+    took, files = time.perf_counter() - started, len(generated.traces.ranks) + 1
     if json:
-        numbers = {**count_traces(made.traces), "groups": len(made.groups), "files": files}
-        emit_json({"identity": point.identity, "prefix": out, **numbers, "bytes": size, "seconds": took})
+        answer: TraceGenerateAnswer = {
+            "identity": point.identity,
+            "prefix": out,
+            **count_traces(generated.traces),
+            "groups": len(generated.groups),
+            "files": files,
+            "bytes": size,
+            "seconds": took,
+        }
+        emit_json(answer)
         return
-    emit([f"{trace_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
+    emit(
+        [
+            f"{trace_headline(generated.traces)}, {len(generated.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"
+        ]
+    )
     prefix, groups = (shlex.quote(each) for each in (out, groups))
     emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} --on SYSTEM": "simulate them"})
-
-
-app.command()(convert)
-app.command()(project)
-app.command()(repair)
-app.command()(stats)
-app.command()(anonymize)
-app.command()(diff)
-app.command()(synthesize)
-app.command()(suite)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_all
-from cosmic.cli.console import Json, emit_commands, emit_json
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, format_seconds
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.trace_files import (
     check_trace_prefix,
@@ -24,6 +24,7 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceConvertAnswer
     from cosmic.traces.profiles.profile_conversion import ConvertedProfiles
     from cosmic.traces.trace import TraceSet
 
@@ -56,12 +57,23 @@ def convert(  # noqa: PLR0913, PLR0917  one option each
     network: Annotated[
         str, typer.Option(metavar="FILE", help="A text workload's network: LIBRA's YAML or ASTRA-sim's.")
     ] = "",
-    communicator: Annotated[str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.")] = "",
-    groups_out: Annotated[str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.")] = "",
-    system_out: Annotated[
-        str, typer.Option(metavar="FILE", help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.")
+    communicator: Annotated[
+        str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.", rich_help_panel=MORE)
     ] = "",
-    passes: Annotated[int, typer.Option(min=1, max=10_000, help="Training passes of a text workload.")] = 1,
+    groups_out: Annotated[
+        str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.", rich_help_panel=MORE)
+    ] = "",
+    system_out: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.",
+            rich_help_panel=MORE,
+        ),
+    ] = "",
+    passes: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Training passes of a text workload.", rich_help_panel=MORE)
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Write profiles of PyTorch, or workloads of other tools, as Chakra traces, with communicator groups."""
@@ -72,27 +84,27 @@ def convert(  # noqa: PLR0913, PLR0917  one option each
         if path:
             check_writable(path, option)
     kind, profiles = sort_inputs(files)
-    given = {"--npus": npus, "--network": network, "--communicator": communicator, "--system-out": system_out}
-    given |= {"--passes": passes if passes > 1 else None, "--step": step, "--accelerator": accelerator}
+    text_options = {"--npus": npus, "--network": network, "--communicator": communicator, "--system-out": system_out}
+    text_options |= {"--passes": passes if passes > 1 else None, "--step": step, "--accelerator": accelerator}
     if kind is InputKind.TEXT:
-        _refuse_options(given, OF_PROFILES, "is for profiles of PyTorch, and this is a text workload")
+        _refuse_options(text_options, OF_PROFILES, "is for profiles of PyTorch, and this is a text workload")
         _convert_text(
             files[0], _ConvertOutputs(out, groups_out, system_out, json), (npus, network, communicator), passes
         )
         return
-    _refuse_options(given, OF_TEXT, "is for text workloads of ASTRA-sim 1.0")
+    _refuse_options(text_options, OF_TEXT, "is for text workloads of ASTRA-sim 1.0")
     outputs = _ConvertOutputs(out, groups_out, "", json)
     if kind is InputKind.GRAPH:
-        _refuse_options(given, OF_PROFILES, "is for profiles of PyTorch, and these are graphs of Chakra in JSON")
+        _refuse_options(text_options, OF_PROFILES, "is for profiles of PyTorch, and these are graphs of Chakra in JSON")
         _convert_graphs(files, outputs)
         return
     from cosmic.traces.profiles.profile_conversion import convert_profiles as run  # noqa: PLC0415  heavy
 
     started = time.perf_counter()
     doing("reading and linking profiles")
-    made = run(profiles, step=step, accelerator=accelerator or None, where=out)
-    outputs.write(made.traces, made.groups, made.metadata)
-    _print_profiles(made, outputs, time.perf_counter() - started)
+    converted = run(profiles, step=step, accelerator=accelerator or None, where=out)
+    outputs.write(converted.traces, converted.groups, converted.metadata)
+    _print_profiles(converted, outputs, time.perf_counter() - started)
 
 
 def _refuse_options(given: Mapping[str, object], options: Iterable[str], rule: str) -> None:
@@ -130,19 +142,24 @@ class _ConvertOutputs:
         self.bytes = sum(write_all(chain(text, files.get(option, ())), option) for option, text in texts.items())
         self.files = len(traces.ranks) + sum(map(len, texts.values()))
 
-    def data(self, traces: TraceSet, groups: int, took: float, **more: Any) -> dict[str, Any]:
-        """Return what --json prints."""
-        named = {"prefix": self.prefix, "groups_file": self.groups, "system_file": self.system or None}
-        found: dict[str, Any] = {
+    def data(self, traces: TraceSet, groups: int, took: float) -> TraceConvertAnswer:
+        """Return what --json prints, without what only some sources have."""
+        return {
+            "prefix": self.prefix,
+            "groups_file": self.groups,
+            "system_file": self.system or None,
             "layers": None,
             "kernels": None,
             "described_kernels": None,
             "step_s": None,
             "device": None,
             "notes": [],
+            **count_traces(traces),
+            "groups": groups,
+            "files": self.files,
+            "bytes": self.bytes,
+            "seconds": took,
         }
-        size = {"groups": groups, "files": self.files, "bytes": self.bytes, "seconds": took}
-        return {**named, **found, **count_traces(traces), **size, **more}
 
     def say(self, traces: TraceSet, groups: int, took: float) -> None:
         """Print what was written."""
@@ -152,23 +169,29 @@ class _ConvertOutputs:
 # ------------------------------------------------------------------------------------------------------ profiles
 
 
-def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  heavy
+def _print_profiles(converted: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
 
-    said = made.metadata[0]
-    steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
-    complain(f"cosmic trace: {note}" for note in made.notes)
+    first_rank = converted.metadata[0]
+    steps = [int(each) / 1e9 for each in first_rank.get("step_ns", "").split(",") if each]
+    complain(f"cosmic trace convert: {note}" for note in converted.notes)
     if outputs.json:
-        more: dict[str, Any] = {"kernels": made.kernels, "described_kernels": made.described, "step_s": steps or None}
-        more |= {"device": said.get("device"), "notes": list(made.notes)}
-        emit_json(outputs.data(made.traces, len(made.groups), took, **more))
+        answer = outputs.data(converted.traces, len(converted.groups), took)
+        answer["kernels"], answer["described_kernels"], answer["step_s"] = (
+            converted.kernels,
+            converted.described,
+            steps or None,
+        )
+        answer["device"], answer["notes"] = first_rank.get("device"), converted.notes
+        emit_json(answer)
         return
-    outputs.say(made.traces, len(made.groups), took)
-    on = f" on {said['device']}" if "device" in said else ""
-    known = f", the work of {100 * made.described / made.kernels:.0f} % is known" if made.kernels else ""
-    emit([f"{made.kernels:,} kernels{on}{known}"])
+    outputs.say(converted.traces, len(converted.groups), took)
+    on = f" on {first_rank['device']}" if "device" in first_rank else ""
+    priced_text = (
+        f", the work of {100 * converted.described / converted.kernels:.0f} % is known" if converted.kernels else ""
+    )
+    emit([f"{converted.kernels:,} kernels{on}{priced_text}"])
     if steps:
-        how = "predicted" if said["recorded_with"] == "prediction" else "recorded"
+        how = "predicted" if first_rank["recorded_with"] == "prediction" else "recorded"
         emit([f"{how} step{'s' if len(steps) > 1 else ''} of rank 0: {', '.join(map(format_seconds, steps[:8]))}"])
     prefix = shlex.quote(outputs.prefix)
     emit_commands(
@@ -195,33 +218,39 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
     traces = TraceSet(tuple(trace for trace, _ in read), outputs.prefix)
     outputs.write(traces, {})
     took = time.perf_counter() - started
-    complain(f"cosmic trace: {note}" for note in notes)
+    complain(f"cosmic trace convert: {note}" for note in notes)
     if outputs.json:
-        emit_json(outputs.data(traces, 0, took, notes=notes))
+        answer = outputs.data(traces, 0, took)
+        answer["notes"] = notes
+        emit_json(answer)
         return
     outputs.say(traces, 0, took)
     emit_commands({f"cosmic trace check {shlex.quote(outputs.prefix)}": "check them"})
 
 
 def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, str, str], passes: int) -> None:
-    from cosmic.cli.text_workload_inputs import read_text_workload_inputs  # noqa: PLC0415  heavy
+    from cosmic.search.trace_conversion import read_text_workload_inputs  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
 
     npus, network, communicator = where
-    given = read_text_workload_inputs(file, npus, network, communicator)
+    inputs = read_text_workload_inputs(file, npus, network, communicator)
     started = time.perf_counter()
     doing("converting the workload")
-    made = traces_of_layers(given.layers, given.npus, given.communicator, passes=passes)
-    outputs.write(made.traces, made.groups, system=system_text(len(given.npus)))
+    traces_made = traces_of_layers(inputs.layers, inputs.npus, inputs.communicator, passes=passes)
+    outputs.write(traces_made.traces, traces_made.groups, system=system_text(len(inputs.npus)))
     took = time.perf_counter() - started
     if outputs.json:
-        emit_json(outputs.data(made.traces, len(made.groups), took, layers=len(given.layers)))
+        answer = outputs.data(traces_made.traces, len(traces_made.groups), took)
+        answer["layers"] = len(inputs.layers)
+        emit_json(answer)
         return
-    outputs.say(made.traces, len(made.groups), took)
+    outputs.say(traces_made.traces, len(traces_made.groups), took)
     prefix, groups, system = (
         shlex.quote(each) for each in (outputs.prefix, outputs.groups, outputs.system or "SYSTEM.json")
     )
     words = f"--workload {prefix} --comm-groups {groups} --system {system}"
-    emit_commands({f"cosmic simulate {words} --network {shlex.quote(given.network or 'NETWORK.yml')}": "simulate them"})
+    emit_commands(
+        {f"cosmic simulate {words} --network {shlex.quote(inputs.network or 'NETWORK.yml')}": "simulate them"}
+    )
     if not outputs.system:
         emit(["computes take their nanoseconds in a system with 1 TFLOP/s: --system-out FILE.json writes one"])

@@ -14,6 +14,7 @@ from cosmic.base.files import DASH, check_folder, check_writable, exists, is_fol
 from cosmic.cli.output_streams import complain, doing
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceCounts
     from cosmic.traces.trace import TraceSet
 
 
@@ -30,16 +31,10 @@ Groups = Annotated[
 
 def read_job(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, ...]] | None]:
     """Return the traces of a job and its groups, if a file has them: the given one, or that of recorded traces."""
-    from cosmic.traces.chakra.trace_reader import read_traces  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import read_groups  # noqa: PLC0415  heavy
+    from cosmic.traces.trace_jobs import read_job as read  # noqa: PLC0415  heavy
 
-    known = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
     doing("reading traces")
-    traces = read_traces(prefix)
-    beside = f"{prefix}.json"
-    if known is None and exists(beside) and any(rank.template.is_recorded for rank in traces.ranks):
-        known = read_groups(beside)
-    return traces, known
+    return read(prefix, groups)
 
 
 def print_trace_problems(sentences: Iterable[str]) -> None:
@@ -47,14 +42,15 @@ def print_trace_problems(sentences: Iterable[str]) -> None:
     complain(f"cosmic trace: {sentence}" for sentence in sentences)
 
 
-def count_traces(traces: TraceSet) -> dict[str, int]:
+def count_traces(traces: TraceSet) -> TraceCounts:
     """Return how many ranks, nodes and templates there are."""
     return {"ranks": len(traces.ranks), "nodes": traces.nodes, "templates": len(traces.templates())}
 
 
 def trace_headline(traces: TraceSet) -> str:
     """Return the same as text."""
-    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in count_traces(traces).items())
+    counts = (("ranks", len(traces.ranks)), ("nodes", traces.nodes), ("templates", len(traces.templates())))
+    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in counts)
 
 
 def require_disk_space(folder: Path, nodes: int) -> None:

@@ -30,8 +30,13 @@ from cosmic.cli.trace_files import check_trace_prefix, make_trace_folder, read_j
 
 if TYPE_CHECKING:
     from cosmic.accuracy.trace_fidelity import FidelityReport
-    from cosmic.accuracy.trace_suite import Case
-    from cosmic.frameworks.launch import Launch
+    from cosmic.cli.answers.trace_answers import (
+        SynthesizedFiles,
+        TraceAnonymizeAnswer,
+        TraceRepairAnswer,
+        TraceSuiteAnswer,
+        TraceSynthesizeAnswer,
+    )
     from cosmic.traces.anonymization import Anonymized, Policy, ValueChange
     from cosmic.traces.repaired_traces import RepairedTraces
     from cosmic.traces.synthesis.block_grammar import GrowthPlan
@@ -80,32 +85,42 @@ def anonymize(  # noqa: PLR0913, PLR0917  one option each
     chosen, number = parse_policy(policy, _read_share(tolerance)), _read_seed(seed)
     check_trace_prefix(out)
     _check_apart(prefix, groups, out, keep_map)
-    traces, known = read_job(prefix, groups)
+    traces, groups_of_job = read_job(prefix, groups)
     started = time.perf_counter()
     doing(f"anonymizing {traces.nodes:,} nodes")
-    made = run(traces, known, chosen, number, out)
-    doing(f"writing {len(made.traces.ranks):,} traces")
-    make_trace_folder(out, len(made.traces.ranks))
-    require_disk_space(Path(out).parent, made.traces.nodes)
-    back = [(keep_map, _map_text(number, chosen, made))] if keep_map else []
-    texts = [(f"{out}.json", groups_text(made.groups))]
-    size = write_all(back, "--keep-map") + write_all(chain(texts, trace_files(made.traces, out)), "--out")
-    took, files = time.perf_counter() - started, len(made.traces.ranks) + len(texts) + len(back)
+    anonymized = run(traces, groups_of_job, chosen, number, out)
+    doing(f"writing {len(anonymized.traces.ranks):,} traces")
+    make_trace_folder(out, len(anonymized.traces.ranks))
+    require_disk_space(Path(out).parent, anonymized.traces.nodes)
+    back = [(keep_map, _map_text(number, chosen, anonymized))] if keep_map else []
+    texts = [(f"{out}.json", groups_text(anonymized.groups))]
+    size = write_all(back, "--keep-map") + write_all(chain(texts, trace_files(anonymized.traces, out)), "--out")
+    took, files = time.perf_counter() - started, len(anonymized.traces.ranks) + len(texts) + len(back)
     if json:
-        counted = {"files": files, "bytes": size, "seconds": took}
-        emit_json(
-            {
-                "prefix": out,
-                "groups_file": f"{out}.json",
-                "map_file": keep_map or None,
-                **_trace_anonymize_data(made, chosen),
-                **counted,
-            }
-        )
+        answer: TraceAnonymizeAnswer = {
+            "prefix": out,
+            "groups_file": f"{out}.json",
+            "map_file": keep_map or None,
+            "policy": chosen,
+            "changes": anonymized.changes,
+            "visible": {
+                "ranks": anonymized.visible.ranks,
+                "nodes": anonymized.visible.nodes,
+                "templates": anonymized.visible.templates,
+                "dependencies": anonymized.visible.dependencies,
+                "nodes_by_type": anonymized.visible.nodes_by_type,
+                "group_sizes": {str(size): count for size, count in anonymized.visible.group_sizes.items()},
+            },
+            "warnings": list(_retiming_warnings(chosen)),
+            "files": files,
+            "bytes": size,
+            "seconds": took,
+        }
+        emit_json(answer)
         return
-    headline = f"{_count(made.visible.ranks, 'rank')}, {_count(made.visible.nodes, 'node')}"
+    headline = f"{_count(anonymized.visible.ranks, 'rank')}, {_count(anonymized.visible.nodes, 'node')}"
     emit([f"{headline}: {files:,} files, {size:,} bytes, {took:.2f} s", ""])
-    _print_trace_anonymize(made, chosen, keep_map)
+    _print_trace_anonymize(anonymized, chosen, keep_map)
 
 
 def _read_share(text: str) -> float:
@@ -126,8 +141,8 @@ def _read_seed(text: str) -> int:
     """Return the seed that *text* states; a random one if it is empty."""
     if not text:
         return secrets.randbits(SEED_BITS)
-    whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_SEED))
-    require(whole and int(text) <= MOST_SEED, "--seed", text, f"must be a whole number below 2^{SEED_BITS}")
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_SEED))
+    require(is_number and int(text) <= MOST_SEED, "--seed", text, f"must be a whole number below 2^{SEED_BITS}")
     return int(text)
 
 
@@ -152,29 +167,16 @@ def _check_apart(prefix: str, groups: str, out: str, keep_map: str) -> None:
         check_writable(keep_map, "--keep-map")
 
 
-def _map_text(seed: int, policy: Policy, made: Anonymized) -> str:
+def _map_text(seed: int, policy: Policy, anonymized: Anonymized) -> str:
     """Return the way back to the original as JSON."""
-    return json_module.dumps({"seed": str(seed), "policy": asdict(policy), **made.mapping()}, indent=1) + "\n"
+    return json_module.dumps({"seed": str(seed), "policy": asdict(policy), **anonymized.mapping()}, indent=1) + "\n"
 
 
-def _trace_anonymize_data(made: Anonymized, policy: Policy) -> dict[str, Any]:
-    """Return what was changed and what is left as plain values."""
-    visible = asdict(made.visible)
-    visible["group_sizes"] = {str(size): count for size, count in made.visible.group_sizes.items()}
-    changes = [asdict(change) for change in made.changes]
-    return {
-        "policy": asdict(policy),
-        "changes": changes,
-        "visible": visible,
-        "warnings": list(_retiming_warnings(policy)),
-    }
-
-
-def _print_trace_anonymize(made: Anonymized, policy: Policy, keep_map: str) -> None:
-    rows = [_row(change) for change in made.changes if change.distinct]
+def _print_trace_anonymize(anonymized: Anonymized, policy: Policy, keep_map: str) -> None:
+    rows = [_row(change) for change in anonymized.changes if change.distinct]
     emit_table("", ["what", "policy", "distinct", "as before", "largest change"], rows)
     emit(["", *_bounds_in_words(policy), *_retiming_warnings(policy), "", "still visible:"])
-    emit(f"- {line}" for line in _still_visible(made, policy))
+    emit(f"- {line}" for line in _still_visible(anonymized, policy))
     emit([""])
     if keep_map:
         emit([f"{keep_map} undoes all of this: do not share it"])
@@ -213,9 +215,9 @@ def _retiming_warnings(policy: Policy) -> Iterator[str]:
         yield "ranks are elsewhere in the network now: simulated times may change by any amount"
 
 
-def _still_visible(made: Anonymized, policy: Policy) -> Iterator[str]:
+def _still_visible(anonymized: Anonymized, policy: Policy) -> Iterator[str]:
     """Yield what the traces still show."""
-    shown = made.visible
+    shown = anonymized.visible
     types = ", ".join(f"{count:,} {name}" for name, count in shown.nodes_by_type.items())
     nodes, ranks, graphs = _count(shown.nodes, "node"), _count(shown.ranks, "rank"), _count(shown.templates, "graph")
     yield f"{nodes} on {ranks} ({types or 'of no type'}), {graphs} of them, and their order"
@@ -260,29 +262,29 @@ def repair(
     from cosmic.traces.repaired_traces import repair_traces  # noqa: PLC0415  heavy
 
     check_trace_prefix(out)
-    known = read_groups(groups) if groups else None
+    comm_groups = read_groups(groups) if groups else None
     started = time.perf_counter()
     doing("reading traces")
     read = _read_broken_traces(source, out)
     job = _place_on_ranks(read, ranks)
     doing(f"repairing {job.nodes:,} nodes")
-    made = repair_traces(job, known, drop_unmatched=drop_unmatched)
-    traces, told = made.traces, made.groups or {}
+    repaired = repair_traces(job, comm_groups, drop_unmatched=drop_unmatched)
+    traces, groups_after = repaired.traces, repaired.groups or {}
     doing(f"writing {len(traces.ranks):,} traces")
     make_trace_folder(out, len(traces.ranks))
     require_disk_space(Path(out).parent, traces.nodes)
-    size = write_all(chain([(f"{out}.json", groups_text(told))], trace_files(traces, out)), "--out")
+    size = write_all(chain([(f"{out}.json", groups_text(groups_after))], trace_files(traces, out)), "--out")
     took, copied = time.perf_counter() - started, len(job.ranks) - len(read.ranks)
     if json:
-        emit_json(_trace_repair_data(made, out, copied) | {"bytes": size, "seconds": took})
+        emit_json(_trace_repair_data(repaired, out, copied, size, took))
     else:
-        _print_trace_repair(made, copied)
+        _print_trace_repair(repaired, copied)
         files = f"{len(traces.ranks) + 1:,} files, {size:,} bytes, {took:.2f} s"
-        emit([f"{trace_headline(traces)}, {len(told):,} groups: {files}"])
+        emit([f"{trace_headline(traces)}, {len(groups_after):,} groups: {files}"])
         if len(traces.ranks) == 1:
             emit(["a simulation needs at least two ranks: --ranks 2 lets two run these nodes"])
-    if made.left:
-        complain(f"cosmic trace: {sentence}" for sentence in ([] if json else made.left))
+    if repaired.left:
+        complain(f"cosmic trace repair: {sentence}" for sentence in ([] if json else repaired.left))
         raise typer.Exit(BAD_INPUT)
     if not json and len(traces.ranks) > 1:
         prefix, file = shlex.quote(out), shlex.quote(f"{out}.json")
@@ -318,8 +320,8 @@ def _place_on_ranks(read: TraceSet, ranks: int | None) -> TraceSet:
     return copy_to_ranks(read.ranks[0], ranks, read.where)
 
 
-def _trace_repair_data(made: RepairedTraces, out: str, copied: int) -> dict[str, object]:
-    traces = made.traces
+def _trace_repair_data(repaired: RepairedTraces, out: str, copied: int, size: int, took: float) -> TraceRepairAnswer:
+    traces = repaired.traces
     return {
         "prefix": out,
         "groups_file": f"{out}.json",
@@ -327,19 +329,21 @@ def _trace_repair_data(made: RepairedTraces, out: str, copied: int) -> dict[str,
         "copied_ranks": copied,
         "nodes": traces.nodes,
         "templates": len(traces.templates()),
-        "groups": len(made.groups or {}),
-        "repairs": [asdict(each) for each in made.done],
-        "problems": list(made.left),
+        "groups": len(repaired.groups or {}),
+        "repairs": repaired.done,
+        "problems": list(repaired.left),
         "files": len(traces.ranks) + 1,
+        "bytes": size,
+        "seconds": took,
     }
 
 
-def _print_trace_repair(made: RepairedTraces, copied: int) -> None:
+def _print_trace_repair(repaired: RepairedTraces, copied: int) -> None:
     if copied:
         emit([f"all {copied + 1:,} ranks run the nodes of the one that was read"])
-    if not made.done:
-        emit(["nothing to repair" if not made.left else "nothing that could be repaired"])
-    for each in made.done:
+    if not repaired.done:
+        emit(["nothing to repair" if not repaired.left else "nothing that could be repaired"])
+    for each in repaired.done:
         emit([f"{each.count:,} {each.what}", f"  {each.example}"])
 
 
@@ -356,40 +360,32 @@ def suite(
     json: Json = False,
 ) -> None:
     """Simulate the benchmark traces, and compare their cycles with what is expected; exit with 1 if any differs."""
-    from cosmic.accuracy.trace_suite import list_cases, run_case  # noqa: PLC0415  heavy
+    from cosmic.accuracy.trace_suite import launch_case, list_cases, run_case  # noqa: PLC0415  heavy
     from cosmic.frameworks.launch import write_launch  # noqa: PLC0415  heavy
 
     if out:
         check_folder(out, "--out")
-    found = []
+    rows_of_cases = []
     for case in list_cases(only or None):
         doing(f"simulating {case.name}")
-        found.append(run_case(case, _launch))
+        rows_of_cases.append(run_case(case, launch_case))
         if out:
             doing(f"writing {case.name}")
-            write_launch(_launch(case), Path(out) / case.name)
+            write_launch(launch_case(case), Path(out) / case.name)
     if json:
-        emit_json([asdict(each) for each in found])
+        answer: TraceSuiteAnswer = rows_of_cases
+        emit_json(answer)
     else:
         rows = [
             [each.name, each.ranks, each.nodes, each.cycles, each.expected, "yes" if each.ok else "no", each.seconds]
-            for each in found
+            for each in rows_of_cases
         ]
         emit_table("", ["name", "ranks", "nodes", "cycles", "expected", "ok", "seconds"], rows)
         if out:
-            emit([f"files: {Path(out) / 'CASE'}, {len(found)} cases"])
-    if wrong := [each.name for each in found if not each.ok]:
-        complain([f"cosmic trace: cycles differ from what is expected: {', '.join(wrong)}"])
+            emit([f"files: {Path(out) / 'CASE'}, {len(rows_of_cases)} cases"])
+    if wrong := [each.name for each in rows_of_cases if not each.ok]:
+        complain([f"cosmic trace suite: cycles differ from what is expected: {', '.join(wrong)}"])
         raise typer.Exit(FAILED)
-
-
-def _launch(case: Case) -> Launch:
-    """Return a case's inputs for ASTRA-sim."""
-    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.frameworks.targets.astra_sim import launch_astra_sim  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-
-    return launch_astra_sim(load_design(case.design, parse_overrides(list(case.settings))))
 
 
 # --------------------------------------------------------------------------------------
@@ -431,25 +427,24 @@ def synthesize(  # noqa: PLR0913, PLR0917  one option each
     model = _fit_model(prefixes, groups)
     started = time.perf_counter()
     doing("making traces")
-    made = make(model, length, ranks=ranks, seed=seed)
-    doing(f"writing {len(made.traces.ranks):,} traces")
-    make_trace_folder(out, len(made.traces.ranks))
-    require_disk_space(Path(out).parent, made.traces.nodes)
+    synthetic = make(model, length, ranks=ranks, seed=seed)
+    doing(f"writing {len(synthetic.traces.ranks):,} traces")
+    make_trace_folder(out, len(synthetic.traces.ranks))
+    require_disk_space(Path(out).parent, synthetic.traces.nodes)
     files = f"{out}.json"
-    size = write_all(chain([(files, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
+    size = write_all(chain([(files, groups_text(synthetic.groups))], trace_files(synthetic.traces, out)), "--out")
     took = time.perf_counter() - started
-    found = None
+    fidelity = None
     if report:
         doing("comparing")
-        found = compare(model, seed)
+        fidelity = compare(model, seed)
     if json:
-        emit_json(
-            _trace_synthesize_data(made, model, {"prefix": out, "seed": seed, "bytes": size, "seconds": took}, found)
-        )
+        written: SynthesizedFiles = {"prefix": out, "seed": seed, "bytes": size, "seconds": took}
+        emit_json(_trace_synthesize_data(synthetic, model, written, fidelity))
         return
-    _print_trace_synthesize(made, model, size, took)
-    if found is not None:
-        _print_report(found)
+    _print_trace_synthesize(synthetic, model, size, took)
+    if fidelity is not None:
+        _print_report(fidelity)
     named = f"--workload {shlex.quote(out)} --comm-groups {shlex.quote(files)}"
     emit_commands({f"cosmic simulate {named} --on SYSTEM": "simulate them"})
 
@@ -471,34 +466,41 @@ def _fit_model(prefixes: list[str], groups: list[str]) -> TraceModel:
 
     rule = f"give one for each of {len(prefixes)} prefixes, or none"
     require(len(groups) in (0, len(prefixes)), "--groups", len(groups), rule)
-    known: list[dict[str, tuple[int, ...]] | None] = [read_groups(group) for group in groups] or [None] * len(prefixes)
+    groups_of_jobs: list[dict[str, tuple[int, ...]] | None] = [read_groups(group) for group in groups] or [None] * len(
+        prefixes
+    )
     doing("reading traces")
     traces = [read_traces(prefix) for prefix in prefixes]
     doing(f"fitting a model of {sum(trace.nodes for trace in traces):,} nodes")
-    return fit_model(list(zip(traces, known, strict=True)))
+    return fit_model(list(zip(traces, groups_of_jobs, strict=True)))
 
 
 def _trace_synthesize_data(
-    made: SyntheticTraces, model: TraceModel, about: dict[str, Any], found: FidelityReport | None
-) -> dict[str, Any]:
+    synthetic: SyntheticTraces, model: TraceModel, written: SynthesizedFiles, fidelity: FidelityReport | None
+) -> TraceSynthesizeAnswer:
     """Return what `--json` prints."""
-    source = model.jobs[made.job].source
+    source = model.jobs[synthetic.job].source
     return {
-        **about,
-        "ranks": len(made.traces.ranks),
-        "nodes": made.traces.nodes,
-        "templates": len(made.traces.templates()),
-        "groups": len(made.groups),
-        "scale": _scale_of_rank(made, model),
+        **written,
+        "ranks": len(synthetic.traces.ranks),
+        "nodes": synthetic.traces.nodes,
+        "templates": len(synthetic.traces.templates()),
+        "groups": len(synthetic.groups),
+        "scale": _scale_of_rank(synthetic, model),
         "source": {
             "prefix": source.traces.where,
             "ranks": len(source.traces.ranks),
             "nodes": source.traces.nodes,
             "roles": len(source.roles),
-            "mesh": list(made.mesh_before),
+            "mesh": list(synthetic.mesh_before),
         },
-        "mesh": list(made.mesh),
-        "block": {"kind": made.block or None, "nodes": made.width, "copies": made.copies, "before": made.copies_before},
+        "mesh": list(synthetic.mesh),
+        "block": {
+            "kind": synthetic.block or None,
+            "nodes": synthetic.width,
+            "copies": synthetic.copies,
+            "before": synthetic.copies_before,
+        },
         "blocks": [
             {
                 "kind": plan.name,
@@ -506,36 +508,40 @@ def _trace_synthesize_data(
                 "nodes": plan.width,
                 "share": min(1.0, plan.covered / source.traces.nodes),
             }
-            for plan in model.jobs[made.job].plans
+            for plan in model.jobs[synthetic.job].plans
         ],
         "rules": model.rules,
         "rules_for": model.nodes,
         "notes": list(model.notes),
-        "report": None if found is None else asdict(found),
+        "report": fidelity,
     }
 
 
-def _print_trace_synthesize(made: SyntheticTraces, model: TraceModel, size: int, took: float) -> None:
-    source = model.jobs[made.job].source
+def _print_trace_synthesize(synthetic: SyntheticTraces, model: TraceModel, size: int, took: float) -> None:
+    source = model.jobs[synthetic.job].source
     emit([*model.notes, f"fitted: roles {len(source.roles):,}, nodes {model.nodes:,}, rules {model.rules:,}"])
     rows = [
         [plan.name, plan.copies, plan.width, f"{min(1.0, plan.covered / source.traces.nodes):.0%}"]
-        for plan in _distinct_plans(model.jobs[made.job].plans)
+        for plan in _distinct_plans(model.jobs[synthetic.job].plans)
     ]
     emit_table("", ["found", "copies", "nodes of a copy", "of all nodes"], rows)
-    if made.block:
-        grown = f"{made.block}: {made.copies_before:,} become {made.copies:,} of {made.width:,} nodes"
-        emit([f"{grown}, {_scale_of_rank(made, model):.3g} times the length"])
-    if made.mesh != made.mesh_before:
-        emit([f"mesh: {_parse_mesh(made.mesh_before)} becomes {_parse_mesh(made.mesh)}"])
-    counts = f"{len(made.traces.ranks):,} ranks, {made.traces.nodes:,} nodes, {len(made.groups):,} groups"
-    emit([f"{counts}: {len(made.traces.ranks) + 1:,} files, {size:,} bytes, {took:.2f} s"])
+    if synthetic.block:
+        grown = (
+            f"{synthetic.block}: {synthetic.copies_before:,} become {synthetic.copies:,} of {synthetic.width:,} nodes"
+        )
+        emit([f"{grown}, {_scale_of_rank(synthetic, model):.3g} times the length"])
+    if synthetic.mesh != synthetic.mesh_before:
+        emit([f"mesh: {_parse_mesh(synthetic.mesh_before)} becomes {_parse_mesh(synthetic.mesh)}"])
+    counts = (
+        f"{len(synthetic.traces.ranks):,} ranks, {synthetic.traces.nodes:,} nodes, {len(synthetic.groups):,} groups"
+    )
+    emit([f"{counts}: {len(synthetic.traces.ranks) + 1:,} files, {size:,} bytes, {took:.2f} s"])
 
 
-def _scale_of_rank(made: SyntheticTraces, model: TraceModel) -> float:
+def _scale_of_rank(synthetic: SyntheticTraces, model: TraceModel) -> float:
     """Return the nodes of a rank over those of the source."""
-    source = model.jobs[made.job].source.traces
-    return (made.traces.nodes / len(made.traces.ranks)) / (source.nodes / len(source.ranks))
+    source = model.jobs[synthetic.job].source.traces
+    return (synthetic.traces.nodes / len(synthetic.traces.ranks)) / (source.nodes / len(source.ranks))
 
 
 def _distinct_plans(plans: Iterable[GrowthPlan]) -> list[GrowthPlan]:
@@ -550,12 +556,12 @@ def _parse_mesh(sizes: tuple[int, ...]) -> str:
     return " × ".join(map(str, sizes)) or "1"
 
 
-def _print_report(found: FidelityReport) -> None:
+def _print_report(fidelity: FidelityReport) -> None:
     from cosmic.accuracy.trace_fidelity import fidelity_rows  # noqa: PLC0415  heavy
 
     emit(["", "distance from the traces it was fitted on, at their length and ranks:"])
     cells = [
         [name, *("cannot run" if value is None else f"{value:.4f}" for value in values)]
-        for name, *values in fidelity_rows(found)
+        for name, *values in fidelity_rows(fidelity)
     ]
     emit_table("", ["", "model", "baseline"], cells)

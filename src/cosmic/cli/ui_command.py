@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.base.errors import CosmicError
-from cosmic.cli.console import Json, emit_json, new_app
+from cosmic.cli.console import Json, emit_json
 from cosmic.cli.output_streams import emit
 
-app = new_app()
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import UiAnswer
 RUNS = Path("runs")
 STDIN = 0
 
 
-@app.command()
 def ui(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory that holds studies.")] = RUNS,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 0,
@@ -36,6 +36,16 @@ def ui(
     The address lets one browser in, once; Enter prints another. Ctrl-C ends it with status 0; searches that were
     started on the page are interrupted and can be resumed.
     """
+    open_page(directory, port=port, browser=not no_browser, json=json)
+
+
+def open_page(directory: str | Path = RUNS, *, port: int = 0, browser: bool = True, json: bool = False) -> None:
+    """Serve the live page of the studies in a directory, to this machine only, until it is interrupted.
+
+    The address is printed, as JSON if asked for; with *browser*, one is opened. Port 0 takes a free one.
+
+        cosmic.ui("runs", browser=False)
+    """
     from cosmic.search.optional_libraries import import_optional  # noqa: PLC0415  heavy
 
     for module in ("fastapi", "uvicorn"):
@@ -44,12 +54,13 @@ def ui(
     from cosmic.report.live.server import open_server  # noqa: PLC0415  heavy
     from cosmic.report.live.study_paths import StudyRoot  # noqa: PLC0415  heavy
 
-    server = open_server(StudyRoot.at(directory), port)
+    server = open_server(StudyRoot.resolve(Path(directory)), port)
     keys = server.site.keys
 
     def tell() -> None:
         if json:
-            emit_json({"url": keys.address(), "port": keys.port, "directory": str(directory)})
+            answer: UiAnswer = {"url": keys.address(), "port": keys.port, "directory": str(directory)}
+            emit_json(answer)
         else:
             emit([f"  {keys.address()}"])
 
@@ -58,7 +69,7 @@ def ui(
     tell()
     if not json:
         emit(["", "The address works once; Enter prints another, for another browser. Ctrl-C ends it."])
-    if not no_browser:
+    if browser:
         try:
             launch = LaunchFile(keys)
         except (OSError, CosmicError) as error:
@@ -81,7 +92,7 @@ def on_enter(call: Callable[[], None], source: int = STDIN) -> None:
     while True:
         try:
             select.select([source], [], [])
-            if not (said := os.read(source, 4096)):
+            if not (line := os.read(source, 4096)):
                 return
         except BlockingIOError:
             continue
@@ -90,5 +101,5 @@ def on_enter(call: Callable[[], None], source: int = STDIN) -> None:
                 return
             time.sleep(1.0)  # in the background: the terminal is another's
             continue
-        if b"\n" in said:
+        if b"\n" in line:
             call()

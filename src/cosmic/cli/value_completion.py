@@ -66,7 +66,7 @@ def complete_designs_and_spaces(incomplete: str) -> list[str]:
 
 def complete_settings(incomplete: str) -> list[str]:
     """Return PATH= for each field of a design, also by its short name, and PATH=VALUE where a field takes only some."""
-    from cosmic.design.field_paths import NESTED_PATTERNS, field_patterns  # noqa: PLC0415  only where a field is completed
+    from cosmic.design.design_point import NESTED_PATTERNS, field_patterns  # noqa: PLC0415  only where a field is completed
 
     fields = field_patterns()
     named = [path for path in fields if path.rpartition(".")[0] not in NESTED_PATTERNS]

@@ -33,7 +33,7 @@ from cosmic.base.numeric import Numeric, choose, sum_of
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_batch import Batch, Combinations, Label, Names, batch_of, first_known, none_to_nan
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, Site, builds
+from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Site, builds
 from cosmic.design.network_layer import GRAPH, topologies
 from cosmic.network.dimension_wiring import dimension_label, healthy_graph, topology_of
 from cosmic.network.switch_tiers import ports_of
@@ -132,10 +132,10 @@ def _network_total(
 
 
 def dimension_total(  # noqa: PLR0913, PLR0917  one dimension, and where it stands
-    quantity: Quantity, name: Label, size: Numeric, npus: Numeric, bandwidth: Numeric, place: int, dims: int
+    quantity: Quantity, name: Label, size: Numeric, npus: Numeric, bandwidth: Numeric, dimension: int, dims: int
 ) -> Numeric:
-    """Return the dollars or watts of the dimension at *place* of *dims*: of all its instances among *npus* NPUs."""
-    tier = dimension_tiers(dims)[place]
+    """Return the dollars or watts of the dimension at *dimension* of *dims*: of all its instances among *npus* NPUs."""
+    tier = dimension_tiers(dims)[dimension]
     rate = tier_rates(quantity)[tier]
     block, links = Combinations(name, size).look_up(block_terms, quantity, tier)
     # Divided last, so that whole dollars stay whole.
@@ -155,8 +155,8 @@ def block_terms(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[
     if plain == GRAPH:
         graph = healthy_graph(plain, int(npus), wiring.links)
         forwards, enters = graph.sources >= graph.npus, (graph.sources < graph.npus) & (graph.targets >= graph.npus)
-        each = rate.link + rate.switch_port * forwards + rate.nic * enters
-        return float((graph.bandwidth_bytes_per_s * each).sum()), 1.0
+        rate_per_npu = rate.link + rate.switch_port * forwards + rate.nic * enters
+        return float((graph.bandwidth_bytes_per_s * rate_per_npu).sum()), 1.0
     topology = topologies[plain]
     parts = topology.parts(int(npus))
     total = parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
@@ -243,10 +243,10 @@ class ClusterCost:
 def cluster_cost(batch: Batch) -> ClusterCost:
     """Return what the clusters of a batch cost and draw."""
     npus = batch.npus + _spare_npus(batch)
-    places = range(len(batch.base.network.dims))
+    dimensions = range(len(batch.base.network.dims))
     nodes = np.ceil(npus / _npus_of_a_node(batch))
     hosts = batch.base.node.name != "" or "node.name" in batch.columns
-    network_usd = sum_of((_dimension_quantity(batch, place, "price") for place in places), 0.0)
+    network_usd = sum_of((_dimension_quantity(batch, dimension, "price") for dimension in dimensions), 0.0)
     accelerators_usd = none_to_nan(batch["compute.price"]) * npus
     hosts_usd = nodes * none_to_nan(batch["node.host_price"]) if hosts else 0.0
     return ClusterCost(
@@ -256,7 +256,7 @@ def cluster_cost(batch: Batch) -> ClusterCost:
         other_usd=(accelerators_usd + hosts_usd + network_usd) * batch["facility.other_share"],
         accelerators_w=npus * drawn_w(lambda key: batch[f"compute.{key}"]),
         hosts_w=nodes * none_to_nan(batch["node.host_power"]) if hosts else 0.0,
-        network_w=sum_of((_dimension_quantity(batch, place, "power") for place in places), 0.0),
+        network_w=sum_of((_dimension_quantity(batch, dimension, "power") for dimension in dimensions), 0.0),
         pue=batch["facility.pue"],
     )
 
@@ -290,88 +290,87 @@ def owned_cluster_usd_per_s(batch: Batch, cost: ClusterCost, drawn_w: Numeric) -
     return owned_usd_per_s(cost.capital_usd, drawn_w, years, upkeep, price)
 
 
-def _dimension_quantity(batch: Batch, place: int, quantity: Any) -> Numeric:
-    """Return the dollars or watts of the dimension at *place*, of all its instances."""
-    build = batch[f"network.dims.{place}.fabric.build"]
+def _dimension_quantity(batch: Batch, dimension: int, quantity: Any) -> Numeric:
+    """Return the dollars or watts of the dimension at *dimension*, of all its instances."""
+    build = batch[f"network.dims.{dimension}.fabric.build"]
     plain = build == BY_BANDWIDTH
     if isinstance(build, Names):
-        return choose(plain, _quantity_by_bandwidth(batch, place, quantity), _quantity_of_parts(batch, place, quantity))
-    return _quantity_by_bandwidth(batch, place, quantity) if plain else _quantity_of_parts(batch, place, quantity)
+        return choose(
+            plain, _quantity_by_bandwidth(batch, dimension, quantity), _quantity_of_parts(batch, dimension, quantity)
+        )
+    return (
+        _quantity_by_bandwidth(batch, dimension, quantity) if plain else _quantity_of_parts(batch, dimension, quantity)
+    )
 
 
-def _quantity_by_bandwidth(batch: Batch, place: int, quantity: Any) -> Numeric:
-    where, dims = f"network.dims.{place}", len(batch.base.network.dims)
-    name = dimension_label(batch, place)
-    size, bandwidth = batch[f"{where}.npus"], batch[f"{where}.bandwidth"]
-    total = dimension_total(quantity, name, size, batch.npus, bandwidth, place, dims)
-    whole: Numeric = total * (1 + _spare_npus(batch) / batch.npus)
-    return whole
+def _quantity_by_bandwidth(batch: Batch, dimension: int, quantity: Any) -> Numeric:
+    path, dims = f"network.dims.{dimension}", len(batch.base.network.dims)
+    name = dimension_label(batch, dimension)
+    size, bandwidth = batch[f"{path}.npus"], batch[f"{path}.bandwidth"]
+    total = dimension_total(quantity, name, size, batch.npus, bandwidth, dimension, dims)
+    with_spares: Numeric = total * (1 + _spare_npus(batch) / batch.npus)
+    return with_spares
 
 
-def _quantity_of_parts(batch: Batch, place: int, quantity: Any) -> Numeric:
+def _quantity_of_parts(batch: Batch, dimension: int, quantity: Any) -> Numeric:
     """Return the dollars or watts of the parts of one dimension."""
-    counts, rates = dimension_parts(batch, place), PRICES if quantity == "price" else POWERS
+    counts, rates = dimension_parts(batch, dimension), PRICES if quantity == "price" else POWERS
     total: Numeric = 0.0
     for part, key in rates.items():
         count = counts[part]
-        rate = none_to_nan(batch[f"network.dims.{place}.fabric.{key}"])
-        each = rate * _bandwidth_over_port(batch, place) if part == "optics" else rate
-        total = total + np.where(count > 0, count * each, 0.0)[()]  # what is not there costs nothing, known or not
+        rate = none_to_nan(batch[f"network.dims.{dimension}.fabric.{key}"])
+        part_rate = rate * _bandwidth_over_port(batch, dimension) if part == "optics" else rate
+        total = total + np.where(count > 0, count * part_rate, 0.0)[()]  # what is not there costs nothing, known or not
     return total
 
 
-def _bandwidth_over_port(batch: Batch, place: int) -> Numeric:
+def _bandwidth_over_port(batch: Batch, dimension: int) -> Numeric:
     """Return the bandwidth of a dimension over that of a switch's port, which transceivers are of."""
-    bandwidth = batch[f"network.dims.{place}.bandwidth"]
-    stated = batch[f"network.dims.{place}.fabric.port_bandwidth"]
-    found: Numeric = 1.0 if stated is None else bandwidth / first_known(stated, bandwidth)
-    return found
+    bandwidth = batch[f"network.dims.{dimension}.bandwidth"]
+    port_bandwidth = batch[f"network.dims.{dimension}.fabric.port_bandwidth"]
+    ratio: Numeric = 1.0 if port_bandwidth is None else bandwidth / first_known(port_bandwidth, bandwidth)
+    return ratio
 
 
-def dimension_parts(batch: Batch, place: int) -> dict[str, Numeric]:
-    """Return how many of each part the dimension at *place* has, in all instances together."""
-    where = f"network.dims.{place}"
-    sizes = [batch[f"network.dims.{each}.npus"] for each in range(place)]
-    inside: Any = 1
+def dimension_parts(batch: Batch, dimension: int) -> dict[str, Numeric]:
+    """Return how many of each part the dimension at *dimension* has, in all instances together."""
+    path = f"network.dims.{dimension}"
+    sizes = [batch[f"network.dims.{inner}.npus"] for inner in range(dimension)]
+    npus_inside: Any = 1
     for size in sizes:
-        inside = inside * size
-    npus, more = batch[f"{where}.npus"], _spare_nodes_joined(batch, place, inside)
-    rings = np.where(more > 0, 0, np.ceil(_spare_npus(batch) / npus))[()]
-    site = (npus + more, inside, batch.npus // npus + rings, ports_of(batch, place))
-    shares = (batch[f"{where}.oversubscription"], batch[f"{where}.fabric.core_oversubscription"])
-    combinations = Combinations(batch[f"{where}.fabric.build"], *site, *shares)
+        npus_inside = npus_inside * size
+    npus, spare_nodes = batch[f"{path}.npus"], _spare_nodes_joined(batch, dimension, npus_inside)
+    rings = np.where(spare_nodes > 0, 0, np.ceil(_spare_npus(batch) / npus))[()]
+    site = (npus + spare_nodes, npus_inside, batch.npus // npus + rings, ports_of(batch, dimension))
+    shares = (batch[f"{path}.oversubscription"], batch[f"{path}.fabric.core_oversubscription"])
+    combinations = Combinations(batch[f"{path}.fabric.build"], *site, *shares)
     switches, optics = combinations.look_up(bill_terms, "switches", "optics")
     cables, ports = combinations.look_up(bill_terms, "cables", "circuit_ports")
     return {"switches": switches, "optics": optics, "cables": cables, "circuit_ports": ports}
 
 
-def _spare_nodes_joined(batch: Batch, place: int, inside: Numeric) -> Numeric:
-    """Return how many spare nodes the dimension at *place* joins to the others.
+def _spare_nodes_joined(batch: Batch, dimension: int, npus_inside: Numeric) -> Numeric:
+    """Return how many spare nodes the dimension at *dimension* joins to the others.
 
     Those that switches between nodes have ports for; inside nodes, and where neighbours are cabled, spares are further
     instances of a dimension.
     """
-    if place != len(batch.base.network.dims) - 1:
+    if dimension != len(batch.base.network.dims) - 1:
         return 0
-    build: Any = batch[f"network.dims.{place}.fabric.build"]
-    spare: Numeric = np.ceil(_spare_npus(batch) / inside)
+    build: Any = batch[f"network.dims.{dimension}.fabric.build"]
+    spare: Numeric = np.ceil(_spare_npus(batch) / npus_inside)
     for name in (build,) if isinstance(build, str) else build.names:
         if getattr(builds[name], "topologies", ()):
             spare = np.where(build == name, 0, spare)[()]
     return spare
 
 
-def dimension_bill(build: str, site: Site) -> Bill:
-    """Return the parts of all instances of a dimension that is built so."""
-    return builds[build].bill(site)
-
-
 @cache
 def bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[float, float]:
     """Return two counts of a bill."""
-    npus, inside, instances, radix, leaf, core = numbers
-    found = dimension_bill(build, Site(int(npus), int(inside), int(instances), int(radix), leaf, core))
-    return float(getattr(found, first)), float(getattr(found, second))
+    npus, nics_of_node, instances, radix, leaf, core = numbers
+    bill = builds[build].bill(Site(int(npus), int(nics_of_node), int(instances), int(radix), leaf, core))
+    return float(getattr(bill, first)), float(getattr(bill, second))
 
 
 # --------------------------------------------------------------------------------------
@@ -407,21 +406,21 @@ def _figure_paths(point: DesignPoint, quantity: str, *, only_unknown: bool) -> I
     """Yield the paths of figures with their parts; parts are counted only where that is needed."""
     kind = quantity.removeprefix(NETWORK_PREFIX)
     if kind == quantity:
-        own, host = (point.compute.price_usd, point.node.host_price_usd)
+        accelerator, host = (point.compute.price_usd, point.node.host_price_usd)
         if kind == "power":
-            own, host = (point.compute.power_w, point.node.host_power_w)
-        if own is None or not only_unknown:
+            accelerator, host = (point.compute.power_w, point.node.host_power_w)
+        if accelerator is None or not only_unknown:
             yield f"compute.{kind}", point.compute.accelerator or "the accelerator"
         if point.node.name and (host is None or not only_unknown):
             yield f"node.host_{kind}", f"the host of {point.node.name}"
     for index, dim in enumerate(point.network.dims):
         if dim.fabric.build in (BY_BANDWIDTH, INCLUDED):
             continue
-        where, suffix = f"network.dims.{index}", "_usd" if kind == "price" else "_w"
+        path, suffix = f"network.dims.{index}", "_usd" if kind == "price" else "_w"
         for part, key in (PRICES if kind == "price" else POWERS).items():
             unknown = getattr(dim.fabric, key + suffix) is None
             if (unknown or not only_unknown) and dimension_parts(batch_of(point), index)[part] > 0:
-                yield f"{where}.fabric.{key}", f"{PART_TITLES.get(part, part)} of {where}"
+                yield f"{path}.fabric.{key}", f"{PART_TITLES.get(part, part)} of {path}"
 
 
 def describe_missing_figures(missing: Iterable[tuple[str, tuple[str, ...]]]) -> str:
@@ -434,8 +433,10 @@ def describe_missing_figures(missing: Iterable[tuple[str, tuple[str, ...]]]) -> 
     for quantity, parts in missing:
         if parts:
             by_parts.setdefault(parts, []).append(quantity.removeprefix(NETWORK_PREFIX))
-    said = (f"no {' and no '.join(these)} is known for {_list_parts(parts)}" for parts, these in by_parts.items())
-    return "; ".join(said)
+    sentences = (
+        f"no {' and no '.join(figures)} is known for {_list_parts(parts)}" for parts, figures in by_parts.items()
+    )
+    return "; ".join(sentences)
 
 
 def _list_parts(parts: tuple[str, ...]) -> str:
@@ -444,8 +445,8 @@ def _list_parts(parts: tuple[str, ...]) -> str:
     >>> _list_parts(("tpu-v4", "cables of network.dims.0", "cables of network.dims.1"))
     'tpu-v4, cables of network.dims.0 and 1'
     """
-    whole: dict[str, list[str]] = {}
+    dimensions_of_kind: dict[str, list[str]] = {}
     for part in parts:
-        kind, of, place = part.partition(" of network.dims.")
-        whole.setdefault(kind + of, []).append(place)
-    return ", ".join(kind + " and ".join(filter(None, places)) for kind, places in whole.items())
+        kind, separator, dimension = part.partition(" of network.dims.")
+        dimensions_of_kind.setdefault(kind + separator, []).append(dimension)
+    return ", ".join(kind + " and ".join(filter(None, dimensions)) for kind, dimensions in dimensions_of_kind.items())

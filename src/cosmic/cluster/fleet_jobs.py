@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cosmic.base.errors import SpecError, UnknownName, as_key, join_path, require
+from cosmic.base.json_types import Ratio
 from cosmic.design import catalog_entries, schema
 from cosmic.design.schema import check_bounds
 
@@ -39,7 +40,7 @@ class SharingRules:
     """Where a job goes: the tightest contiguous place in the fewest leaves, the first one, or dealt over leaves."""
     leaf: int = 0
     """Accelerators below one leaf switch; 0: as many as the network has below its outermost dimension."""
-    oversubscription: float | None = None
+    oversubscription: Ratio | None = None
     """What accelerators can send out of a leaf, over what its uplinks carry; by default as the system says."""
     quantum_s: float = 1.0
     """In time: how long a turn of the smallest share is at least; others have longer ones."""
@@ -92,15 +93,15 @@ class JobTerms:
         for number in self.npus:
             require(number >= 1, "npus", number, "must be at least 1")
         require(self.share > 0, "share", self.share, "must be positive")
-        for key, held in (("arrival", self.arrival_s), ("gap", self.gap_s), ("every", self.every_s)):
-            require(held >= 0, key, held, "must not be negative")
+        for key, length_s in (("arrival", self.arrival_s), ("gap", self.gap_s), ("every", self.every_s)):
+            require(length_s >= 0, key, length_s, "must not be negative")
         require(self.count >= 1, "count", self.count, "must be at least 1")
         lengths = {"steps": self.steps, "tokens": self.tokens, "duration": self.duration_s}
-        stated = {key: length for key, length in lengths.items() if length is not None}
+        stated_lengths = {key: length for key, length in lengths.items() if length is not None}
         rule = "say how long it is by one of steps, tokens and duration"
-        require(bool(stated), "steps", schema.Absent(), rule)
-        require(len(stated) == 1, *list(stated.items())[-1], rule)
-        for key, length in stated.items():
+        require(bool(stated_lengths), "steps", schema.Absent(), rule)
+        require(len(stated_lengths) == 1, *list(stated_lengths.items())[-1], rule)
+        for key, length in stated_lengths.items():
             require(length > 0, key, length, "must be positive")
 
 
@@ -153,89 +154,91 @@ def read_jobs(
     """Return the jobs of a file, or of its content; *system* and *changes* of its rules come before what it says."""
     folder = Path() if isinstance(source, Mapping) else Path(source).parent
     tree = source if isinstance(source, Mapping) else catalog_entries.load_mapping(Path(source))
-    known = (*FILE_KEYS, *schema.slots(SharingRules))
+    keys = (*FILE_KEYS, *schema.slots(SharingRules))
     for key in tree:
-        if key not in known:
-            raise UnknownName.key(as_key(key), tree[key], known)
+        if key not in keys:
+            raise UnknownName.key(as_key(key), tree[key], keys)
     rules = {key: value for key, value in tree.items() if key not in FILE_KEYS} | dict(changes or {})
     named = _system_name(tree, system)
     listed = tree.get("jobs", schema.Absent())
     require(isinstance(listed, list | tuple), "jobs", listed, "must be a list of jobs")
     require(bool(listed), "jobs", listed, "there is no job")
-    jobs = tuple(_read_job(each, f"jobs.{index}") for index, each in enumerate(listed))
+    jobs = tuple(_read_job(job_tree, f"jobs.{index}") for index, job_tree in enumerate(listed))
     total = sum(job.terms.count for job in jobs)
     require(total <= MOST_JOBS, "jobs", total, f"are more than {MOST_JOBS:,}")
     _check_names(jobs)
     return JobList(jobs, schema.read_value(SharingRules, rules, ""), named, folder)
 
 
-def _system_name(tree: Mapping[str, Any], given: str | None) -> str:
+def _system_name(tree: Mapping[str, Any], system: str | None) -> str:
     """Return the system's name; a path in it is relative to the working directory, or to the file that states it."""
-    if given is None:
+    if system is None:
         require("system" in tree, "system", schema.Absent(), "say which cluster they share, such as dgx-h100:512")
         return schema.read_source(tree["system"], "system")
-    schema.read_source(given, "system")
-    return str(Path(given).absolute()) if ".yaml" in given or ".yml" in given else given
+    schema.read_source(system, "system")
+    return str(Path(system).absolute()) if ".yaml" in system or ".yml" in system else system
 
 
 def _read_job(tree: Any, where: str) -> FleetJob:
     require(isinstance(tree, Mapping), where, tree, "must be a mapping of keys to values")
-    known = (*JOB_LAYERS, *schema.slots(JobTerms))
+    keys = (*JOB_LAYERS, *schema.slots(JobTerms))
     for key in tree:
-        if key not in known:
-            raise UnknownName.key(join_path(where, as_key(key)), tree[key], known)
+        if key not in keys:
+            raise UnknownName.key(join_path(where, as_key(key)), tree[key], keys)
     require("model" in tree, join_path(where, "model"), schema.Absent(), "is required")
-    rest = {key: value for key, value in tree.items() if key not in JOB_LAYERS}
-    if "npus" in rest:
-        rest["npus"] = read_npu_counts(rest["npus"], join_path(where, "npus"))
-    if "tokens" in rest:
-        rest["tokens"] = _read_token_amount(rest["tokens"], join_path(where, "tokens"))
+    terms = {key: value for key, value in tree.items() if key not in JOB_LAYERS}
+    if "npus" in terms:
+        terms["npus"] = read_npu_counts(terms["npus"], join_path(where, "npus"))
+    if "tokens" in terms:
+        terms["tokens"] = _read_token_amount(terms["tokens"], join_path(where, "tokens"))
     workload = tree.get("workload", FIND_COUNT)
     workload = {} if workload == FIND_COUNT else workload
     rule = f"must be a mapping of a workload's fields, or '{FIND_COUNT}'"
     require(isinstance(workload, Mapping), join_path(where, "workload"), workload, rule)
-    return FleetJob(schema.read_value(JobTerms, rest, where), tree["model"], workload, where)
+    return FleetJob(schema.read_value(JobTerms, terms, where), tree["model"], workload, where)
 
 
-def read_npu_counts(given: Any, where: str) -> list[Any]:
+def read_npu_counts(value: Any, where: str) -> list[Any]:
     """Return the numbers of accelerators that a file states in one of four ways.
 
     >>> [read_npu_counts(given, "npus") for given in (64, [8, 24], "16-100", "find")]
     [[64], [8, 24], [16, 32, 64], []]
     """
-    if isinstance(given, list | tuple):
-        require(bool(given), where, given, f"name at least one number, or '{FIND_COUNT}'")
-        return sorted(given) if all(type(each) is int for each in given) else list(given)
-    if not isinstance(given, str):
-        return [given]
-    if given == FIND_COUNT:
+    if isinstance(value, list | tuple):
+        require(bool(value), where, value, f"name at least one number, or '{FIND_COUNT}'")
+        return sorted(value) if all(type(count) is int for count in value) else list(value)
+    if not isinstance(value, str):
+        return [value]
+    if value == FIND_COUNT:
         return []
-    found = _RANGE.fullmatch(given)
-    if found is None:
-        raise SpecError(where, given, f"write a number, a range such as 32-128, a list, or '{FIND_COUNT}'")
-    least, most = map(int, found.groups())
-    require(1 <= least <= most, where, given, "a range begins at 1 or more, and ends above")
-    return [least << power for power in range((most // least).bit_length())]
+    match = _RANGE.fullmatch(value)
+    if match is None:
+        raise SpecError(where, value, f"write a number, a range such as 32-128, a list, or '{FIND_COUNT}'")
+    lowest, highest = map(int, match.groups())
+    require(1 <= lowest <= highest, where, value, "a range begins at 1 or more, and ends above")
+    return [lowest << power for power in range((highest // lowest).bit_length())]
 
 
-def _read_token_amount(given: Any, where: str) -> Any:
+def _read_token_amount(value: Any, where: str) -> Any:
     """Return a number of tokens: YAML reads 1e12 as text, and people write 15 T.
 
     >>> _read_token_amount("1.5 T", "tokens"), _read_token_amount(100, "tokens")
     (1500000000000.0, 100)
     """
-    if not isinstance(given, str):
-        return given
-    found = _AMOUNT.fullmatch(given)
-    if found is None:
-        raise SpecError(where, given, "write a number of tokens, such as 300e9 or '300 B'")
-    return float(found[1]) * _UNIT_FACTORS[found[2]]
+    if not isinstance(value, str):
+        return value
+    match = _AMOUNT.fullmatch(value)
+    if match is None:
+        raise SpecError(where, value, "write a number of tokens, such as 300e9 or '300 B'")
+    return float(match[1]) * _UNIT_FACTORS[match[2]]
 
 
 def _check_names(jobs: tuple[FleetJob, ...]) -> None:
     """Refuse two jobs of one name."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for job in jobs:
         for terms in job.each():
-            require(terms.name not in seen, join_path(job.where, "name"), terms.name, "is the name of another job, too")
-            seen.add(terms.name)
+            require(
+                terms.name not in names, join_path(job.where, "name"), terms.name, "is the name of another job, too"
+            )
+            names.add(terms.name)

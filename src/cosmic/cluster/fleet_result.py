@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.base.errors import UnknownName
+from cosmic.base.json_types import Share
 from cosmic.cluster.fleet_jobs import SharingRules
 from cosmic.cluster.job_placement import Ranges
 
@@ -65,7 +66,9 @@ class RefusedJob:
     """A job that can never run here, and why."""
 
     name: str
+    """Its name."""
     reasons: tuple[str, ...]
+    """Why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +76,10 @@ class TenantTurns:
     """One job at the fullest moment of its gang, when its turns were played one by one."""
 
     name: str
+    """Its name."""
     share: float
     """What it asked for, of all shares of the gang."""
-    measured: float
+    measured: Share
     """What it got of the device time."""
 
 
@@ -84,10 +88,13 @@ class GangResult:
     """A gang when it had the most tenants: what the turns gave each."""
 
     first: int
+    """Its first accelerator."""
     end: int
+    """The one after its last."""
     utilization: float
     """The part of the time in which its accelerators ran steps."""
     tenants: tuple[TenantTurns, ...]
+    """Its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,16 @@ class Occupancy:
     """A job on a range of accelerators, for some time."""
 
     name: str
+    """The job."""
     first: int
+    """The first accelerator."""
     end: int
+    """The one after the last."""
     start_s: float
+    """From when."""
     end_s: float
-    device: float
+    """Until when."""
+    device: Share
     """The part of this time in which it had them: 1 in space."""
 
 
@@ -150,12 +162,12 @@ class Fleet:
     @property
     def intervals(self) -> tuple[Occupancy, ...]:
         """Who had which accelerators when, in the order of their beginning."""
-        found = [
+        intervals = [
             Occupancy(job.name, first, end, job.start_s, job.end_s, job.device_s / job.run_s if job.run_s else 0.0)
             for job in self.jobs
             for first, end in job.accelerators
         ]
-        return tuple(sorted(found, key=lambda each: (each.start_s, each.first, each.name)))
+        return tuple(sorted(intervals, key=lambda interval: (interval.start_s, interval.first, interval.name)))
 
     def value(self, objective: str) -> float:
         """Return the objective, such that less is better."""

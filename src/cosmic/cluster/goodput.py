@@ -102,35 +102,37 @@ def run_goodput(
     >>> round(found.mtbf_s), round(float(found.effective_share), 4)  # e^(-60/1000) e^(-120/1000) e^(-420/100,000)
     (1000, 0.8318)
     """
-    given = run_terms(fields, npus, dp, state_bytes_per_npu, work_s)
-    return None if given is None else goodput_from_terms(given)
+    terms = run_terms(fields, npus, dp, state_bytes_per_npu, work_s)
+    return None if terms is None else goodput_from_terms(terms)
 
 
-def goodput_from_terms(given: InterruptionTerms) -> Goodput:
+def goodput_from_terms(terms: InterruptionTerms) -> Goodput:
     """Return where the time goes of a run with these times."""
-    rate = 1 / given.mtbf_s
-    noticed, going_on = _survival(rate * given.detection_s), _survival(rate * given.stall_s)
-    ready = _ready_share(given)
-    back = _survival(rate * _crowding(given, ready) * (given.restart_s - given.stall_s) / given.replicas)
-    up = noticed * going_on * back
-    lost_rate = _lost_rate(given, rate)
-    interval_s = _checkpoint_interval_s(given, lost_rate)
-    kept = saved_share(lost_rate, interval_s, given.block_s, given.hidden_s)
-    remote_rate = larger(lost_rate * given.remote_share, LEAST_RATE)
-    saved = up * kept * saved_share(remote_rate, given.remote_interval_s, 0.0, given.remote_write_s)
-    checkpoint = saved * (given.block_s / interval_s)
-    slow = saved * (given.slow_share * (1 - 1 / given.slow_factor))
+    rate = 1 / terms.mtbf_s
+    noticed, going_on = _survival(rate * terms.detection_s), _survival(rate * terms.stall_s)
+    ready = _ready_share(terms)
+    replica_back = _survival(rate * _crowding(terms, ready) * (terms.restart_s - terms.stall_s) / terms.replicas)
+    up = noticed * going_on * replica_back
+    lost_rate = _lost_rate(terms, rate)
+    # The interval as stated, or the optimum; no shorter than can be.
+    best = smaller(optimal_interval_s(lost_rate, terms.block_s), NEVER_S)
+    interval_s = larger(where(np.isnan(terms.interval_s), best, terms.interval_s), terms.shortest_s)
+    kept_locally = saved_share(lost_rate, interval_s, terms.block_s, terms.hidden_s)
+    remote_rate = larger(lost_rate * terms.remote_share, LEAST_RATE)
+    saved = up * kept_locally * saved_share(remote_rate, terms.remote_interval_s, 0.0, terms.remote_write_s)
+    checkpoint = saved * (terms.block_s / interval_s)
+    slow = saved * (terms.slow_share * (1 - 1 / terms.slow_factor))
     return Goodput(
         effective_share=ready * (saved - slow),
         checkpoint_share=ready * checkpoint,
         lost_share=ready * larger(up - saved - checkpoint, 0.0),
         detection_share=ready * (1 - noticed),
-        restart_share=ready * (noticed * going_on * (1 - back)),
+        restart_share=ready * (noticed * going_on * (1 - replica_back)),
         stall_share=ready * (noticed * (1 - going_on)),
         repair_share=1 - ready,
         slow_share=ready * slow,
         interval_s=interval_s,
-        mtbf_s=given.mtbf_s,
+        mtbf_s=terms.mtbf_s,
     )
 
 
@@ -161,42 +163,35 @@ def optimal_interval_s(rate: Numeric, block_s: Numeric) -> Numeric:
     young = np.sqrt(2 * cost)
     y = young + larger(cost, SERIES_BELOW)
     for _ in range(NEWTON_STEPS):
-        below = expm1(-smaller(y, MOST_EXPONENT))
-        y = y - (y + below - cost) / -below
+        decay = expm1(-smaller(y, MOST_EXPONENT))
+        y = y - (y + decay - cost) / -decay
     return where(cost < SERIES_BELOW, young - 2 * cost / 3, y - cost) / rate
 
 
-def _lost_rate(given: InterruptionTerms, rate: Numeric) -> Numeric:
+def _lost_rate(terms: InterruptionTerms, rate: Numeric) -> Numeric:
     """Return the rate, in time that replicas train, at which none of them is left that has the state."""
-    others = given.replicas - 1
-    down = -expm1(-smaller(rate * (given.detection_s + given.restart_s) / given.replicas, MOST_EXPONENT))
-    standing = rate * (given.detection_s + given.stall_s) * (others / given.replicas)
-    return larger(rate * power(down, others) * (1 + expm1(smaller(standing, MOST_EXPONENT))), LEAST_RATE)
+    other_replicas = terms.replicas - 1
+    down = -expm1(-smaller(rate * (terms.detection_s + terms.restart_s) / terms.replicas, MOST_EXPONENT))
+    standing = rate * (terms.detection_s + terms.stall_s) * (other_replicas / terms.replicas)
+    return larger(rate * power(down, other_replicas) * (1 + expm1(smaller(standing, MOST_EXPONENT))), LEAST_RATE)
 
 
-def _checkpoint_interval_s(given: InterruptionTerms, rate: Numeric) -> Numeric:
-    """Return the training between checkpoints: as stated or the optimum, and no shorter than can be."""
-    best = smaller(optimal_interval_s(rate, given.block_s), NEVER_S)
-    stated = given.interval_s
-    return larger(where(np.isnan(stated), best, stated), given.shortest_s)
-
-
-def _ready_share(given: InterruptionTerms) -> Numeric:
+def _ready_share(terms: InterruptionTerms) -> Numeric:
     """Return what repairs leave: the share of the time with spares enough, or replicas that are there without.
 
     A run that needs all its replicas waits while more domains are in repair than there are spares; an elastic one goes
     on with the replicas that are whole.
     """
-    if given.repair_s is None:
+    if terms.repair_s is None:
         return 1.0
-    columns = Combinations(given.domains, given.spare_domains, given.repair_load, given.replicas)
-    enough, whole = columns.look_up(spare_terms)
-    return choose(given.elastic, whole, enough)
+    columns = Combinations(terms.domains, terms.spare_domains, terms.repair_load, terms.replicas)
+    enough, replicas_up = columns.look_up(spare_terms)
+    return choose(terms.elastic, replicas_up, enough)
 
 
-def _crowding(given: InterruptionTerms, ready: Numeric) -> Numeric:
+def _crowding(terms: InterruptionTerms, ready: Numeric) -> Numeric:
     """Return how many times more replicas restart, as some fail while all wait for a spare: approximate for several."""
-    return choose(given.elastic, 1.0, 1 + (1 / larger(ready, LEAST_READY) - 1) * (1 - 1 / given.replicas))
+    return choose(terms.elastic, 1.0, 1 + (1 / larger(ready, LEAST_READY) - 1) * (1 - 1 / terms.replicas))
 
 
 def _survival(exponent: Numeric) -> Numeric:
@@ -229,27 +224,27 @@ def goodput_of_designs(batch: Batch, work_s: Numeric | None) -> Goodput | None:
 
     *work_s* is what the run would take without interruptions, if it has a length.
     """
-    each = checkpoint_bytes(batch.base) / batch.npus
-    return run_goodput(lambda key: batch[f"run.{key}"], batch.npus, batch["workload.dp"], each, work_s)
+    bytes_per_npu = checkpoint_bytes(batch.base) / batch.npus
+    return run_goodput(lambda key: batch[f"run.{key}"], batch.npus, batch["workload.dp"], bytes_per_npu, work_s)
 
 
 def run_metrics(batch: Batch, cost: ClusterCost, drawn_w: Numeric, tokens_per_s: Numeric) -> dict[str, Any]:
     """Return the metrics of training runs; NaN where a figure is not known, or the run has no length."""
-    found: dict[str, Any] = dict.fromkeys(RUN_METRICS, np.nan)
+    metrics: dict[str, Any] = dict.fromkeys(RUN_METRICS, np.nan)
     if batch.base.workload.task != "training":
-        return found
+        return metrics
     length = none_to_nan(batch["run.tokens"])
     lasts = not (isinstance(length, float) and np.isnan(length))
     share = goodput_of_designs(batch, length / tokens_per_s if lasts else None)
     if share is None:
-        return found
-    found["goodput"] = share.effective_share
-    found["effective_tokens_per_s"] = effective = share.effective_share * tokens_per_s
+        return metrics
+    metrics["goodput"] = share.effective_share
+    metrics["effective_tokens_per_s"] = effective = share.effective_share * tokens_per_s
     if not lasts:
-        return found
+        return metrics
     seconds = length / effective
     energy = drawn_w * seconds
-    return found | {
+    return metrics | {
         "train_days": seconds / SECONDS_PER_DAY,
         "train_usd": owned_cluster_usd_per_s(batch, cost, drawn_w) * seconds,
         "train_energy_j": energy,

@@ -1,4 +1,4 @@
-"""The seconds that a run loses to an interruption: the fields of `cosmic.design.run.Run` brought to a machine's size.
+"""The seconds that a run loses to an interruption: the fields of `cosmic.design.run_layer.Run` brought to a machine's size.
 
 Closed form and simulation both start here, and share nothing else. All functions take numbers or arrays.
 """
@@ -10,10 +10,9 @@ from typing import Any
 
 from cosmic.base.numeric import Condition, Numeric, choose, larger, power, smaller
 from cosmic.design import schema
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known, none_to_nan
-from cosmic.design.fitted_constants import load_constants
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.run_layer import Run
+from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.step.accelerator_rates import FieldLookup
 
 NEVER_S = 1e12
@@ -105,11 +104,20 @@ def run_terms(
     mtbf = fields("npu_mtbf")
     if mtbf is None:
         return None
-    usual = _usual_fields(fields)
+    by_key = {slot.key: slot.name for slot in schema.slots(UsualRun).values()}
+
+    def usual(key: str) -> Any:
+        """Return the field of the design, or the usual number where it states none."""
+        return first_known(fields(key), getattr(USUAL_RUN, by_key[key]))
+
     domain, repair = usual("failure_domain_npus"), fields("repair")
     by_replica = fields("recovery") != "restart"
     replicas = choose(by_replica, dp, 1)
-    write_s, copy_s = _checkpoint_times(usual, state_bytes_per_npu)
+    # to remote storage, and to the host's memory
+    write_s, copy_s = (
+        state_bytes_per_npu / usual("checkpoint_bandwidth"),
+        state_bytes_per_npu / usual("local_checkpoint_bandwidth"),
+    )
     kind = fields("checkpoint")
     none, in_memory = kind == "none", kind == "in_memory"
     load_s = choose(in_memory | by_replica, copy_s, choose(none, 0.0, write_s))  # a replica loads from its peers
@@ -125,7 +133,8 @@ def run_terms(
         block_s=choose(none, 0.0, choose(kind == "blocking", write_s, copy_s)),
         hidden_s=choose(in_memory, copy_s, choose(kind == "asynchronous", write_s, 0.0)),
         interval_s=choose(none, length_s, none_to_nan(fields("checkpoint_interval"))),
-        shortest_s=_shortest_interval_s(kind == "asynchronous", write_s, copy_s),
+        # one checkpoint is written to remote storage while the next is not yet due
+        shortest_s=larger(USUAL_RUN.shortest_interval_s, choose(kind == "asynchronous", write_s - copy_s, 0.0)),
         remote_share=choose(in_memory, fields("remote_share"), 0.0),
         remote_interval_s=larger(usual("remote_interval"), write_s),
         remote_write_s=write_s,
@@ -137,19 +146,3 @@ def run_terms(
         repair_load=load,
         elastic=fields("recovery") == "elastic",
     )
-
-
-def _usual_fields(fields: FieldLookup) -> FieldLookup:
-    """Return a lookup that has the usual number where a design states none."""
-    by_key = {slot.key: slot.name for slot in schema.slots(UsualRun).values()}
-    return lambda key: first_known(fields(key), getattr(USUAL_RUN, by_key[key]))
-
-
-def _checkpoint_times(usual: FieldLookup, state_bytes: Numeric) -> tuple[Numeric, Numeric]:
-    """Return the seconds to write a checkpoint to remote storage, and to copy it to the host."""
-    return state_bytes / usual("checkpoint_bandwidth"), state_bytes / usual("local_checkpoint_bandwidth")
-
-
-def _shortest_interval_s(asynchronous: Condition, write_s: Numeric, copy_s: Numeric) -> Numeric:
-    """Return the shortest time between checkpoints: one is written while the next is not yet due."""
-    return larger(USUAL_RUN.shortest_interval_s, choose(asynchronous, write_s - copy_s, 0.0))

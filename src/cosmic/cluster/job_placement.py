@@ -76,13 +76,13 @@ def shared_tier(network: Network, leaf: int = 0, oversubscription: float | None 
     require(chosen % group == 0, "leaf", chosen, rule)
     require(chosen <= max(network.npus, 1), "leaf", chosen, f"there are {network.npus} accelerators")
     outer = dims[-1] if dims else None
-    own = outer.oversubscription if outer else 1.0
+    own_oversubscription = outer.oversubscription if outer else 1.0
     return SharedTier(
         npus=network.npus,
         blocks=tuple(prod(sizes[: index + 1]) for index in range(len(sizes) - 1)),
         leaf=chosen,
         bandwidth_bytes_per_s=outer.bandwidth_bytes_per_s if outer else 0.0,
-        oversubscription=own if oversubscription is None else oversubscription,
+        oversubscription=own_oversubscription if oversubscription is None else oversubscription,
     )
 
 
@@ -111,24 +111,24 @@ def crossing_groups(leaves: Sequence[int], traffic: UplinkTraffic) -> dict[int, 
     >>> crossing_groups(scattered, UplinkTraffic(1.0, 8)), crossing_groups([0, 0, 0, 1], UplinkTraffic(1.0, 4, everywhere=True))
     ({0: 4.0, 1: 4.0}, {0: 1.0, 1: 1.0})
     """
-    found: dict[int, float] = {}
+    loads: dict[int, float] = {}
     if traffic.members < 2 or len(set(leaves)) < 2:
-        return found
+        return loads
     block = traffic.members * traffic.step
     for index, leaf in enumerate(leaves):
-        first, inside = index // block * block, index % block
+        first, position = index // block * block, index % block
         if traffic.everywhere:
-            peers = leaves[first + inside % traffic.step : first + block : traffic.step]
-            share = sum(other != leaf for other in peers) / max(len(peers) - 1, 1)
+            peers = leaves[first + position % traffic.step : first + block : traffic.step]
+            share = sum(peer != leaf for peer in peers) / max(len(peers) - 1, 1)
         else:
-            after = first + (inside + traffic.step) % block
-            share = float(leaves[after if after < len(leaves) else first] != leaf)
+            successor = first + (position + traffic.step) % block
+            share = float(leaves[successor if successor < len(leaves) else first] != leaf)
         if share:
-            found[leaf] = found.get(leaf, 0.0) + share
-    return found
+            loads[leaf] = loads.get(leaf, 0.0) + share
+    return loads
 
 
-def contention_factor(own: Mapping[int, float], others: Mapping[int, float], capacity: float) -> float:
+def contention_factor(own_loads: Mapping[int, float], other_loads: Mapping[int, float], capacity: float) -> float:
     r"""Return by what factor a job's traffic on the shared tier is slowed: 1 where it is not.
 
         f = max over its leaves l of  max(1, (own_l + others_l) / C)
@@ -143,7 +143,9 @@ def contention_factor(own: Mapping[int, float], others: Mapping[int, float], cap
     >>> contention_factor({0: 300.0}, {0: 100.0}, 200.0), contention_factor({0: 100.0}, {0: 50.0}, 200.0), contention_factor({}, {}, 0.0)
     (2.0, 1.0, 1.0)
     """
-    return max((max(1.0, (peak + others.get(leaf, 0.0)) / capacity) for leaf, peak in own.items()), default=1.0)
+    return max(
+        (max(1.0, (peak + other_loads.get(leaf, 0.0)) / capacity) for leaf, peak in own_loads.items()), default=1.0
+    )
 
 
 # --------------------------------------------------------------------------------------
@@ -153,17 +155,17 @@ def contention_factor(own: Mapping[int, float], others: Mapping[int, float], cap
 Ranges = tuple[Range, ...]
 
 
-def take_ranges(free: Ranges, wanted: Sequence[Range]) -> Ranges:
-    """Return what is free without *wanted*, all of which or parts of which may be taken already.
+def take_ranges(free: Ranges, taken: Sequence[Range]) -> Ranges:
+    """Return what is free without *taken*, all of which or parts of which may be taken already.
 
     >>> take_ranges(((0, 16), (32, 64)), [(8, 16), (40, 48)])
     ((0, 8), (32, 40), (48, 64))
     """
-    for first, end in wanted:
-        found: list[Range] = []
+    for first, end in taken:
+        remaining: list[Range] = []
         for low, high in free:
-            found += [part for part in ((low, min(high, first)), (max(low, end), high)) if part[0] < part[1]]
-        free = tuple(found)
+            remaining += [part for part in ((low, min(high, first)), (max(low, end), high)) if part[0] < part[1]]
+        free = tuple(remaining)
     return free
 
 
@@ -178,13 +180,13 @@ def return_ranges(free: Ranges, ranges: Sequence[Range]) -> Ranges:
 
 def join_ranges(ranges: Sequence[Range]) -> Ranges:
     """Return *ranges* sorted, with neighbours joined."""
-    found: list[Range] = []
+    joined: list[Range] = []
     for first, end in sorted(ranges):
-        if found and found[-1][1] == first:
-            found[-1] = (found[-1][0], end)
+        if joined and joined[-1][1] == first:
+            joined[-1] = (joined[-1][0], end)
         else:
-            found.append((first, end))
-    return tuple(found)
+            joined.append((first, end))
+    return tuple(joined)
 
 
 def place_job(free: Ranges, npus: int, tier: SharedTier, placement: Placement) -> Ranges | None:
@@ -244,8 +246,8 @@ def _cut_run(run: Range, size: int) -> list[Range]:
     low, high = run
     first = low // size * size
     parts = {first, -(-low // size) * size, (high - 1) // size * size}
-    found = [(max(low, part), min(high, part + size)) for part in sorted(parts)]
-    return [part for part in found if part[0] < part[1]]
+    windows = [(max(low, part), min(high, part + size)) for part in sorted(parts)]
+    return [part for part in windows if part[0] < part[1]]
 
 
 def _deal_leaves(free: Ranges, npus: int, tier: SharedTier) -> Ranges | None:
@@ -255,9 +257,9 @@ def _deal_leaves(free: Ranges, npus: int, tier: SharedTier) -> Ranges | None:
     for low, high in free:
         for start in range(-(-low // unit) * unit, high - unit + 1, unit):
             by_leaf.setdefault(start // tier.leaf, []).append(start)
-    wanted = -(-npus // unit)
-    if sum(map(len, by_leaf.values())) < wanted:
+    leaf_count = -(-npus // unit)
+    if sum(map(len, by_leaf.values())) < leaf_count:
         return None
     rounds = zip_longest(*(by_leaf[leaf] for leaf in sorted(by_leaf)))
-    starts = [start for turn in rounds for start in turn if start is not None][:wanted]
+    starts = [start for starts_of_round in rounds for start in starts_of_round if start is not None][:leaf_count]
     return join_ranges([(start, start + unit) for start in starts])

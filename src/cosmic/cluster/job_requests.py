@@ -56,11 +56,11 @@ class Demand:
         >>> demand.step_s(1.0), demand.step_s(2.0), demand.step_s(9.0)
         (1.0, 1.5, 2.5)
         """
-        after = bisect_right(self.factors, factor)
-        if after == 0 or after == len(self.factors):
-            return self.steps_s[min(after, len(self.factors) - 1)]
-        low, high = self.factors[after - 1], self.factors[after]
-        return self.steps_s[after - 1] + (self.steps_s[after] - self.steps_s[after - 1]) * (factor - low) / (high - low)
+        upper = bisect_right(self.factors, factor)
+        if upper == 0 or upper == len(self.factors):
+            return self.steps_s[min(upper, len(self.factors) - 1)]
+        low, high = self.factors[upper - 1], self.factors[upper]
+        return self.steps_s[upper - 1] + (self.steps_s[upper] - self.steps_s[upper - 1]) * (factor - low) / (high - low)
 
     def steps(self, terms: JobTerms, step_s: float) -> float:
         """Return the steps of a job by its terms; of a duration, as many as it holds of *step_s* each."""
@@ -122,16 +122,16 @@ class UplinkLoads:
     mean: dict[int, float] = field(default_factory=dict)
     """What leaves each leaf on average, over a step that nobody slows."""
 
-    def factor(self, others: Mapping[int, float], tier: SharedTier) -> float:
-        """Return by what factor the job's traffic in the tier is slowed beside *others*: by bytes, over its kinds."""
+    def factor(self, other_loads: Mapping[int, float], tier: SharedTier) -> float:
+        """Return by what factor the job's traffic in the tier is slowed beside *other_loads*: by bytes, over its kinds."""
         capacity = tier.uplink_bytes_per_s
-        slowed = (part * (contention_factor(peak, others, capacity) - 1) for part, peak in self.peaks)
+        slowed = (part * (contention_factor(peak, other_loads, capacity) - 1) for part, peak in self.peaks)
         return 1.0 + sum(slowed)
 
 
 def uplink_loads(demand: Demand, ranges: Ranges, tier: SharedTier) -> UplinkLoads:
     """Return what a job sends up from each leaf. Its ranks are in the order of its accelerators."""
-    total = sum(each.bytes for each in demand.traffic)
+    total = sum(load.bytes for load in demand.traffic)
     leaves = [start // tier.leaf for first, end in ranges for start in range(first, end, tier.group)]
     if not total or len(set(leaves)) < 2:
         return UplinkLoads()
@@ -154,9 +154,9 @@ def alone_step_s(demand: Demand, tier: SharedTier) -> float:
     return demand.step_s(uplink_loads(demand, best or (), tier).factor({}, tier))
 
 
-def subtract_own_loads(total: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
+def subtract_own_loads(total: Mapping[int, float], own_loads: Mapping[int, float]) -> dict[int, float]:
     """Return the load of others at the leaves of a job: all of it but its own."""
-    return {leaf: max(0.0, total.get(leaf, 0.0) - load) for leaf, load in own.items()}
+    return {leaf: max(0.0, total.get(leaf, 0.0) - load) for leaf, load in own_loads.items()}
 
 
 # --------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class ClusterState(Protocol):
 
 def run_events(requests: Sequence[JobRequest], state: ClusterState) -> None:
     """Take the events of all jobs in their order."""
-    order = sorted(range(len(requests)), key=lambda place: (requests[place].arrival_s, place))
+    order = sorted(range(len(requests)), key=lambda index: (requests[index].arrival_s, index))
     arrived = 0
     while arrived < len(order) or state.ends.next_s() < inf:
         coming = requests[order[arrived]].arrival_s if arrived < len(order) else inf

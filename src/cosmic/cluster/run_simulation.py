@@ -44,19 +44,19 @@ class InterruptedRun(NamedTuple):
     """Whether no replica has the state any more when the part begins: the run goes back to a checkpoint."""
 
 
-def interrupt_run(given: InterruptionTerms, gaps_s: Array, rng: Generator, repair_cv: float) -> InterruptedRun:
+def interrupt_run(terms: InterruptionTerms, gaps_s: Array, rng: Generator, repair_cv: float) -> InterruptedRun:
     """Return a run that is interrupted after each of some times."""
     ends_s = np.cumsum(gaps_s)
     begins_s = ends_s - gaps_s
-    waits_s, present = _draw_repairs(given, begins_s, gaps_s, rng, repair_cv)
+    waits_s, present = _draw_repairs(terms, begins_s, gaps_s, rng, repair_cv)
     running_s = gaps_s - waits_s
-    replicas = int(given.replicas)
-    stalled_s = np.minimum(running_s, float(given.detection_s + given.stall_s))
+    replicas = int(terms.replicas)
+    stalled_s = np.minimum(running_s, float(terms.detection_s + terms.stall_s))
     stalled_s[0] = 0.0
-    down_s, lost = _draw_restarts(running_s, float(given.detection_s + given.restart_s), replicas, rng)
+    down_s, lost = _draw_restarts(running_s, float(terms.detection_s + terms.restart_s), replicas, rng)
     down_s = down_s - _stalled_anyway_s(running_s, stalled_s, down_s)
-    slow = rng.random(len(gaps_s)) < float(given.slow_share)
-    speed = np.where(slow, 1 / float(given.slow_factor), 1.0) * present
+    slow = rng.random(len(gaps_s)) < float(terms.slow_share)
+    speed = np.where(slow, 1 / float(terms.slow_factor), 1.0) * present
     return InterruptedRun(ends_s, running_s - stalled_s - down_s / replicas, speed, lost)
 
 
@@ -78,8 +78,8 @@ def _draw_restarts(
         which[0] = -1  # the beginning of the run is no interruption
         order = np.argsort(which, kind="stable")
         again_s = np.full(count, np.inf)
-        same = which[order[1:]] == which[order[:-1]]
-        again_s[order[:-1][same]] = begins_s[order[1:][same]]
+        same_replica = which[order[1:]] == which[order[:-1]]
+        again_s[order[:-1][same_replica]] = begins_s[order[1:][same_replica]]
         down_s = np.minimum(restart_s, again_s - begins_s)
         returned = np.searchsorted(np.sort((begins_s + down_s)[1:]), begins_s, side="right")
         lost &= np.arange(count) - returned >= replicas
@@ -97,22 +97,22 @@ def _stalled_anyway_s(running_s: Array, stalled_s: Array, down_s: Array) -> Arra
     begins_s = np.cumsum(running_s) - running_s
     before_s = np.cumsum(stalled_s) - stalled_s
     last = np.searchsorted(begins_s, begins_s + down_s, side="right") - 1
-    inside = np.minimum(begins_s + down_s - begins_s[last], stalled_s[last])
-    return np.asarray(before_s[last] + inside - before_s)
+    overlap_s = np.minimum(begins_s + down_s - begins_s[last], stalled_s[last])
+    return np.asarray(before_s[last] + overlap_s - before_s)
 
 
 def _draw_repairs(
-    given: InterruptionTerms, begins_s: Array, gaps_s: Array, rng: Generator, repair_cv: float
+    terms: InterruptionTerms, begins_s: Array, gaps_s: Array, rng: Generator, repair_cv: float
 ) -> tuple[Array, Array]:
     """Return how long the run waits for a spare after each interruption, and the share of replicas that it has."""
-    if given.repair_s is None or float(given.repair_s) == 0:
+    if terms.repair_s is None or float(terms.repair_s) == 0:
         return np.zeros_like(gaps_s), np.ones_like(gaps_s)
-    count, mean_s = len(gaps_s) - 1, float(given.repair_s)
+    count, mean_s = len(gaps_s) - 1, float(terms.repair_s)
     repairs_s = rng.gamma(repair_cv**-2, mean_s * repair_cv**2, count) if repair_cv > 0 else np.full(count, mean_s)
     back_s = begins_s[1:] + repairs_s
-    spares = int(given.spare_domains)
-    if bool(given.elastic) and int(given.replicas) > 1:  # the only replica waits like any run
-        return np.zeros_like(gaps_s), 1 - _missing_share(begins_s, gaps_s, back_s, spares, int(given.replicas))
+    spares = int(terms.spare_domains)
+    if bool(terms.elastic) and int(terms.replicas) > 1:  # the only replica waits like any run
+        return np.zeros_like(gaps_s), 1 - _missing_share(begins_s, gaps_s, back_s, spares, int(terms.replicas))
     free_s = np.concatenate([[-np.inf], _nth_latest(back_s, spares, in_order=repair_cv == 0)])
     return np.clip(free_s - begins_s, 0.0, gaps_s), np.ones_like(gaps_s)
 
@@ -124,11 +124,11 @@ def _nth_latest(back_s: Array, spares: int, *, in_order: bool) -> Array:
     if in_order:
         return np.concatenate([np.full(spares, -np.inf), back_s[: len(back_s) - spares]])
     latest = [-np.inf] * (spares + 1)
-    found = np.empty(len(back_s))
+    latest_back_s = np.empty(len(back_s))
     for index, time in enumerate(back_s.tolist()):
         heappushpop(latest, time)
-        found[index] = latest[0]
-    return found
+        latest_back_s[index] = latest[0]
+    return latest_back_s
 
 
 def _missing_share(begins_s: Array, gaps_s: Array, back_s: Array, spares: int, replicas: int) -> Array:
@@ -140,8 +140,8 @@ def _missing_share(begins_s: Array, gaps_s: Array, back_s: Array, spares: int, r
     beyond = np.maximum(np.concatenate([[0], np.cumsum(steps)]) - spares, 0)
     share = 1 - (1 - 1 / replicas) ** beyond
     summed = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(times))])
-    at = np.interp(np.append(begins_s, begins_s[-1] + gaps_s[-1]), times, summed)
-    return np.asarray(np.diff(at) / np.maximum(gaps_s, 1e-300))
+    missing_by_time = np.interp(np.append(begins_s, begins_s[-1] + gaps_s[-1]), times, summed)
+    return np.asarray(np.diff(missing_by_time) / np.maximum(gaps_s, 1e-300))
 
 
 # --------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class SimulatedRuns:
 
 
 def simulate_runs(
-    given: InterruptionTerms, work_s: float, *, runs: int = 200, seed: int = 0, chance: RunChance = BY_CHANCE
+    terms: InterruptionTerms, work_s: float, *, runs: int = 200, seed: int = 0, chance: RunChance = BY_CHANCE
 ) -> SimulatedRuns:
     """Return what becomes of *runs* runs that would take *work_s* without interruptions.
 
@@ -209,18 +209,22 @@ def simulate_runs(
     """
     require(work_s > 0, "work", work_s, "must be positive")
     require(runs >= 1, "runs", runs, "must be at least 1")
-    expected = goodput_from_terms(given)
+    expected = goodput_from_terms(terms)
     share = float(expected.effective_share)
     if share < LEAST_SHARE:
         never = np.full(runs, inf)
         return SimulatedRuns(days=never, effective_share=1 / never, interruptions=never)
-    many = work_s / share / float(given.mtbf_s)
-    part = min(1.0, MOST_INTERRUPTIONS / runs / many)
+    interruptions = work_s / share / float(terms.mtbf_s)
+    part = min(1.0, MOST_INTERRUPTIONS / runs / interruptions)
     seeds = np.random.SeedSequence(seed).spawn(runs)
-    one = _RunSetting(
-        given, float(expected.interval_s), work_s * part, int(MARGIN * many * part + 5 * sqrt(many) + 50), chance
+    setting = _RunSetting(
+        terms,
+        float(expected.interval_s),
+        work_s * part,
+        int(MARGIN * interruptions * part + 5 * sqrt(interruptions) + 50),
+        chance,
     )
-    ended = np.array([one.end(np.random.default_rng(each)) for each in seeds])
+    ended = np.array([setting.end(np.random.default_rng(run_seed)) for run_seed in seeds])
     wall_s = ended[:, 0] / part
     if part < 1 and np.all(np.isfinite(wall_s)):
         wall_s = wall_s.mean() + (wall_s - wall_s.mean()) * sqrt(part)
@@ -256,24 +260,24 @@ class _RunSetting:
                 return ended
         return inf, inf
 
-    def _ended(self, made: InterruptedRun, rng: Generator) -> tuple[float, float] | None:
+    def _ended(self, run: InterruptedRun, rng: Generator) -> tuple[float, float] | None:
         """Return when the work is done, and the interruptions until then; None if it is not."""
-        firsts = np.flatnonzero(made.state_lost)
+        firsts = np.flatnonzero(run.state_lost)
         firsts = np.concatenate([[0], firsts])
-        trained_s = np.add.reduceat(made.productive_s, firsts)
-        counted_s = np.add.reduceat(made.productive_s * made.speed, firsts)
+        trained_s = np.add.reduceat(run.productive_s, firsts)
+        counted_s = np.add.reduceat(run.productive_s * run.speed, firsts)
         speed = np.where(trained_s > 0, counted_s / np.where(trained_s > 0, trained_s, 1.0), 1.0)
         saved_s, reached_s = self._progress(trained_s)
-        back = np.flatnonzero((rng.random(len(firsts)) < float(self.given.remote_share)) & (trained_s > 0)) + 1
+        restarts = np.flatnonzero((rng.random(len(firsts)) < float(self.given.remote_share)) & (trained_s > 0)) + 1
         done_s, first = 0.0, 0
-        for last in (*back[back < len(firsts)].tolist(), len(firsts)):
+        for last in (*restarts[restarts < len(firsts)].tolist(), len(firsts)):
             span = slice(first, last)
             before_s = done_s + np.cumsum(saved_s[span] * speed[span]) - saved_s[span] * speed[span]
             enough = np.flatnonzero(before_s + reached_s[span] * speed[span] >= self.work_s)
             if len(enough):
-                place = first + int(enough[0])
-                rest_s = (self.work_s - before_s[enough[0]]) / speed[place]
-                return self._when(made, int(firsts[place]), rest_s)
+                index = first + int(enough[0])
+                rest_s = (self.work_s - before_s[enough[0]]) / speed[index]
+                return self._when(run, int(firsts[index]), rest_s)
             done_s += self._remote(trained_s[span], saved_s[span] * speed[span])
             first = last
         return None
@@ -293,9 +297,9 @@ class _RunSetting:
         kept_s = np.floor(max(total_s - float(self.given.remote_write_s), 0.0) / every_s) * every_s
         return float(counted_s.sum()) * kept_s / total_s if total_s > 0 else 0.0
 
-    def _when(self, made: InterruptedRun, first: int, rest_s: float) -> tuple[float, float]:
+    def _when(self, run: InterruptedRun, first: int, rest_s: float) -> tuple[float, float]:
         """Return when so much more is trained from the part *first* on, checkpoints between, and the interruptions."""
         needed_s = rest_s + max(np.ceil(rest_s / self.interval_s) - 1, 0.0) * float(self.given.block_s)
-        trained_s = np.cumsum(made.productive_s[first:])
-        place = min(int(np.argmax(trained_s >= needed_s * (1 - 1e-12))), len(trained_s) - 1)
-        return float(made.ends_s[first + place] - (trained_s[place] - needed_s)), float(first + place)
+        trained_s = np.cumsum(run.productive_s[first:])
+        index = min(int(np.argmax(trained_s >= needed_s * (1 - 1e-12))), len(trained_s) - 1)
+        return float(run.ends_s[first + index] - (trained_s[index] - needed_s)), float(first + index)

@@ -121,27 +121,28 @@ class _PartitionedCluster:
     def _slip_in(self, index: int, until: float, rooms: _BackfillRooms) -> bool:
         """Begin a job beside the reserved place, or in it if it ends in time; return whether it did."""
         for option in reversed(self.requests[index].options):
-            held, in_time = option.demand.held, self.now + option.alone_s <= until
-            if held >= rooms.too_large[in_time]:
+            npus, in_time = option.demand.held, self.now + option.alone_s <= until
+            if npus >= rooms.too_large[in_time]:
                 continue
             room = rooms.anywhere if in_time else rooms.beside
-            ranges = place_job(room, held, self.tier, self.rules.placement)
+            ranges = place_job(room, npus, self.tier, self.rules.placement)
             if ranges is not None:
                 self._start(index, option, ranges)
                 return True
-            rooms.too_large[in_time] = held
+            rooms.too_large[in_time] = npus
         return False
 
     def _reservation(self, index: int) -> tuple[float, Ranges]:
         """Return when the first in line can begin at the latest, and where: as soon as enough others have ended."""
-        held = self.requests[index].options[0].demand.held
+        npus = self.requests[index].options[0].demand.held
         free, room = self.free, sum(end - first for first, end in self.free)
-        for each in sorted(self.running, key=lambda other: (self.running[other].end_s, other)):
-            free = return_ranges(free, self.running[each].ranges)
-            room += self.running[each].option.demand.held
-            ranges = place_job(free, held, self.tier, self.rules.placement) if room >= held else None
+        # EASY backfilling: only the first in line has a reservation, by the ends that running jobs have as of now
+        for job_index in sorted(self.running, key=lambda job_index: (self.running[job_index].end_s, job_index)):
+            free = return_ranges(free, self.running[job_index].ranges)
+            room += self.running[job_index].option.demand.held
+            ranges = place_job(free, npus, self.tier, self.rules.placement) if room >= npus else None
             if ranges is not None:
-                return self.running[each].end_s, ranges
+                return self.running[job_index].end_s, ranges
         return inf, ()
 
     def _begin(self, index: int) -> bool:
@@ -180,11 +181,11 @@ class _PartitionedCluster:
         if not self._changed or self.tier.oversubscription <= 1:
             return
         touched = [index for index, job in self.running.items() if not self._changed.isdisjoint(job.loads.mean)]
-        needed = {leaf for index in touched for leaf in self.running[index].loads.mean}
+        leaves = {leaf for index in touched for leaf in self.running[index].loads.mean}
         total: dict[int, float] = {}
         for job in self.running.values():
             for leaf, load in job.loads.mean.items():
-                if leaf in needed:
+                if leaf in leaves:
                     total[leaf] = total.get(leaf, 0.0) + load
         for index in touched:
             loads = self.running[index].loads

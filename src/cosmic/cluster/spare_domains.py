@@ -22,9 +22,9 @@ BISECTION_STEPS = 60
 def _pmf(domains: int, broken_share: float) -> npt.NDArray[np.float64]:
     """Return the probability of 0, 1, … *domains* broken ones."""
     if not 0 < broken_share < 1:
-        found = np.zeros(domains + 1)
-        found[0 if broken_share <= 0 else domains] = 1.0
-        return found
+        probabilities = np.zeros(domains + 1)
+        probabilities[0 if broken_share <= 0 else domains] = 1.0
+        return probabilities
     broken = np.arange(domains)
     ratios = np.log((domains - broken) / (broken + 1)) + (log(broken_share) - log1p(-broken_share))
     logs = domains * log1p(-broken_share) + np.concatenate([[0.0], np.cumsum(ratios)])
@@ -50,11 +50,11 @@ def spare_terms(domains: float, spares: float, load: float, replicas: float) -> 
     """
     if isnan(load):
         return load, load
-    needed, spare = int(domains), int(spares)
-    if load <= 0 or needed < 1:
+    domains_needed, spare = int(domains), int(spares)
+    if load <= 0 or domains_needed < 1:
         return 1.0, 1.0
-    broken = np.arange(_most_broken(needed, spare, load))
-    ratios = np.log(load * np.minimum(needed, needed + spare - broken) / (broken + 1))
+    broken = np.arange(_most_broken(domains_needed, spare, load))
+    ratios = np.log(load * np.minimum(domains_needed, domains_needed + spare - broken) / (broken + 1))
     logs = np.concatenate([[0.0], np.cumsum(ratios)])
     chances = np.exp(logs - logs.max())
     chances /= chances.sum()
@@ -75,8 +75,8 @@ def healthy_domains(domains: int, availability: float, probability: float) -> in
     (1, 0)
     """
     _check_shares(availability=availability, probability=probability)
-    below = np.cumsum(_pmf(domains, 1 - availability))
-    broken = int(np.searchsorted(below, probability * (1 - 1e-12)))
+    cumulative = np.cumsum(_pmf(domains, 1 - availability))
+    broken = int(np.searchsorted(cumulative, probability * (1 - 1e-12)))
     return domains - min(broken, domains)
 
 

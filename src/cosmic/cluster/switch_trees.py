@@ -70,15 +70,15 @@ def tree_bill(nics: int, leaves: LeafTier, site: Site, trees: int) -> Bill:
 
     Beyond the reach of three tiers a further one follows, at full bandwidth.
     """
-    below, links, core = leaves.number, leaves.number * leaves.up, site.core_oversubscription
+    switches_below, links, core = leaves.number, leaves.number * leaves.up, site.core_oversubscription
     switches, cables = leaves.number, nics + links
-    while below > site.radix:
+    while switches_below > site.radix:
         down = down_ports(site.radix, core)
         count = count_groups(links, down)
         links = count * up_ports(down, core)
         switches, cables = switches + count, cables + links
-        below, core = (
-            count_groups(below, max(2, down)),
+        switches_below, core = (
+            count_groups(switches_below, max(2, down)),
             1.0,
         )  # switches of two or three ports: no tree ends, and this must
     switches += count_groups(links, site.radix)

@@ -2,7 +2,7 @@
 
 Between events each job goes on at a constant rate, which `device_shares` says in closed form. A job joins the gang with
 the least share taken, of those that have room for it: fewer than the most tenants, and memory for all that stay, unless
-memory is swapped. `play_turns` takes the turns one by one, and so measures the shares.
+memory is swapped. `simulate_turns` takes the turns one by one, and so measures the shares.
 
 A program, here one step of a job, runs to its end on all accelerators at once. Among those that are ready, the next
 turn is of the job with the least device time for its share (stride scheduling: Waldspurger & Weihl, MIT/LCS/TM-528,
@@ -72,20 +72,20 @@ def device_shares(tenants: Sequence[Tenant], quantum_s: float = 0.0) -> list[flo
     ([0.25, 0.25], 0.125)
     """
     total = sum(tenant.share for tenant in tenants)
-    left = 1.0
+    free_share = 1.0
     if len(tenants) > 1:
         lost = 0.0
         for tenant, steps in zip(tenants, turn_steps(tenants, quantum_s), strict=True):
             lost += tenant.share / total * tenant.switch_s / (steps * tenant.step_s)
-        left = 1 / (1 + lost)
-    found = [0.0] * len(tenants)
+        free_share = 1 / (1 + lost)
+    shares = [0.0] * len(tenants)
     # Whoever can use the least of its share is served first; what it leaves is for the others.
-    order = sorted(range(len(tenants)), key=lambda place: (tenants[place].most / tenants[place].share, place))
-    for place in order:
-        tenant = tenants[place]
-        found[place] = min(tenant.most, left * tenant.share / total)
-        left, total = left - found[place], total - tenant.share
-    return found
+    order = sorted(range(len(tenants)), key=lambda index: (tenants[index].most / tenants[index].share, index))
+    for index in order:
+        tenant = tenants[index]
+        shares[index] = min(tenant.most, free_share * tenant.share / total)
+        free_share, total = free_share - shares[index], total - tenant.share
+    return shares
 
 
 def turn_steps(tenants: Sequence[Tenant], quantum_s: float) -> list[int]:
@@ -102,7 +102,7 @@ def turn_steps(tenants: Sequence[Tenant], quantum_s: float) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedTurns:
+class SimulatedTurns:
     """What came of some turns."""
 
     device_s: tuple[float, ...]
@@ -123,34 +123,34 @@ class PlayedTurns:
         return [used / total for used in self.device_s]
 
 
-def play_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1000) -> PlayedTurns:
+def simulate_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1000) -> SimulatedTurns:
     """Return what comes of so many *turns*, taken one by one.
 
-    >>> played = play_turns([Tenant(step_s=1.0, share=1.0), Tenant(step_s=1.0, share=2.0)], turns=4)
+    >>> played = simulate_turns([Tenant(step_s=1.0, share=1.0), Tenant(step_s=1.0, share=2.0)], turns=4)
     >>> played.turns
     ((0, 0.0, 1.0), (1, 1.0, 3.0), (0, 3.0, 4.0), (1, 4.0, 6.0))
     """
     steps = turn_steps(tenants, quantum_s)
-    now, before = 0.0, -1
+    now, previous = 0.0, -1
     ready, used = [0.0] * len(tenants), [0.0] * len(tenants)
-    taken: list[tuple[int, float, float]] = []
-    while len(taken) < turns:
-        waiting = [index for index, at in enumerate(ready) if at <= now]
+    turns_taken: list[tuple[int, float, float]] = []
+    while len(turns_taken) < turns:
+        waiting = [index for index, ready_at in enumerate(ready) if ready_at <= now]
         if not waiting:
             now = min(ready)
             continue
-        place = min(waiting, key=lambda each: (used[each] / tenants[each].share, each))
-        tenant = tenants[place]
-        if before not in (-1, place):
-            now += (tenants[before].switch_s + tenant.switch_s) / 2
-        began, left, before = now, steps[place], place
-        while left and ready[place] <= now:
+        tenant_index = min(waiting, key=lambda index: (used[index] / tenants[index].share, index))
+        tenant = tenants[tenant_index]
+        if previous not in (-1, tenant_index):
+            now += (tenants[previous].switch_s + tenant.switch_s) / 2
+        began, turns_left, previous = now, steps[tenant_index], tenant_index
+        while turns_left and ready[tenant_index] <= now:
             now += tenant.step_s
-            used[place] += tenant.step_s
-            ready[place] = now + tenant.gap_s
-            left -= 1
-        taken.append((place, began, now))
-    return PlayedTurns(tuple(used), now, tuple(taken))
+            used[tenant_index] += tenant.step_s
+            ready[tenant_index] = now + tenant.gap_s
+            turns_left -= 1
+        turns_taken.append((tenant_index, began, now))
+    return SimulatedTurns(tuple(used), now, tuple(turns_taken))
 
 
 # --------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class _GangCluster:
                 self._refused[index] = "memory" if open_ else "a turn"
                 return
             self.waiting.popleft()
-            gang = min(fits, key=lambda each: (sum(self.requests[job].share for job in each.jobs), each.range))
+            gang = min(fits, key=lambda gang: (sum(self.requests[job].share for job in gang.jobs), gang.range))
             self._join(index, option, gang)
 
     def _option(self, index: int) -> JobOption:
@@ -273,9 +273,9 @@ class _GangCluster:
     def _has_room(self, gang: _Gang, option: JobOption) -> bool:
         return not gang.jobs or self.rules.swap_bytes_per_s is not None or self._memory(gang, option) <= 0
 
-    def _memory(self, gang: _Gang, more: JobOption | None = None) -> float:
+    def _memory(self, gang: _Gang, extra_job: JobOption | None = None) -> float:
         """Return by how many bytes the jobs of a gang need more memory than there is; negative where they fit."""
-        options = [self.residents[job].option for job in gang.jobs] + ([more] if more else [])
+        options = [self.residents[job].option for job in gang.jobs] + ([extra_job] if extra_job else [])
         capacity = min((option.demand.capacity_bytes for option in options), default=0.0)
         return sum(option.demand.memory_bytes for option in options) - capacity
 
@@ -303,15 +303,15 @@ class _GangCluster:
 
     def _loads(self) -> dict[int, dict[int, float]]:
         """Return what each gang sends up from each leaf on average, jobs by their shares; under -1 all of them."""
-        found: dict[int, dict[int, float]] = {-1: {}}
+        loads_by_range: dict[int, dict[int, float]] = {-1: {}}
         for gang in self.gangs:
-            own = found.setdefault(gang.range[0], {})
+            range_loads = loads_by_range.setdefault(gang.range[0], {})
             total = sum(self.requests[index].share for index in gang.jobs)
             for index, leaf, load in self._sent(gang):
                 part = self.requests[index].share / total * load
-                own[leaf] = own.get(leaf, 0.0) + part
-                found[-1][leaf] = found[-1].get(leaf, 0.0) + part
-        return found
+                range_loads[leaf] = range_loads.get(leaf, 0.0) + part
+                loads_by_range[-1][leaf] = loads_by_range[-1].get(leaf, 0.0) + part
+        return loads_by_range
 
     def _sent(self, gang: _Gang) -> Iterator[tuple[int, int, float]]:
         for index in gang.jobs:
@@ -332,10 +332,10 @@ class _GangCluster:
 
     def _tenant(self, index: int, gang: _Gang, loads: dict[int, dict[int, float]], *, swaps: bool) -> Tenant:
         request, job = self.requests[index], self.residents[index]
-        others: dict[int, float] = {}
+        other_loads: dict[int, float] = {}
         if loads:
-            others = subtract_own_loads(loads[-1], loads[gang.range[0]])
-        factor = job.loads.factor(others, self.tier)
+            other_loads = subtract_own_loads(loads[-1], loads[gang.range[0]])
+        factor = job.loads.factor(other_loads, self.tier)
         rate = self.rules.swap_bytes_per_s
         swap_s = 2 * job.option.demand.memory_bytes / rate if swaps and rate else 0.0
         step_s = job.option.demand.step_s(factor)

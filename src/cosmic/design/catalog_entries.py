@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from cosmic.base.errors import SpecError, UnknownName
+from cosmic.base.errors import SpecError, UnknownName, join_path
 from cosmic.base.registry import user_files, user_folders
+from cosmic.design import schema
 from cosmic.design.plain_data import load_yaml
 
 KINDS = ("models", "accelerators", "nodes", "links", "systems", "engines", "spaces", "strategies")
@@ -42,12 +43,12 @@ def entry_names(kind: str) -> tuple[str, ...]:
 @cache
 def _entry_files(kind: str, folders: tuple[Path, ...]) -> dict[str, Path]:
     """Return the file of every entry of one *kind*: of the package, and of the user's *folders*."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in (*(CATALOG_FOLDER / kind).glob("*.yaml"), *(user_files(kind, "*.yaml") if folders else ())):
-        if path.stem in found:
+        if path.stem in files:
             raise SpecError(kind, path.stem, f"exists already: rename {path}")
-        found[path.stem] = path
-    return dict(sorted(found.items()))
+        files[path.stem] = path
+    return dict(sorted(files.items()))
 
 
 TRAINING_ENDINGS = ("-hf", "-instruct", "-base", "-chat", "-it", "-pt")
@@ -74,7 +75,7 @@ def stated_weight_format(name: str) -> str:
 
 
 def resolve_name(kind: str, name: str) -> str | None:
-    """Return the name under which the catalog has what is called *name*; None if it has no such entry.
+    """Return the name of the catalog entry that *name* or an alias means; None if there is no entry.
 
     Case and separators do not matter, nor whose model it is, nor how it was trained further; an entry may list
     ``aliases`` beside.
@@ -93,22 +94,22 @@ def resolve_name(kind: str, name: str) -> str | None:
 def _names_by_alias(kind: str, folders: tuple[Path, ...]) -> dict[str, str]:
     """Return the names of entries by all that they are called, in plain letters; a name comes before an alias."""
     files = _entry_files(kind, folders)
-    found: dict[str, str] = {}
+    name_of: dict[str, str] = {}
     for name, path in files.items():
         for alias in _stated_aliases(kind, path):
-            found.setdefault(_normalize_name(kind, alias), name)
-    return found | {_normalize_name(kind, name): name for name in files}
+            name_of.setdefault(_normalize_name(kind, alias), name)
+    return name_of | {_normalize_name(kind, name): name for name in files}
 
 
 def _stated_aliases(kind: str, path: Path) -> list[str]:
     try:
-        stated = _read_cached_entry(kind, path).get("aliases", [])
+        aliases = _read_cached_entry(kind, path).get("aliases", [])
     except SpecError:  # whoever asks for that entry is told
         return []
     where = f"{kind}/{path.name} aliases"
-    if not isinstance(stated, list) or not all(isinstance(each, str) for each in stated):
-        raise SpecError(where, stated, "must be a list of names")
-    return stated
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise SpecError(where, aliases, "must be a list of names")
+    return aliases
 
 
 def _normalize_name(kind: str, name: str) -> str:
@@ -135,12 +136,12 @@ def read_entry(kind: str, name: str) -> dict[str, Any]:
     'NVIDIA'
     """
     files = _entry_files(kind, user_folders())
-    if name not in files and (known := resolve_name(kind, name)) is not None:
-        name = known
+    if name not in files and (resolved := resolve_name(kind, name)) is not None:
+        name = resolved
     if name not in files:
         singular = "strategy" if kind == "strategies" else kind.removesuffix("s")
-        called = (alias for path in files.values() for alias in _stated_aliases(kind, path))
-        raise UnknownName.among(singular, name, singular, {*files, *called})
+        aliases = (alias for path in files.values() for alias in _stated_aliases(kind, path))
+        raise UnknownName.among(singular, name, singular, {*files, *aliases})
     return _read_cached_entry(kind, files[name])
 
 
@@ -169,3 +170,35 @@ def load_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise SpecError(path.name, tree, "a file must hold a mapping of keys to values")
     return tree
+
+
+# --------------------------------------------------------------------------------------
+# Constants that measurements settled: YAML files in ``constants/``, each read into a frozen dataclass
+# --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+CONSTANT_KEYS = {"value", "source", "set_by"}
+"""What a constant consists of."""
+
+
+def load_constants(name: str, cls: type[T]) -> T:
+    """Return the constants in ``catalog/constants/NAME.yaml`` as a *cls*.
+
+    >>> from dataclasses import make_dataclass
+    >>> Roofline = make_dataclass("Roofline", [("sustained", float), ("usual_efficiency", float)])
+    >>> load_constants("roofline", Roofline)
+    Roofline(sustained=0.8, usual_efficiency=0.6)
+    """
+    values = _constant_values(load_mapping(CATALOG_FOLDER / "constants" / f"{name}.yaml"), name)
+    return cast(T, schema.read_value(cls, values, name))
+
+
+def _constant_values(tree: Any, where: str) -> Any:
+    """Return a tree of constants as a tree of their values."""
+    if not isinstance(tree, dict):
+        raise SpecError(where, tree, f"a constant must state {', '.join(sorted(CONSTANT_KEYS))}")
+    if "value" not in tree:
+        return {key: _constant_values(entry, join_path(where, key)) for key, entry in tree.items()}
+    if tree.keys() != CONSTANT_KEYS:
+        raise SpecError(where, sorted(tree), f"a constant must state {', '.join(sorted(CONSTANT_KEYS))}, and no more")
+    return tree["value"]

@@ -98,9 +98,9 @@ class Compute:
     expert_pace: float = 1.0
     """Rate of the passes around experts (routing, dispatch, combination), relative to what is usual."""
     time_factor: float = 1.0
-    """Seconds of everything in a step, relative to what they would be: what `cosmic calibrate` finds no cause for."""
+    """Seconds of everything in a step, relative to what they would be: what `cosmic calibrate run` finds no cause for."""
     calibration_sd: float | None = None
-    """Standard deviation of the logarithm of measured over predicted steps, after `cosmic calibrate`; None without."""
+    """Standard deviation of the logarithm of measured over predicted steps, after `cosmic calibrate run`; None without."""
     calibration_rows: int = 0
     """Measurements behind it."""
     provenance: Provenance = "estimate"

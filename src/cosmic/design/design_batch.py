@@ -52,8 +52,9 @@ class Names:
         return Names(self.names, chosen) if isinstance(chosen, np.ndarray) else self.names[chosen]
 
     def __eq__(self, name: object) -> Any:
-        places = [index for index, each in enumerate(self.names) if each == name]
-        return np.isin(self.codes, places) if len(places) > 1 else self.codes == (places[0] if places else -1)
+        # Two names of a column may be equal where designs were joined: any of their codes matches.
+        codes = [index for index, label in enumerate(self.names) if label == name]
+        return np.isin(self.codes, codes) if len(codes) > 1 else self.codes == (codes[0] if codes else -1)
 
     def __ne__(self, name: object) -> Any:
         return ~(self == name)
@@ -88,8 +89,8 @@ class Batch:
         """Return what *compute* gives, computed the first time that *key* is asked for."""
         if key not in self.known:
             self.known[key] = compute()
-        found: T = self.known[key]
-        return found
+        value: T = self.known[key]
+        return value
 
     @property
     def size(self) -> int:
@@ -140,12 +141,12 @@ def number_values(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
     if isinstance(column, Names):
         return len(column.names), column.codes
     sortable = np.array([str(value) for value in column]) if column.dtype == object else column  # lists of any length
-    found, inverse = np.unique(sortable, return_inverse=True)
-    return len(found), inverse.reshape(-1)
+    distinct, inverse = np.unique(sortable, return_inverse=True)
+    return len(distinct), inverse.reshape(-1)
 
 
 def combine_codes(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) -> npt.NDArray[np.int64]:
-    """Return one code for each of *length* rows from several; two rows have the same only if all of theirs agree.
+    """Combine several codes per row into one; two rows get the same code only if all their codes agree.
 
     Each part is the number of codes it has room for, and the code of each row. Where all of them together have more
     combinations than fit into 64 bits, those that occur are numbered first.
@@ -155,9 +156,10 @@ def combine_codes(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) ->
     """
     codes, room = np.zeros(length, dtype=np.int64), 1
     for count, numbers in parts:
+        # Codes multiply; before they overflow 64 bits they are renumbered by the combinations that occur.
         if room * count >= CODE_ROOM:
-            found, codes = np.unique(codes, return_inverse=True)
-            codes, room = codes.reshape(-1), len(found)
+            distinct, codes = np.unique(codes, return_inverse=True)
+            codes, room = codes.reshape(-1), len(distinct)
         codes = codes * count + numbers
         room *= count
     return codes
@@ -237,7 +239,9 @@ class Combinations:
         """The distinct combinations; and which one each design has, None if there is one for all."""
         length = max((len(column) for column in self.columns if _is_column(column)), default=0)
         if not length:
-            return [tuple(each if isinstance(each, str) else float(cast(float, each)) for each in self.columns)], None
+            return [
+                tuple(value if isinstance(value, str) else float(cast(float, value)) for value in self.columns)
+            ], None
         _, first, which = np.unique(_row_codes(self.columns, length), return_index=True, return_inverse=True)
         rows = zip(*(_row_values(column, first) for column in self.columns), strict=True)
         return list(rows), which.reshape(-1)
@@ -249,13 +253,13 @@ class Combinations:
         """
         tape = recorder(*(column.codes if isinstance(column, Names) else column for column in self.columns))
         if tape is not None:
-            found: tuple[Any, Any] = tape.look_up(function, leading, self.columns)
-            return found
+            recorded: tuple[Any, Any] = tape.look_up(function, leading, self.columns)
+            return recorded
         rows, which = self.distinct
         values = [function(*leading, *row) for row in rows]
         if which is None:
             return values[0]
-        first, second = (np.array(each)[which] for each in zip(*values, strict=True))
+        first, second = (np.array(column)[which] for column in zip(*values, strict=True))
         return first, second
 
 
@@ -284,6 +288,6 @@ def _is_column(column: Label | Numeric) -> TypeGuard[Column]:
 def _row_values(column: Label | Numeric, rows: npt.NDArray[np.intp]) -> list[Any]:
     """Return the values of the designs at *rows*."""
     if isinstance(column, Names) or (isinstance(column, np.ndarray) and column.ndim > 0):
-        found: list[Any] = column[rows].tolist()
-        return found
+        values: list[Any] = column[rows].tolist()
+        return values
     return [column if isinstance(column, str) else float(column)] * len(rows)  # an array of no dimension is no key

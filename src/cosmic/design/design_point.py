@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Union, get_args, get_origin
 
-from cosmic.base.digests import digest
-from cosmic.base.errors import require
+from cosmic.base.caching import digest
+from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import schema
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
@@ -50,9 +52,9 @@ class DesignPoint:
     """The load of requests that it serves; a design without one is a single step."""
 
     def __post_init__(self) -> None:
-        given, wanted = len(self.collective.algorithms), len(self.network.dims)
-        rule = f"the network has {wanted} dimensions, and each takes one algorithm"
-        require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
+        count, expected = len(self.collective.algorithms), len(self.network.dims)
+        rule = f"the network has {expected} dimensions, and each takes one algorithm"
+        require(count == expected, "collective.algorithms", list(self.collective.algorithms), rule)
         if self.serving is not None:
             links, faults = any(dim.links for dim in self.network.dims), bool(self.network.faults)
             rule = "requests under a load are priced on named topologies without faults"
@@ -80,18 +82,18 @@ class DesignPoint:
     @cached_property
     def compact(self) -> DesignPoint:
         """The same design without places of dimensions that it does not have (`ABSENT`)."""
-        kept = [index for index, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
-        if len(kept) == len(self.network.dims):
+        present = [index for index, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
+        if len(present) == len(self.network.dims):
             return self
         dims, algorithms = self.network.dims, self.collective.algorithms
         return replace(
             self,
-            network=replace(self.network, dims=tuple(dims[place] for place in kept)),
-            collective=replace(self.collective, algorithms=tuple(algorithms[place] for place in kept)),
+            network=replace(self.network, dims=tuple(dims[index] for index in present)),
+            collective=replace(self.collective, algorithms=tuple(algorithms[index] for index in present)),
         )
 
     def padded(self, dims: int) -> DesignPoint:
-        """Return the same design with places for *dims* dimensions, of which it does not have the outermost."""
+        """Return the same design padded to *dims* dimensions with absent outer ones."""
         missing = dims - len(self.network.dims)
         if missing <= 0:
             return self
@@ -107,7 +109,7 @@ class DesignPoint:
 
     @cached_property
     def known(self) -> dict[Any, Any]:
-        """Cache: what others have worked out about the design."""
+        """A cache of results about the design."""
         return {}
 
     @cached_property
@@ -128,7 +130,7 @@ def model_title(model: Model) -> str:
     """
     asked = model.checkpoint if isinstance(model, Transformer) else ""
     own = asked.rstrip("/").rpartition("/")[2]
-    plain = ["".join(filter(str.isalnum, each.lower())) for each in (own, model.name)]
+    plain = ["".join(filter(str.isalnum, name.lower())) for name in (own, model.name)]
     return model.name if not own or plain[0] == plain[1] else f"{own} (shapes of {model.name})"
 
 
@@ -141,10 +143,124 @@ def design_to_tree(point: DesignPoint) -> dict[str, Any]:
     tree: dict[str, Any] = schema.write_value(point, brief=True)
     workload = schema.write_value(point.workload)
     if point.serving is not None:
-        kept = {*tree["workload"], *SERVED_FIELDS}
+        keys = {*tree["workload"], *SERVED_FIELDS}
         usual = ANY_STEP.items()
-        workload = {key: value for key, value in workload.items() if key in kept and (key, value) not in usual}
+        workload = {key: value for key, value in workload.items() if key in keys and (key, value) not in usual}
         tree["serving"] = {"engine": point.serving.engine, **tree["serving"]}
         if point.serving.prefill is not None:
             tree["serving"]["prefill"] = schema.write_value(point.serving.prefill)
     return tree | {"workload": workload, "collective": schema.write_value(point.collective)}
+
+
+# --------------------------------------------------------------------------------------
+# Short names of fields: ``tp`` stands for ``workload.tp`` wherever a path may be written
+# --------------------------------------------------------------------------------------
+
+FIRST_KEYS = (*STACK_LAYERS, "system", "accelerators", "prices")
+"""First keys of full paths; quotes are no field, and become some when a design is loaded."""
+NESTED_PATTERNS = ("node", "serving.prefill", "serving.load.classes.*", "network.dims.*.links.*", "network.faults.*")
+"""Fields under these bear the names of others: short names that others have too are of those."""
+
+
+def full_path(name: str) -> str:
+    """Return the full path of a field, given it or an end that only it has.
+
+    A field in a list needs its index, or ``*`` for each. A name that ends no path is returned unchanged; the reader of
+    the file refuses it.
+
+    >>> full_path("tp"), full_path("prefill.tp"), full_path("replicas"), full_path("{dp,tp}")
+    ('workload.tp', 'serving.prefill.tp', 'serving.prefill.replicas', 'workload.{dp,tp}')
+    """
+    if name.partition(".")[0] in FIRST_KEYS:
+        return name
+    if name.startswith("{") and name.endswith("}"):
+        return _expand_joint(name)
+    parts = name.split(".")
+    ending = [outer for outer in (_find_outer(parts, pattern) for pattern in field_patterns()) if outer is not None]
+    candidates = [outer for outer in ending if outer not in NESTED_PATTERNS] or ending
+    if len(candidates) == 1 and "*" not in candidates[0]:
+        return f"{candidates[0]}.{name}"
+    if candidates:
+        raise SpecError(
+            "path", name, f"could be {' or '.join(f'{outer}.{name}' for outer in candidates[:3])}: write it in full"
+        )
+    if len(parts) == 1:
+        raise UnknownName.among(
+            "path", name, "field", {part for pattern in field_patterns() for part in pattern.split(".")[1:]} - {"*"}
+        )
+    return name
+
+
+def _expand_joint(name: str) -> str:
+    """Return the path of several fields of one layer, given as ``{dp,tp,pp}``."""
+    paths = [full_path(part.strip()) for part in name[1:-1].split(",")]
+    layers = {path.rpartition(".")[0] for path in paths}
+    if len(layers) > 1:
+        raise SpecError("path", name, f"names fields of several layers: {', '.join(sorted(layers))}")
+    return f"{layers.pop()}.{{{','.join(path.rpartition('.')[2] for path in paths)}}}"
+
+
+def _find_outer(parts: list[str], pattern: str) -> str | None:
+    """Return the keys before *parts* in the path *pattern*; None if it does not end in them."""
+    outer, inner = pattern.split(".")[: -len(parts)], pattern.split(".")[-len(parts) :]
+    matches = len(inner) == len(parts) and outer and all(map(_matches_key, parts, inner))
+    return ".".join(outer) if matches else None
+
+
+def _matches_key(part: str, key: str) -> bool:
+    return part == key or (key == "*" and part.isdecimal())
+
+
+@cache
+def field_patterns() -> dict[str, schema.FieldSlot]:
+    """Return every field that a design can have by its path, with ``*`` for the index in a list."""
+    return dict(_walk_patterns(schema.FieldSlot("", "", DesignPoint), ""))
+
+
+def _walk_patterns(slot: schema.FieldSlot, path: str) -> Iterator[tuple[str, schema.FieldSlot]]:
+    origin = get_origin(slot.hint)
+    if origin in (Union, types.UnionType):
+        for option in get_args(slot.hint):
+            yield from _walk_patterns(slot._replace(hint=option), path)
+    elif origin is tuple:
+        yield path, slot
+        yield from _walk_patterns(slot._replace(hint=get_args(slot.hint)[0]), f"{path}.*")
+    elif is_dataclass(slot.hint):
+        for inner in schema.slots(typing.cast(type, slot.hint)).values():
+            yield from _walk_patterns(inner, f"{path}.{inner.key}" if path else inner.key)
+    elif slot.hint is not type(None):
+        yield path, slot
+
+
+# --------------------------------------------------------------------------------------
+# Fields of engines that users bring: what such an engine has to choose from, besides the fields of a design
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EngineFields:
+    """One choice of an engine's own fields. It has the functions of a design that are about paths, and no layers."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone, without caches."""
+        return {slot.name: self.__dict__[slot.name] for slot in schema.slots_of(self).values()}
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Every leaf field, by its path."""
+        return dict(schema.leaf_fields(self))
+
+    @property
+    def compact(self) -> EngineFields:
+        """The same: nothing is padded."""
+        return self
+
+    def padded(self, _: int) -> EngineFields:
+        """Return the same: there are no dimensions."""
+        return self
+
+    @cached_property
+    def identity(self) -> str:
+        """A short hash that names the choice."""
+        content = [type(self).__qualname__, schema.write_value(self)]
+        return digest(json.dumps(content, sort_keys=True))[:16]

@@ -29,7 +29,7 @@ Routing = Literal["adaptive", "ecmp"]
 
 
 class Site(NamedTuple):
-    """The dimension that a build is asked about, with what of its fabric it needs to know."""
+    """A dimension as a build sees it: its sizes, and the figures of its fabric."""
 
     npus: int
     """NPUs that one instance of the dimension joins: nodes, where the dimensions inside are nodes."""
@@ -74,7 +74,7 @@ class Build(Protocol):
 
     @staticmethod
     def bill(site: Site) -> Bill:
-        """Return what is to be bought for all instances of the dimension."""
+        """Return the parts of all instances of the dimension."""
         ...
 
 

@@ -58,8 +58,8 @@ class ConfigKeys:
         require(type(value) is type(default), join_path(self.where, name), value, TYPE_RULES[type(default)])
         if isinstance(value, str):
             check_text(value, join_path(self.where, name))
-        found: KeyType = value
-        return found
+        typed: KeyType = value
+        return typed
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """Return the whole number under the first of *names* that is present."""
@@ -79,8 +79,8 @@ class ConfigKeys:
     def inner(self, name: str) -> ConfigKeys:
         """Return the mapping under *name*, empty if there is none."""
         value = self.keys.get(name)
-        whole = value is None or isinstance(value, Mapping)
-        require(whole, join_path(self.where, name), value, "must be a mapping of keys to values")
+        is_mapping = value is None or isinstance(value, Mapping)
+        require(is_mapping, join_path(self.where, name), value, "must be a mapping of keys to values")
         return ConfigKeys(value or {}, join_path(self.where, name))
 
     def fixed(self, name: str, value: KeyType, rule: str) -> None:
@@ -153,7 +153,7 @@ def generic_model(config: ConfigKeys) -> tuple[Tree, list[str]]:
     assumed: list[str] = []
     if not config.keys.get("architectures"):
         assumed.append("a decoder, as the file names no architecture")
-    sizes = _usual_sizes(config)
+    sizes = {size: _required_size(config, *keys) for size, keys in SIZES.items()}
     mla, norm = _usual_mla(config), _usual_norm(config, assumed)
     tree: Tree = {
         "family": "decoder",
@@ -190,12 +190,12 @@ def language_part(config: ConfigKeys) -> tuple[ConfigKeys, list[str]]:
         if isinstance(config.keys.get(key), Mapping):
             inner = config.inner(key)
             deeper, further = language_part(inner)
-            return deeper, [*_towers(config), *further]
-    return config, _towers(config)
+            return deeper, [*_list_towers(config), *further]
+    return config, _list_towers(config)
 
 
-def _towers(config: ConfigKeys) -> list[str]:
-    found = []
+def _list_towers(config: ConfigKeys) -> list[str]:
+    notes = []
     for key, value in config.keys.items():
         kind = next((word for word in TOWER_KEYS if key.startswith(word)), None)
         if kind is None or not key.endswith("config") or not isinstance(value, Mapping) or not value:
@@ -208,8 +208,8 @@ def _towers(config: ConfigKeys) -> list[str]:
             if size
             else f"{article} {named} of unknown size"
         )
-        found.append(f"{of_size} ({key}) is not modelled")
-    return found
+        notes.append(f"{of_size} ({key}) is not modelled")
+    return notes
 
 
 def _tower_parameters(keys: Mapping[str, Any]) -> float:
@@ -240,9 +240,9 @@ def _refuse_other_models(config: ConfigKeys) -> None:
             raise SpecError(join_path(config.where, key), value, rule)
     types = config.keys.get("layer_types")
     if isinstance(types, list) and not set(map(str, types)) <= set(LAYER_TYPES):
-        other = sorted(set(map(str, types)) - set(LAYER_TYPES))
+        unknown = sorted(set(map(str, types)) - set(LAYER_TYPES))
         raise SpecError(
-            join_path(config.where, "layer_types"), other, "are layers without attention, which are not modelled"
+            join_path(config.where, "layer_types"), unknown, "are layers without attention, which are not modelled"
         )
     config.fixed("is_encoder_decoder", False, "only decoders are read from unknown architectures")
     names = config.keys.get("architectures")
@@ -265,34 +265,30 @@ def _first_size(config: ConfigKeys, names: tuple[str, ...], least: int = 1) -> i
 
 
 def _required_size(config: ConfigKeys, *names: str) -> int:
-    found = _first_size(config, names)
-    if found is None:
+    size = _first_size(config, names)
+    if size is None:
         rule = "is needed to read an architecture that is not known by name"
         raise SpecError(join_path(config.where, names[0]), Absent(), rule)
-    return found
-
-
-def _usual_sizes(config: ConfigKeys) -> Tree:
-    return {size: _required_size(config, *keys) for size, keys in SIZES.items()}
+    return size
 
 
 def _usual_head_dim(config: ConfigKeys, sizes: Tree, mla: Tree | None) -> int:
     if mla:
         return _first_size(config, ("qk_nope_head_dim",)) or 128
-    stated = _first_size(config, ("head_dim", "attention_head_dim", "kv_channels"))
-    if stated is None and sizes["hidden"] % sizes["heads"]:
+    head_dim = _first_size(config, ("head_dim", "attention_head_dim", "kv_channels"))
+    if head_dim is None and sizes["hidden"] % sizes["heads"]:
         rule = f"is needed, as hidden_size {sizes['hidden']} does not divide by {sizes['heads']} heads"
         raise SpecError(join_path(config.where, "head_dim"), Absent(), rule)
-    return stated or sizes["hidden"] // sizes["heads"]
+    return head_dim or sizes["hidden"] // sizes["heads"]
 
 
 def _usual_ffn(config: ConfigKeys, tree: Tree) -> int:
     names = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff", "dense_intermediate_size")
-    stated = _first_size(config, names)
+    width = _first_size(config, names)
     experts = tree.get("experts")
-    if stated is None and experts:
+    if width is None and experts:
         return int(experts["ffn"])
-    return _required_size(config, *names) if stated is None else stated
+    return _required_size(config, *names) if width is None else width
 
 
 def _usual_mla(config: ConfigKeys) -> Tree | None:
@@ -347,10 +343,11 @@ def _is_on(config: ConfigKeys, *names: str) -> bool:
 def _is_gated(config: ConfigKeys, norm: str, assumed: list[str]) -> bool:
     """Return whether the feed-forward network is gated: with SiLU always, with GELU or unsaid beside RMS norms."""
     name = next((key for key in ACTIVATIONS if config.keys.get(key) is not None), None)
-    stated = config.get(name, "").lower() if name is not None else ""
-    gated = stated in GATED or (norm == "rmsnorm" and (not stated or "gelu" in stated))
+    activation = config.get(name, "").lower() if name is not None else ""
+    # Beside RMS norms, files often say GELU or nothing of a gated network, as Gemma's and Llama's relatives do.
+    gated = activation in GATED or (norm == "rmsnorm" and (not activation or "gelu" in activation))
     words = "a gated feed-forward network" if gated else "a feed-forward network without a gate"
-    assumed.append(f"{words}, as {name} is {stated}" if name is not None else words)
+    assumed.append(f"{words}, as {name} is {activation}" if name is not None else words)
     return gated
 
 
@@ -373,12 +370,12 @@ def _is_tied(config: ConfigKeys, assumed: list[str]) -> bool:
 
 
 def _usual_biases(config: ConfigKeys) -> list[str]:
-    every = _is_on(config, "use_bias", "bias", "add_bias_linear")
+    all_biases = _is_on(config, "use_bias", "bias", "add_bias_linear")
     attention = _is_on(config, "attention_bias", "qkv_bias", "add_qkv_bias", "use_qkv_bias")
     out = _is_on(config, "attention_bias", "attention_out_bias")
     feed = _is_on(config, "mlp_bias")
-    found = {"qkv": every or attention, "out": every or out, "ffn": every or feed}
-    return [name for name, there in found.items() if there]
+    present = {"qkv": all_biases or attention, "out": all_biases or out, "ffn": all_biases or feed}
+    return [name for name, is_present in present.items() if is_present]
 
 
 def _usual_window(config: ConfigKeys, layers: int, assumed: list[str]) -> Tree:
@@ -446,7 +443,7 @@ def _state_space_decoder(heads: int, head_dim: int) -> Tree:
     return {"heads": heads, "head_dim": head_dim, "ffn": heads * head_dim}
 
 
-def _wide(config: ConfigKeys, heads: int, width: int, where: str) -> int:
+def _divide_width(config: ConfigKeys, heads: int, width: int, where: str) -> int:
     """Return the width of one of some *heads* that have a *width* together."""
     config.refuse(width % heads != 0, where, f"must divide the width of the state space, {width}")
     return width // heads
@@ -466,14 +463,14 @@ def read_mamba(config: ConfigKeys) -> Tree:
         "state": config.size("state_size", default=16),
         "conv": config.size("conv_kernel", default=4),
         "conv_bias": config.get("use_conv_bias", True),
-        "rank": _rank(config, "time_step_rank"),
+        "rank": _time_step_rank(config, "time_step_rank"),
         "norm": False,
     }
     alone = {"pattern": "M", "single_mixers": True, "norms_per_layer": 1, "rope": False, "ssm": ssm}
     return _hybrid_decoder(config, tied=True, **_state_space_decoder(inner, 1), **alone)
 
 
-def _rank(config: ConfigKeys, key: str) -> int:
+def _time_step_rank(config: ConfigKeys, key: str) -> int:
     """Return the rank of Mamba-1's time steps: a sixteenth of the width, unless it is stated."""
     if config.keys.get(key) in (None, "auto"):
         return -(-config.size("hidden_size") // 16)
@@ -505,7 +502,7 @@ def read_nemotron_h(config: ConfigKeys) -> Tree:
     """Return a Nemotron-H: Mamba-2, attention, feed-forward networks and experts as layers of their own."""
     for name in ("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"):
         config.fixed(name, False, NO_BIAS)
-    pattern = _letters(config)
+    pattern = _layer_letters(config)
     ssm = {
         "heads": config.size("mamba_num_heads", default=128),
         "head_dim": config.size("mamba_head_dim", default=64),
@@ -529,17 +526,17 @@ def read_nemotron_h(config: ConfigKeys) -> Tree:
     return _hybrid_decoder(config, **_hybrid_attention(config, 8), ffn=config.size("intermediate_size"), **more)
 
 
-def _letters(config: ConfigKeys) -> str:
+def _layer_letters(config: ConfigKeys) -> str:
     """Return the pattern of Nemotron-H, which must name each layer."""
-    given = config.get("hybrid_override_pattern", "")
-    if not given:
+    letters = config.get("hybrid_override_pattern", "")
+    if not letters:
         kinds = config.get("layers_block_type", [])
-        known = bool(kinds) and all(isinstance(kind, str) and kind in LETTERS for kind in kinds)
-        config.refuse(not known, "layers_block_type", f"must be one of {', '.join(LETTERS)} for each layer")
-        given = "".join(LETTERS[kind] for kind in kinds)
-    whole = len(given) == config.size("num_hidden_layers") and set(given) <= set(LETTERS.values())
-    config.refuse(not whole, "hybrid_override_pattern", "must name each layer by one of the letters M * - E")
-    return given
+        valid = bool(kinds) and all(isinstance(kind, str) and kind in LETTERS for kind in kinds)
+        config.refuse(not valid, "layers_block_type", f"must be one of {', '.join(LETTERS)} for each layer")
+        letters = "".join(LETTERS[kind] for kind in kinds)
+    complete = len(letters) == config.size("num_hidden_layers") and set(letters) <= set(LETTERS.values())
+    config.refuse(not complete, "hybrid_override_pattern", "must name each layer by one of the letters M * - E")
+    return letters
 
 
 def read_qwen3_next(config: ConfigKeys) -> Tree:
@@ -576,14 +573,14 @@ def read_qwen3_next(config: ConfigKeys) -> Tree:
 
 
 def _linear_pattern(config: ConfigKeys) -> str:
-    """Return which layers attend, as ``layer_types`` says or every so many."""
-    every = config.size("full_attention_interval", default=4)
+    """Return the pattern of attention layers: from ``layer_types``, or every n-th."""
+    interval = config.size("full_attention_interval", default=4)
     types = config.get("layer_types", [])
     if not types:
-        return "M" * (every - 1) + "*"
+        return "M" * (interval - 1) + "*"
     letters = {"linear_attention": "M", "full_attention": "*"}
-    known = all(isinstance(kind, str) and kind in letters for kind in types)
-    fits = known and len(types) == config.size("num_hidden_layers")
+    valid = all(isinstance(kind, str) and kind in letters for kind in types)
+    fits = valid and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be linear_attention or full_attention for each layer")
     return "".join(letters[kind] for kind in types)
 
@@ -603,7 +600,7 @@ def read_jamba(config: ConfigKeys) -> Tree:
         "state": config.size("mamba_d_state", default=16),
         "conv": config.size("mamba_d_conv", default=4),
         "conv_bias": config.get("mamba_conv_bias", True),
-        "rank": _rank(config, "mamba_dt_rank"),
+        "rank": _time_step_rank(config, "mamba_dt_rank"),
     }
     pattern = "M" * offset + "*" + "M" * (period - offset - 1)
     ffn = config.size("intermediate_size")
@@ -624,7 +621,7 @@ def read_falcon_h1(config: ConfigKeys) -> Tree:
     inner = config.optional("mamba_d_ssm", 1024) or expanded
     ssm = {
         "heads": heads,
-        "head_dim": _wide(config, heads, inner, "mamba_n_heads"),
+        "head_dim": _divide_width(config, heads, inner, "mamba_n_heads"),
         "groups": config.size("mamba_n_groups", default=1),
         "state": config.size("mamba_d_state", default=256),
         "conv": config.size("mamba_d_conv", default=4),
@@ -645,8 +642,8 @@ def read_deepseek_v4(config: ConfigKeys) -> Tree:
     layers = config.size("num_hidden_layers")
     ratios = config.get("compress_ratios", [])[:layers]
     letters = {0: "W", 4: "C", 128: "H"}
-    known = len(ratios) == layers and all(type(ratio) is int and ratio in letters for ratio in ratios)
-    config.refuse(not known, "compress_ratios", "must be 0, 4 or 128 for each layer")
+    valid = len(ratios) == layers and all(type(ratio) is int and ratio in letters for ratio in ratios)
+    config.refuse(not valid, "compress_ratios", "must be 0, 4 or 128 for each layer")
     ffn = config.size("moe_intermediate_size")
     sparse = {
         "q_lora_rank": config.size("q_lora_rank"),
@@ -720,61 +717,62 @@ def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
     """
     if not isinstance(config, Mapping):
         raise SpecError(where, config, "must be a mapping of keys to values")
-    whole = ConfigKeys(config, where)
-    outer = whole.get("model_type", "")
-    given, assumed = language_part(whole)  # of a model for images and text, only the language model is read
-    name = outer if outer in architectures else given.get("model_type", "")
+    file_keys = ConfigKeys(config, where)
+    outer = file_keys.get("model_type", "")
+    language, assumed = language_part(file_keys)  # of a model for images and text, only the language model is read
+    name = outer if outer in architectures else language.get("model_type", "")
     if name in architectures:
-        model = {key: value for key, value in architectures[name](given).items() if value is not None}
-    elif not states_sizes(given):
-        known = suggest_names(name, architectures, shown=len(architectures))
-        raise UnknownName(join_path(where, "model_type"), name or Absent(), f"no such architecture{known}")
+        model = {key: value for key, value in architectures[name](language).items() if value is not None}
+    elif not states_sizes(language):
+        hint = suggest_names(name, architectures, shown=len(architectures))
+        raise UnknownName(join_path(where, "model_type"), name or Absent(), f"no such architecture{hint}")
     else:
-        model, further = generic_model(given)
+        model, further = generic_model(language)
         unknown = f"the architecture {name} is not known: a decoder was read from the usual keys"
         assumed = [*assumed, unknown if name else "the file has no model_type: read from the usual keys", *further]
-    sequence = model["positions"] if name == "vit" else _sequence(given, name)
-    if model["family"] == "decoder" and (context := _context_length(given)) is not None:
+    sequence = model["positions"] if name == "vit" else _training_sequence(language, name)
+    if model["family"] == "decoder" and (context := _context_length(language)) is not None:
         model["context"] = context
-    found: Tree = {"model": model, "workload": {"sequence": sequence}}
-    return found | ({"assumed": assumed} if assumed else {})
+    tree: Tree = {"model": model, "workload": {"sequence": sequence}}
+    return tree | ({"assumed": assumed} if assumed else {})
 
 
 def _context_length(config: ConfigKeys) -> int | None:
     """Return the tokens that a model takes at most: as stated, or as far as its rotary positions are stretched."""
-    stated = [config.size(key) for key in LONGEST_SEQUENCE if config.keys.get(key) is not None][:1]
-    for place in (config.inner("rope_scaling"), config.inner("rope_parameters")):
-        before, factor = (place.keys.get(key) for key in ("original_max_position_embeddings", "factor"))
+    lengths = [config.size(key) for key in LONGEST_SEQUENCE if config.keys.get(key) is not None][:1]
+    for rope in (config.inner("rope_scaling"), config.inner("rope_parameters")):
+        before, factor = (rope.keys.get(key) for key in ("original_max_position_embeddings", "factor"))
         if isinstance(before, int) and isinstance(factor, int | float):
-            stated.append(int(before * factor))
-    return max(stated, default=None)
+            # YaRN and its kin: the trained length times the factor by which positions are stretched.
+            lengths.append(int(before * factor))
+    return max(lengths, default=None)
 
 
-def _sequence(config: ConfigKeys, architecture: str) -> int:
+def _training_sequence(config: ConfigKeys, architecture: str) -> int:
     """Return the sequence length in training: before the rotary positions were extended, if they were."""
-    for place in (config, config.inner("rope_scaling"), config.inner("rope_parameters")):
-        if place.keys.get("original_max_position_embeddings") is not None:
-            return place.size("original_max_position_embeddings")
+    for keys in (config, config.inner("rope_scaling"), config.inner("rope_parameters")):
+        if keys.keys.get("original_max_position_embeddings") is not None:
+            return keys.size("original_max_position_embeddings")
     default = next((tokens for tokens, names in SEQUENCE_KEYS.items() if architecture in names), 4096)
     return config.size("max_position_embeddings", "n_positions", "seq_length", default=default)
 
 
-def _sizes(config: ConfigKeys, *, tied: bool = False, **names: str) -> Tree:
+def _read_sizes(config: ConfigKeys, *, tied: bool = False, **names: str) -> Tree:
     """Return the sizes of any language model; *names* are the keys that differ from `NAME_KEYS`."""
     sizes: Tree = {key: config.size(names.get(key, usual), usual) for key, usual in NAME_KEYS.items()}
     return sizes | {"tied_embeddings": config.get("tie_word_embeddings", tied)}
 
 
-def _biases(**present: bool) -> list[str]:
-    return [name for name, there in present.items() if there]
+def _list_biases(**present: bool) -> list[str]:
+    return [name for name, is_present in present.items() if is_present]
 
 
 def _attention_biases(config: ConfigKeys, default: bool = False) -> list[str]:
     present = config.get("attention_bias", default)
-    return _biases(qkv=present, out=present)
+    return _list_biases(qkv=present, out=present)
 
 
-def _windows(config: ConfigKeys, window: int | None, every: int | None = None) -> Tree:
+def _read_windows(config: ConfigKeys, window: int | None, every: int | None = None) -> Tree:
     """Return the sliding *window* of all layers but every *every*-th, unless ``layer_types`` says otherwise."""
     if types := config.get("layer_types", []):
         every = _full_attention_every(config, types)
@@ -783,10 +781,11 @@ def _windows(config: ConfigKeys, window: int | None, every: int | None = None) -
 
 def _full_attention_every(config: ConfigKeys, types: list[Any]) -> int | None:
     """Return the interval of layers with full attention; None if there are none."""
-    known = all(entry in ("full_attention", "sliding_attention") for entry in types)
-    fits = known and len(types) == config.size("num_hidden_layers")
+    valid = all(entry in ("full_attention", "sliding_attention") for entry in types)
+    fits = valid and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be full_attention or sliding_attention for each layer")
     full = [index for index, entry in enumerate(types, 1) if entry == "full_attention"]
+    # Full attention in layers n, 2 n, 3 n, …: other patterns have no field.
     every = full[0] if full else None
     regular = every is None or full == list(range(every, len(types) + 1, every))
     config.refuse(not regular, "layer_types", "full attention must come in every n-th layer")
@@ -802,7 +801,7 @@ def _qwen_windows(config: ConfigKeys) -> Tree:
         if start >= config.size("num_hidden_layers"):
             return {}
         config.refuse(start > 0, "max_window_layers", "a window in later layers alone cannot be expressed")
-    return _windows(config, config.optional("sliding_window", 4096))
+    return _read_windows(config, config.optional("sliding_window", 4096))
 
 
 # ------------------------------------------------------------------------- gated decoders, after Llama
@@ -810,7 +809,7 @@ def _qwen_windows(config: ConfigKeys) -> Tree:
 
 def _gated_decoder(config: ConfigKeys, *, kv_heads: int | None = None, tied: bool = False, **more: Any) -> Tree:
     """Return a decoder with RMS norms, a gated feed-forward network and rotary positions, plus *more*."""
-    sizes = _sizes(config, tied=tied)
+    sizes = _read_sizes(config, tied=tied)
     return {
         "family": "decoder",
         **sizes,
@@ -824,28 +823,28 @@ def _gated_decoder(config: ConfigKeys, *, kv_heads: int | None = None, tied: boo
 
 
 @architectures.register("llama")
-def _llama(config: ConfigKeys) -> Tree:
-    ffn = _biases(ffn=config.get("mlp_bias", False))
+def _read_llama(config: ConfigKeys) -> Tree:
+    ffn = _list_biases(ffn=config.get("mlp_bias", False))
     return _gated_decoder(config, biases=_attention_biases(config) + ffn)
 
 
 @architectures.register("mistral")
-def _mistral(config: ConfigKeys) -> Tree:
-    return _gated_decoder(config, kv_heads=8, **_windows(config, config.optional("sliding_window", 4096)))
+def _read_mistral(config: ConfigKeys) -> Tree:
+    return _gated_decoder(config, kv_heads=8, **_read_windows(config, config.optional("sliding_window", 4096)))
 
 
 @architectures.register("phi3")
-def _phi3(config: ConfigKeys) -> Tree:
-    return _gated_decoder(config, **_windows(config, config.optional("sliding_window")))
+def _read_phi3(config: ConfigKeys) -> Tree:
+    return _gated_decoder(config, **_read_windows(config, config.optional("sliding_window")))
 
 
 @architectures.register("qwen2")
-def _qwen2(config: ConfigKeys) -> Tree:
+def _read_qwen2(config: ConfigKeys) -> Tree:
     return _gated_decoder(config, kv_heads=32, biases=["qkv"], **_qwen_windows(config))
 
 
 @architectures.register("qwen3")
-def _qwen3(config: ConfigKeys) -> Tree:
+def _read_qwen3(config: ConfigKeys) -> Tree:
     more = {"qk_norm": True, "biases": _attention_biases(config), **_qwen_windows(config)}
     return _gated_decoder(config, kv_heads=32, **more) | {"head_dim": config.size("head_dim", default=128)}
 
@@ -856,23 +855,23 @@ def _gemma_decoder(config: ConfigKeys, **more: Any) -> Tree:
 
 
 @architectures.register("gemma")
-def _gemma(config: ConfigKeys) -> Tree:
+def _read_gemma(config: ConfigKeys) -> Tree:
     return _gemma_decoder(config, kv_heads=16)
 
 
 @architectures.register("gemma2")
-def _gemma2(config: ConfigKeys) -> Tree:
-    windows = _windows(config, config.optional("sliding_window", 4096), every=2)
+def _read_gemma2(config: ConfigKeys) -> Tree:
+    windows = _read_windows(config, config.optional("sliding_window", 4096), every=2)
     return _gemma_decoder(config, kv_heads=4, norms_per_layer=4, **windows)
 
 
 @architectures.register("gemma3")
 @architectures.register("gemma3_text")
-def _gemma3(config: ConfigKeys) -> Tree:
+def _read_gemma3(config: ConfigKeys) -> Tree:
     # Released files leave out the heads and the vocabulary where they are these.
     config = ConfigKeys({"num_attention_heads": 8, "vocab_size": 262208, **config.keys}, config.where)
     every = config.size("sliding_window_pattern", default=6)
-    windows = _windows(config, config.optional("sliding_window", 4096), every)
+    windows = _read_windows(config, config.optional("sliding_window", 4096), every)
     return _gemma_decoder(config, kv_heads=4, norms_per_layer=4, qk_norm=True, **windows)
 
 
@@ -888,14 +887,14 @@ def _local_experts(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("mixtral")
-def _mixtral(config: ConfigKeys) -> Tree:
-    more = _windows(config, config.optional("sliding_window")) | {"experts": _local_experts(config)}
+def _read_mixtral(config: ConfigKeys) -> Tree:
+    more = _read_windows(config, config.optional("sliding_window")) | {"experts": _local_experts(config)}
     return _gated_decoder(config, kv_heads=8, **more)
 
 
 @architectures.register("gpt_oss")
-def _gpt_oss(config: ConfigKeys) -> Tree:
-    more = _windows(config, config.optional("sliding_window", 128), every=2)
+def _read_gpt_oss(config: ConfigKeys) -> Tree:
+    more = _read_windows(config, config.optional("sliding_window", 128), every=2)
     more["biases"] = [*_attention_biases(config, default=True), "experts", "router"]
     model = _gated_decoder(config, kv_heads=8, sinks=True, experts=_local_experts(config), **more)
     return model | {"head_dim": config.size("head_dim", default=64)}
@@ -916,19 +915,19 @@ def _qwen_experts(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("qwen2_moe")
-def _qwen2_moe(config: ConfigKeys) -> Tree:
+def _read_qwen2_moe(config: ConfigKeys) -> Tree:
     unclear = config.get("use_sliding_window", False) and not config.get("layer_types", [])
     config.refuse(unclear, "use_sliding_window", "needs layer_types that say which layers have a window")
     shared = config.size("shared_expert_intermediate_size", default=5632)
     experts = {**_qwen_experts(config), "shared_ffn": shared, "shared_gate": True}
-    biases = _biases(qkv=config.get("qkv_bias", True))
+    biases = _list_biases(qkv=config.get("qkv_bias", True))
     return _gated_decoder(config, kv_heads=16, biases=biases, experts=experts, **_qwen_windows(config))
 
 
 @architectures.register("qwen3_moe")
-def _qwen3_moe(config: ConfigKeys) -> Tree:
+def _read_qwen3_moe(config: ConfigKeys) -> Tree:
     window = config.optional("sliding_window", 4096)
-    more = _windows(config, window) if config.get("use_sliding_window", False) else {}
+    more = _read_windows(config, window) if config.get("use_sliding_window", False) else {}
     more |= {"biases": _attention_biases(config), "experts": _qwen_experts(config)}
     return _gated_decoder(config, kv_heads=4, qk_norm=True, **more)
 
@@ -936,7 +935,7 @@ def _qwen3_moe(config: ConfigKeys) -> Tree:
 @architectures.register("deepseek_v2")
 @architectures.register("deepseek_v3")
 @architectures.register("kimi_k2")
-def _deepseek(config: ConfigKeys) -> Tree:
+def _read_deepseek(config: ConfigKeys) -> Tree:
     config.fixed("attention_bias", False, "biases in MLA cannot be expressed")
     config.fixed("mlp_bias", False, "biases in only some feed-forward networks cannot be expressed")
     config.fixed("moe_layer_freq", 1, "dense layers between MoE layers cannot be expressed")
@@ -963,9 +962,9 @@ def _deepseek(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("gpt2")
-def _gpt2(config: ConfigKeys) -> Tree:
+def _read_gpt2(config: ConfigKeys) -> Tree:
     config.fixed("add_cross_attention", False, "a decoder without an encoder has nothing else to attend to")
-    sizes = _sizes(config, tied=True, layers="n_layer", hidden="n_embd", heads="n_head")
+    sizes = _read_sizes(config, tied=True, layers="n_layer", hidden="n_embd", heads="n_head")
     return {
         "family": "decoder",
         **sizes,
@@ -976,10 +975,10 @@ def _gpt2(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("gpt_neox")
-def _gpt_neox(config: ConfigKeys) -> Tree:
+def _read_gpt_neox(config: ConfigKeys) -> Tree:
     return {
         "family": "decoder",
-        **_sizes(config),
+        **_read_sizes(config),
         "ffn": config.size("intermediate_size"),
         "parallel_block": config.get("use_parallel_residual", True),
         "biases": [*_attention_biases(config, default=True), "ffn"],
@@ -987,8 +986,8 @@ def _gpt_neox(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("opt")
-def _opt(config: ConfigKeys) -> Tree:
-    sizes = _sizes(config, tied=True)
+def _read_opt(config: ConfigKeys) -> Tree:
+    sizes = _read_sizes(config, tied=True)
     config.fixed("word_embed_proj_dim", sizes["hidden"], "embeddings must be as wide as hidden_size")
     config.fixed("layer_norm_elementwise_affine", True, "norms without a scale cannot be expressed")
     bias, bare = config.get("enable_bias", True), config.get("_remove_final_layer_norm", False)
@@ -998,20 +997,20 @@ def _opt(config: ConfigKeys) -> Tree:
         "ffn": config.size("ffn_dim"),
         "positions": 2 + config.size("max_position_embeddings", default=2048),  # two are for padding
         "final_norm": config.get("do_layer_norm_before", True) and not bare,
-        "biases": _biases(qkv=bias, out=bias, ffn=bias),
+        "biases": _list_biases(qkv=bias, out=bias, ffn=bias),
     }
 
 
 @architectures.register("bloom")
-def _bloom(config: ConfigKeys) -> Tree:
-    sizes = _sizes(config, tied=True, layers="n_layer", hidden="n_embed", heads="n_head")
+def _read_bloom(config: ConfigKeys) -> Tree:
+    sizes = _read_sizes(config, tied=True, layers="n_layer", hidden="n_embed", heads="n_head")
     more = {"ffn": 4 * sizes["hidden"], "embedding_norm": True, "biases": ["qkv", "out", "ffn"]}
     return {"family": "decoder", **sizes, **more}
 
 
 @architectures.register("falcon")
-def _falcon(config: ConfigKeys) -> Tree:
-    sizes = _sizes(config, tied=True)
+def _read_falcon(config: ConfigKeys) -> Tree:
+    sizes = _read_sizes(config, tied=True)
     new, bias = config.get("new_decoder_architecture", False), config.get("bias", False)
     old_kv_heads = 1 if config.get("multi_query", True) else sizes["heads"]
     parallel = config.get("parallel_attn", True)
@@ -1023,16 +1022,16 @@ def _falcon(config: ConfigKeys) -> Tree:
         "ffn": config.size("ffn_hidden_size", default=4 * sizes["hidden"]),
         "norms_per_layer": 1 if parallel and norms != 2 else 2,
         "parallel_block": parallel,
-        "biases": _biases(qkv=bias, out=bias, ffn=bias),
+        "biases": _list_biases(qkv=bias, out=bias, ffn=bias),
     }
 
 
 @architectures.register("phi")
-def _phi(config: ConfigKeys) -> Tree:
+def _read_phi(config: ConfigKeys) -> Tree:
     config.fixed("qk_layernorm", False, "layer norms of queries and keys cannot be expressed")
     return {
         "family": "decoder",
-        **_sizes(config),
+        **_read_sizes(config),
         "kv_heads": config.optional("num_key_value_heads"),
         "ffn": config.size("intermediate_size"),
         "norms_per_layer": 1,
@@ -1045,12 +1044,12 @@ def _phi(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("bert")
-def _bert(config: ConfigKeys) -> Tree:
+def _read_bert(config: ConfigKeys) -> Tree:
     config.fixed("add_cross_attention", False, "an encoder has nothing else to attend to")
     config.fixed("position_embedding_type", "absolute", "relative positions cannot be expressed")
     return {
         "family": "encoder",
-        **_sizes(config, tied=True),
+        **_read_sizes(config, tied=True),
         "ffn": config.size("intermediate_size"),
         "positions": config.size("max_position_embeddings", default=512),
         "segments": config.size("type_vocab_size", default=2),
@@ -1062,8 +1061,8 @@ def _bert(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("t5")
-def _t5(config: ConfigKeys) -> Tree:
-    sizes = _sizes(config, tied=True, layers="num_layers", hidden="d_model", heads="num_heads")
+def _read_t5(config: ConfigKeys) -> Tree:
+    sizes = _read_sizes(config, tied=True, layers="num_layers", hidden="d_model", heads="num_heads")
     return {
         "family": "encoder_decoder",
         **sizes,
@@ -1078,15 +1077,15 @@ def _t5(config: ConfigKeys) -> Tree:
 
 
 @architectures.register("vit")
-def _vit(config: ConfigKeys) -> Tree:
+def _read_vit(config: ConfigKeys) -> Tree:
     size, patch = config.size("image_size", default=224), config.size("patch_size", default=16)
     classes = config.size("num_labels", default=len(config.inner("id2label").keys) or 2)
     return {
         "family": "vision",
-        **_sizes(ConfigKeys({**config.keys, "vocab_size": classes}, config.where)),
+        **_read_sizes(ConfigKeys({**config.keys, "vocab_size": classes}, config.where)),
         "ffn": config.size("intermediate_size"),
         "positions": (size // patch) ** 2 + 1,
-        "biases": [*_biases(qkv=config.get("qkv_bias", True)), "out", "ffn", "head"],
+        "biases": [*_list_biases(qkv=config.get("qkv_bias", True)), "out", "ffn", "head"],
         "image": {"size": size, "patch": patch, "channels": config.size("num_channels", default=3)},
     }
 
@@ -1119,14 +1118,14 @@ def stated_checkpoint(base: str, name: str, folder: Path | None) -> str:
         return _weights_name(weights.parent)
     if folder is not None and weights.suffix in YAML_ENDINGS:
         return ""
-    plain = ["".join(letter for letter in each.lower() if letter.isalnum() or letter == ".") for each in (base, name)]
+    plain = ["".join(letter for letter in text.lower() if letter.isalnum() or letter == ".") for text in (base, name)]
     return "" if plain[0] == plain[1] else base
 
 
 def _weights_name(folder: Path) -> str:
-    """Return a folder of weights as an engine is told of it: by its path, or as on the hub it was loaded from."""
-    whole = folder.absolute()
-    names = [each.name for each in (whole, *whole.parents)]
+    """Return the name by which an engine loads a folder of weights: its path, or its name on the hub."""
+    absolute = folder.absolute()
+    names = [part.name for part in (absolute, *absolute.parents)]
     hub = next((name.removeprefix("models--").replace("--", "/") for name in names if name.startswith("models--")), "")
-    path = hub or str(whole)
+    path = hub or str(absolute)
     return path if len(path) <= LONGEST_NAME and path.isprintable() else ""

@@ -13,20 +13,17 @@ from typing import Any
 from cosmic.base.errors import SpecError, UnknownName, as_key, require
 from cosmic.base.files import exists, is_file, is_folder
 from cosmic.design import catalog_entries, schema
-from cosmic.design.catalog_parts import drop_replaced_parts, state_parts
-from cosmic.design.design_point import DesignPoint, design_to_tree
+from cosmic.design.catalog_parts import PRICES_KEY, drop_replaced_parts, price_fields, state_parts
+from cosmic.design.design_point import DesignPoint, design_to_tree, full_path
 from cosmic.design.facility_layer import Facility
-from cosmic.design.field_paths import full_path
-from cosmic.design.file_readers import PROGRAM_KEY, is_program, load_program_reader
 from cosmic.design.huggingface import folder_name, model_from_config, stated_checkpoint
 from cosmic.design.machine_layers import build_machine_layers, read_run_layer, spell_out_layers, write_machine_layers
 from cosmic.design.model_layer import Model, Transformer
 from cosmic.design.plain_data import dump_yaml, load_yaml, merge_at_key, merge_trees, parse_yaml, unflatten_paths
-from cosmic.design.program_model import ProgramModel
-from cosmic.design.quoted_prices import PRICES_KEY, price_fields
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.serving_loading import read_serving, replaced_overrides
-from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, is_model_at_system, read_system
+from cosmic.design.program_model import PROGRAM_KEY, ProgramModel, is_program, load_program_reader
+from cosmic.design.run_layer import npu_mtbf_s
+from cosmic.design.serving_layer import Serving
+from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, is_model_at_system, read_system, split_size
 from cosmic.design.workload_layer import Workload
 
 DESIGN_KEYS = (
@@ -57,19 +54,20 @@ def stated_tree(
     """Return what *source* says with its quotes in place, *overrides* in full, and the folder of paths in either."""
     tree, folder = _read_source_tree(source) if files else (_read_data_tree(source), None)
     tree = spell_out_layers(tree)
-    given = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    settings = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    # A load is a number in flight or a rate: the one that is set replaces the other.
     if "serving" in tree:
-        given = {**replaced_overrides(given), **given}
-    tree = drop_replaced_parts(tree, given)
-    quotes = given.pop(PRICES_KEY, tree.pop(PRICES_KEY, None))
+        settings = {**replaced_overrides(settings), **settings}
+    tree = drop_replaced_parts(tree, settings)
+    quotes = settings.pop(PRICES_KEY, tree.pop(PRICES_KEY, None))
     if quotes is not None:
         tree = merge_trees(
             tree,
             unflatten_paths(
-                price_fields(write_machine_layers(merge_trees(tree, unflatten_paths(given)), folder), quotes)
+                price_fields(write_machine_layers(merge_trees(tree, unflatten_paths(settings)), folder), quotes)
             ),
         )
-    return tree, given, folder
+    return tree, settings, folder
 
 
 def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
@@ -93,19 +91,19 @@ def stated_memory(source: str | Path | Mapping[str, Any], overrides: Mapping[str
 
 def _read_stated(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     tree, _ = _read_source_tree(source)
-    given = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
-    merged: dict[str, Any] = merge_trees(spell_out_layers(tree), unflatten_paths(given))
+    settings = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    merged: dict[str, Any] = merge_trees(spell_out_layers(tree), unflatten_paths(settings))
     return merged
 
 
 def _walk_paths(path: str, value: Any) -> Iterator[str]:
     """Yield the paths of all values in a tree; a list of names is one."""
-    listed = isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    listed = isinstance(value, list) and bool(value) and all(isinstance(child, Mapping) for child in value)
     if not (listed or isinstance(value, Mapping)):
         yield path
         return
-    for key, each in enumerate(value) if listed else value.items():
-        yield from _walk_paths(f"{path}.{key}", each)
+    for key, child in enumerate(value) if listed else value.items():
+        yield from _walk_paths(f"{path}.{key}", child)
 
 
 def model_assumptions(
@@ -116,8 +114,8 @@ def model_assumptions(
     Only a Hugging Face configuration of an unknown architecture leaves something open.
     """
     tree, folder = _read_source_tree(source)
-    given = (overrides or {}).get("model", spell_out_layers(tree).get("model"))
-    name = given.get("base") if isinstance(given, Mapping) else given
+    model = (overrides or {}).get("model", spell_out_layers(tree).get("model"))
+    name = model.get("base") if isinstance(model, Mapping) else model
     if not isinstance(name, str) or catalog_entries.resolve_name("models", name):
         return ()
     return tuple(_model_entry(name, folder)[0].get("assumed", ()))
@@ -139,15 +137,15 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     """Return *point* as the content of a design file: loading it gives an equal point."""
     tree = design_to_tree(point)
     name = point.compute.accelerator
-    known = (
+    entry = (
         catalog_entries.read_entry("accelerators", name)["compute"]
         if name in catalog_entries.entry_names("accelerators")
         else {}
     )
     # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
-    whole = schema.write_value(point.compute)
+    compute = schema.write_value(point.compute)
     run = {"npu_mtbf": schema.write_value(point.run).get("npu_mtbf")} if npu_mtbf_s(name)[0] is not None else {}
-    stated = {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
+    stated = {"compute": {key: compute.get(key) for key in entry} | tree["compute"]}
     return state_parts(point, tree | stated | ({"run": {**tree.get("run", {}), **run}} if run else {}))
 
 
@@ -168,17 +166,17 @@ def _read_data_tree(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]
     """Return what *source* says, which is no file."""
     if isinstance(source, Mapping):
         return source
-    model, at, system_name = str(source).rpartition("@")
-    require(bool(at), "design", str(source), NO_FILES_RULE)
+    model, separator, system_name = str(source).rpartition("@")
+    require(bool(separator), "design", str(source), NO_FILES_RULE)
     return {"model": model, "system": system_name}
 
 
 def _explain_unknown(name: str) -> str:
     """Return why *name* is no design, and what would be one: half of it may be there."""
     if catalog_entries.resolve_name("models", name):
-        return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic list systems')"
+        return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic catalog list systems')"
     if catalog_entries.resolve_name("systems", name.partition(":")[0]):
-        return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic list models')"
+        return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic catalog list models')"
     if exists(name) and not is_folder(name) and not is_file(name):
         return "is a pipe or a device, which may never end: save it to a file first"
     return "is neither MODEL@SYSTEM nor the path of a YAML file"
@@ -193,12 +191,12 @@ def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> 
     >>> load_machine("llama3-405b@dgx-h100:16384").node.name
     'dgx-h100'
     """
-    tree, given, folder = stated_tree(source, overrides)
-    return draft_design(spell_out_layers(merge_trees(tree, unflatten_paths(given))), folder)[0]
+    tree, settings, folder = stated_tree(source, overrides)
+    return draft_design(spell_out_layers(merge_trees(tree, unflatten_paths(settings))), folder)[0]
 
 
 def draft_design(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, dict[str, Any]]:
-    """Return the design of a *tree* without its workload, and what is usual for that."""
+    """Return the design of a *tree* without its workload, and the workload's defaults."""
     for key in tree:
         if key not in DESIGN_KEYS:
             raise UnknownName.key(as_key(key), tree[key], DESIGN_KEYS)
@@ -217,41 +215,37 @@ def draft_design(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPo
     return draft, usual
 
 
-def _resolve_model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
+def _resolve_model(tree: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
-    if isinstance(given, Mapping) and PROGRAM_KEY in given:
-        given = load_program_reader().model_tree(given, folder)
-    elif (
-        isinstance(given, Mapping)
-        and given.get("family") == "program"
-        and isinstance(given.get("annotations"), Mapping)
-    ):
+    if isinstance(tree, Mapping) and PROGRAM_KEY in tree:
+        tree = load_program_reader().model_tree(tree, folder)
+    elif isinstance(tree, Mapping) and tree.get("family") == "program" and isinstance(tree.get("annotations"), Mapping):
         plain: Any = schema.read_value(
-            Model, {key: each for key, each in given.items() if key != "annotations"}, "model"
+            Model, {key: value for key, value in tree.items() if key != "annotations"}, "model"
         )
-        given = schema.write_value(load_program_reader().annotate_model(plain, given["annotations"]))
-    if isinstance(given, Mapping) and "base" in given:
-        base = schema.read_source(given["base"], "model")
+        tree = schema.write_value(load_program_reader().annotate_model(plain, tree["annotations"]))
+    if isinstance(tree, Mapping) and "base" in tree:
+        base = schema.read_source(tree["base"], "model")
         entry, name = _model_entry(base, folder)
         defaults = entry.get("workload", {})
-        changes = {key: value for key, value in given.items() if key != "base"}
+        changes = {key: value for key, value in tree.items() if key != "base"}
         if is_program(entry):
             return _resolve_model(load_program_reader().program_tree(entry, name, changes), folder)
         if entry["model"].get("family") == "program" and "annotations" in changes:
-            said = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
-            model_given: Any = schema.read_value(Model, {"name": name, **said}, "model")
+            written = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
+            model_given: Any = schema.read_value(Model, {"name": name, **written}, "model")
             return _resolve_model(
                 {**schema.write_value(load_program_reader().annotate_model(model_given, changes["annotations"]))},
                 folder,
             )
-        found = {"name": name, **entry["model"]}
-        if found.get("family") != "recommender" and (checkpoint := stated_checkpoint(base, name, folder)):
-            found = {"checkpoint": checkpoint, **found}
-        given = merge_at_key(found, changes, "model")
-    elif isinstance(given, Mapping):
-        given = {"family": "decoder", **given}
-    model: Model = schema.read_value(Model, given, "model")
+        merged = {"name": name, **entry["model"]}
+        if merged.get("family") != "recommender" and (checkpoint := stated_checkpoint(base, name, folder)):
+            merged = {"checkpoint": checkpoint, **merged}
+        tree = merge_at_key(merged, changes, "model")
+    elif isinstance(tree, Mapping):
+        tree = {"family": "decoder", **tree}
+    model: Model = schema.read_value(Model, tree, "model")
     return model, {**_fixed_sequence(model), **read_partial_workload(defaults, "model workload")}
 
 
@@ -289,16 +283,16 @@ def read_model(entry: Mapping[str, Any], name: str) -> Model:
     return model
 
 
-def read_partial_workload(given: Any, where: str) -> dict[str, Any]:
-    """Return the keys of a partial workload, each read by itself, so that rules can compute with them."""
-    if not isinstance(given, Mapping):
-        raise SpecError(where, given, "must be a mapping of keys to values")
-    workload: Workload = schema.read_value(Workload, {"sequence": 1, "global_batch": 1, **given}, where)
-    return {key: getattr(workload, schema.slots(Workload)[key].name) for key in given}
+def read_partial_workload(tree: Any, where: str) -> dict[str, Any]:
+    """Read the keys of a partial workload one by one, so that rules can compute with them."""
+    if not isinstance(tree, Mapping):
+        raise SpecError(where, tree, "must be a mapping of keys to values")
+    workload: Workload = schema.read_value(Workload, {"sequence": 1, "global_batch": 1, **tree}, where)
+    return {key: getattr(workload, schema.slots(Workload)[key].name) for key in tree}
 
 
 def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any]:
-    """Return the overrides that texts such as ``workload.tp=8`` state, given as an *option*.
+    """Return the overrides in texts such as ``workload.tp=8``, values of the command-line *option*.
 
     >>> parse_overrides(["workload.tp=8", "memory.capacity=80 GiB"])
     {'workload.tp': 8, 'memory.capacity': '80 GiB'}
@@ -309,3 +303,44 @@ def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any
         require(bool(path and equals), option, setting, OPTION_EXAMPLES[option])
         overrides[path.strip()] = parse_yaml(text, path)
     return overrides
+
+
+# --------------------------------------------------------------------------------------
+# The serving layer of a design as files write it
+# --------------------------------------------------------------------------------------
+
+
+def read_serving(tree: Any) -> Serving | None:
+    """Return the serving layer of a design file; None if it has none."""
+    if tree is None:
+        return None
+    layer: Serving = schema.read_value(Serving, tree, "serving")
+    engines = catalog_entries.entry_names("engines")
+    if layer.engine not in engines:
+        raise UnknownName.among("serving.engine", layer.engine, "engine", engines)
+    system = layer.prefill.system if layer.prefill else None
+    if system is not None:
+        where, sized = "serving.prefill.system", split_size(system)[1]
+        require(not sized, where, system, "name it without a number: the pool's mapping says how many accelerators")
+        if system not in catalog_entries.entry_names("systems"):
+            raise UnknownName.among(where, system, "system", catalog_entries.entry_names("systems"))
+    return layer
+
+
+def replaced_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what overrides by path replace: a load has requests in flight or a rate, so that either drops the other.
+
+    >>> replaced_overrides({"serving.load.rate": 5})
+    {'serving.load.concurrency': None, 'serving.load.rounds': None}
+    """
+    replaced = {
+        "serving.load.rate": ("serving.load.concurrency", "serving.load.rounds"),
+        "serving.load.concurrency": ("serving.load.rate",),
+    }
+    dropped = (
+        dropped_path
+        for path, dropped_paths in replaced.items()
+        if overrides.get(path) is not None
+        for dropped_path in dropped_paths
+    )
+    return {path: None for path in dropped if path not in overrides}

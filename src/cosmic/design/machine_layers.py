@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from cosmic.design.catalog_parts import fill_switches, node_figures, outer_tiers
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
 from cosmic.design.facility_layer import Node
-from cosmic.design.file_readers import read_links
 from cosmic.design.memory_layer import Memory
 from cosmic.design.network_layer import GRAPH, Network, topologies
 from cosmic.design.plain_data import merge_at_key, merge_trees
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.run_layer import Run
+from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.design.schema import read_source
 from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, read_system
+
+NETWORK_MODULE = "cosmic.network.network_files.network_file"
+"""The module that reads files of links: called by its name, as it is in a room above, and only by designs with one."""
 
 # --------------------------------------------------------------------------------------
 # Dimensions of a network whose links are in a file: the path of one in place of the list
@@ -46,7 +48,7 @@ def _read_links(dim: Any, folder: Path | None, where: str) -> Any:
     where = f"{where}.links"
     path = read_source(dim["links"], where)
     require(folder is not None, where, path, NO_FILES_RULE)
-    graph = read_links((folder or Path()) / path, where)
+    graph = import_module(NETWORK_MODULE).read_graph((folder or Path()) / path, where)
     columns = (graph.sources, graph.targets, graph.bandwidth_bytes_per_s, graph.latency_s)
     links = [
         {
@@ -111,23 +113,23 @@ def accelerator_layers(name: str, where: str) -> tuple[Compute, Memory]:
 
 
 def _accelerator_entry(name: str, where: str) -> Mapping[str, Any]:
-    known = catalog_entries.entry_names("accelerators")
-    if name not in known:
-        raise UnknownName.among(where, name, "accelerator", known)
+    names = catalog_entries.entry_names("accelerators")
+    if name not in names:
+        raise UnknownName.among(where, name, "accelerator", names)
     return catalog_entries.read_entry("accelerators", name)
 
 
 def _build_accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> tuple[Compute, Memory]:
     """Return compute and memory: the accelerator's, changed by what the system and *tree* say."""
-    given = tree.get("compute", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("compute", given, "must be an accelerator's name or a mapping of keys to values")
+    compute = tree.get("compute", {})
+    if not isinstance(compute, Mapping):
+        raise SpecError("compute", compute, "must be an accelerator's name or a mapping of keys to values")
     where = "compute.accelerator"
-    name = given.get("accelerator", base.get("accelerator", ""))
+    name = compute.get("accelerator", base.get("accelerator", ""))
     name = schema.read_source(name, where)
     if name == base.get("accelerator"):  # what the system says of its own accelerator
-        given = merge_at_key(base.get("compute", {}), given, "compute")
-    inline = "bf16" in given and name not in catalog_entries.entry_names("accelerators")
+        compute = merge_at_key(base.get("compute", {}), compute, "compute")
+    inline = "bf16" in compute and name not in catalog_entries.entry_names("accelerators")
     entry: Mapping[str, Any] = {}
     if folder is not None and name.endswith(YAML_ENDINGS):
         entry, name = catalog_entries.load_mapping(folder / name), Path(name).stem
@@ -137,7 +139,7 @@ def _build_accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder:
     memory = merge_trees(_add_node_tiers(tree, base), tree.get("memory", {}))
     if isinstance(memory, Mapping) and memory.get("tiers") == NODE_TIERS:
         memory = {**memory, "tiers": _find_node_tiers(tree, base)}
-    return _read_accelerator(entry, {**given, "accelerator": name}, memory)
+    return _read_accelerator(entry, {**compute, "accelerator": name}, memory)
 
 
 NODE_TIERS = "node"
@@ -146,10 +148,10 @@ NODE_TIERS = "node"
 
 def _find_node_tiers(tree: Mapping[str, Any], base: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the tiers that the catalog knows of the node; raise a `SpecError` if it knows none."""
-    found = outer_tiers(_node_name(tree, base), base)
+    tiers = outer_tiers(_node_name(tree, base), base)
     name = _node_name(tree, base) or "the system"
-    require(bool(found), "memory.tiers", NODE_TIERS, f"no memory behind the accelerators is known of {name}: state it")
-    return found
+    require(bool(tiers), "memory.tiers", NODE_TIERS, f"no memory behind the accelerators is known of {name}: state it")
+    return tiers
 
 
 def _add_node_tiers(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Any:
@@ -157,25 +159,25 @@ def _add_node_tiers(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Any:
 
     Otherwise a design has none: nothing of it depends on them.
     """
-    own, given = base.get("memory", {}), tree.get("memory", {})
-    if not isinstance(given, Mapping) or "tiers" in own or isinstance(given.get("tiers"), list | str):
+    own, memory = base.get("memory", {}), tree.get("memory", {})
+    if not isinstance(memory, Mapping) or "tiers" in own or isinstance(memory.get("tiers"), list | str):
         return own
     workload = tree.get("workload", {})
     offloads = isinstance(workload, Mapping) and bool(workload.get("offload"))
-    if not (offloads or given.get("placement") or "tiers" in given):
+    if not (offloads or memory.get("placement") or "tiers" in memory):
         return own
-    found = outer_tiers(_node_name(tree, base), base)
-    return {**own, "tiers": found} if found else own
+    tiers = outer_tiers(_node_name(tree, base), base)
+    return {**own, "tiers": tiers} if tiers else own
 
 
 def _node_name(tree: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    given = tree.get("node", {})
-    name = given.get("name", base.get("node", "")) if isinstance(given, Mapping) else ""
+    node = tree.get("node", {})
+    name = node.get("name", base.get("node", "")) if isinstance(node, Mapping) else ""
     return name if isinstance(name, str) else ""
 
 
 def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tuple[Compute, Memory]:
-    """Return the layers of a catalog *entry*, changed by what is said of *compute* and *memory*."""
+    """Return the layers of a catalog *entry*, changed by the keys of *compute* and *memory*."""
     first: Compute = schema.read_value(Compute, merge_trees(entry.get("compute", {}), compute), "compute")
     second: Memory = schema.read_value(Memory, merge_trees(entry.get("memory", {}), memory), "memory")
     return first, second
@@ -190,20 +192,24 @@ def _build_network(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Pat
 
 def _build_node(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Node:
     """Return the node: the system's, or the one that *tree* names, changed by what it says."""
-    given = tree.get("node", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("node", given, "must be a node's name or a mapping of keys to values")
-    name = schema.read_source(given.get("name", base.get("node", "")), "node.name") if "name" in given or base else ""
-    node: Node = schema.read_value(Node, merge_trees(node_figures(name) if name else {}, given), "node")
+    settings = tree.get("node", {})
+    if not isinstance(settings, Mapping):
+        raise SpecError("node", settings, "must be a node's name or a mapping of keys to values")
+    name = (
+        schema.read_source(settings.get("name", base.get("node", "")), "node.name")
+        if "name" in settings or base
+        else ""
+    )
+    node: Node = schema.read_value(Node, merge_trees(node_figures(name) if name else {}, settings), "node")
     return node
 
 
-def read_run_layer(given: Any, accelerator: str) -> Run:
+def read_run_layer(tree: Any, accelerator: str) -> Run:
     """Return the run layer; accelerators are interrupted as often as is published, if nobody states it."""
-    if not isinstance(given, Mapping):
-        raise SpecError("run", given, "must be a mapping of keys to values")
-    run: Run = schema.read_value(Run, given, "run")
-    return run if "npu_mtbf" in given else replace(run, npu_mtbf_s=npu_mtbf_s(accelerator)[0])
+    if not isinstance(tree, Mapping):
+        raise SpecError("run", tree, "must be a mapping of keys to values")
+    run: Run = schema.read_value(Run, tree, "run")
+    return run if "npu_mtbf" in tree else replace(run, npu_mtbf_s=npu_mtbf_s(accelerator)[0])
 
 
 def _build_collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Network) -> Collective:

@@ -89,6 +89,7 @@ class DerivedAccelerator:
         }
         if self.power_w is None:
             return compute, replace(memory, **own)
+        # Rates under a lower power limit: a power law of the limit.
         slower = (self.power_w / (compute.power_w or self.power_w)) ** POWER_EXPONENT
         rates = {f"{key}_flop_per_s": getattr(compute, f"{key}_flop_per_s") for key in RATES}
         lower: dict[str, Any] = {name: rate * slower for name, rate in rates.items() if rate is not None}
@@ -109,12 +110,12 @@ RELATIVES = {
 """Accelerators that the catalog lacks, with their nearest relative."""
 
 
-def accelerator_named(name: str) -> DerivedAccelerator:
+def find_accelerator(name: str) -> DerivedAccelerator:
     """Return the accelerator that a name means, as one of the catalog and what differs.
 
-    >>> [accelerator_named(each).like for each in ("A100 40GB", "NVIDIA H100", "TPU v5p-128", "trn1", "B200")]
+    >>> [find_accelerator(each).like for each in ("A100 40GB", "NVIDIA H100", "TPU v5p-128", "trn1", "B200")]
     ['a100-sxm-40gb', 'h100-sxm-80gb', 'tpu-v5p', 'trainium1', 'b200-sxm-180gb']
-    >>> accelerator_named("H100-96GB-HBM2e-500W").power_w
+    >>> find_accelerator("H100-96GB-HBM2e-500W").power_w
     500.0
     """
     spelled = _normalize_accelerator(name)
@@ -123,22 +124,23 @@ def accelerator_named(name: str) -> DerivedAccelerator:
         raise UnknownName.among(
             "accel", name, "accelerator", [*catalog_entries.entry_names("accelerators"), *RELATIVES]
         )
-    found = RELATIVES.get(family) or DerivedAccelerator(like=_family_entry(family, remarks))
+    derived = RELATIVES.get(family) or DerivedAccelerator(like=_family_entry(family, remarks))
     capacity, power = _find_number(r"(\d{2,3})-?gi?b", remarks), _find_number(r"(\d{2,4})-?w(?:att)?s?\b", remarks)
-    usual = accelerator_layers(found.like, "accel")[1].capacity_bytes
-    notes = [found.why] if found.why else []
-    if capacity and abs(capacity * 2**30 / (found.capacity_bytes or usual) - 1) > ROUNDED:
-        found = replace(found, capacity_bytes=capacity * 2**30)
+    usual = accelerator_layers(derived.like, "accel")[1].capacity_bytes
+    notes = [derived.why] if derived.why else []
+    if capacity and abs(capacity * 2**30 / (derived.capacity_bytes or usual) - 1) > ROUNDED:
+        derived = replace(derived, capacity_bytes=capacity * 2**30)
         notes.append(f"with {capacity:g} GB of memory")
         if "hbm2e" in remarks:
+            # Memory comes in stacks, each with its own bandwidth.
             rate = capacity * 2**30 / STACK_BYTES * STACK_BYTES_PER_S
-            found = replace(found, bandwidth_bytes_per_s=rate)
+            derived = replace(derived, bandwidth_bytes_per_s=rate)
     if power:
         require(LEAST_POWER_W <= power <= MOST_POWER_W, "accel", name, "its power is out of range")
-        found = replace(found, power_w=power)
+        derived = replace(derived, power_w=power)
         notes.append(f"held to {power:g} W")
-    said = f"{found.like} " + ", ".join(notes) if notes and not found.why else ", ".join(notes)
-    return replace(found, why=said)
+    words = f"{derived.like} " + ", ".join(notes) if notes and not derived.why else ", ".join(notes)
+    return replace(derived, why=words)
 
 
 def _normalize_accelerator(name: str) -> str:
@@ -159,18 +161,18 @@ def _normalize_accelerator(name: str) -> str:
 @cache
 def _accelerator_families() -> dict[str, tuple[str, ...]]:
     """Return the entries of the catalog by family: the name without form and memory."""
-    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for name in catalog_entries.entry_names("accelerators"):
-        found.setdefault(re.sub(r"-(sxm|pcie)\d?|-\d+gb", "", name), []).append(name)
-    return {family: tuple(names) for family, names in found.items()}
+        families.setdefault(re.sub(r"-(sxm|pcie)\d?|-\d+gb", "", name), []).append(name)
+    return {family: tuple(names) for family, names in families.items()}
 
 
 def _split_family(spelled: str) -> tuple[str, str]:
     """Return the longest family that a name begins with, and the rest of the name."""
     if sliced := SUFFIX.match(spelled):
         spelled = sliced[1]
-    known = {**dict.fromkeys(_accelerator_families()), **dict.fromkeys(RELATIVES), **SYNONYMS}
-    for family in sorted(known, key=len, reverse=True):
+    families = {**dict.fromkeys(_accelerator_families()), **dict.fromkeys(RELATIVES), **SYNONYMS}
+    for family in sorted(families, key=len, reverse=True):
         if spelled == family or re.match(rf"{re.escape(family)}(?![a-z0-9])", spelled):
             return SYNONYMS.get(family, family), spelled[len(family) :]
     return "", ""
@@ -179,7 +181,7 @@ def _split_family(spelled: str) -> tuple[str, str]:
 def _family_entry(family: str, remarks: str) -> str:
     """Return the entry of a family that has the form and memory of the remarks, else the usual one."""
     names = _accelerator_families()[family]
-    form = next((each for each in FORMS if each in remarks), "sxm")
+    form = next((word for word in FORMS if word in remarks), "sxm")
     capacity = _find_number(r"(\d{2,3})-?gi?b", remarks)
     return max(
         names,
@@ -188,8 +190,8 @@ def _family_entry(family: str, remarks: str) -> str:
 
 
 def _find_number(pattern: str, text: str) -> float | None:
-    found = re.search(pattern, text)
-    return float(found[1]) if found else None
+    match = re.search(pattern, text)
+    return float(match[1]) if match else None
 
 
 def accelerator_year(accelerator: str) -> int:
@@ -284,11 +286,11 @@ def build_machine(
     >>> [dim.npus for dim in build_machine("GB200", 256, per_node=4).network.dims]
     [64, 4]
     """
-    found = accelerator_named(accelerator)
-    compute, memory = found.layers()
-    assumed = [f"accel: {found.why}"] if found.why else []
-    system = system_with(found.like)
-    network, collective = _join_dimensions(system, found, count, per_node, gbps, fabric)
+    derived = find_accelerator(accelerator)
+    compute, memory = derived.layers()
+    assumed = [f"accel: {derived.why}"] if derived.why else []
+    system = find_system_with(derived.like)
+    network, collective = _join_dimensions(system, derived, count, per_node, gbps, fabric)
     torus = any(dim.topology == "ring" for dim in network.dims)
     if not gbps and len(network.dims) > OUTER_DIMENSION and not torus:
         rate = f"{network.dims[OUTER_DIMENSION].bandwidth_bytes_per_s * 8 / 1e9:g} Gbps"
@@ -297,10 +299,10 @@ def build_machine(
 
 
 @cache
-def system_with(accelerator: str) -> str:
+def find_system_with(accelerator: str) -> str:
     """Return the system of the catalog with an accelerator, else with one of its family; empty if there is none.
 
-    >>> system_with("h100-sxm-80gb"), system_with("cosmic-10tf")
+    >>> find_system_with("h100-sxm-80gb"), find_system_with("cosmic-10tf")
     ('dgx-h100', 'cosmic-1024')
     """
     owners = {
@@ -311,18 +313,18 @@ def system_with(accelerator: str) -> str:
     if exact or "pcie" in accelerator:
         return exact[0] if exact else ""
     family = accelerator.partition("-")[0]
-    alike = [name for name, owned in owners.items() if owned.partition("-")[0] == family and "pcie" not in owned]
-    return alike[0] if alike and family != "tpu" else ""
+    relatives = [name for name, owned in owners.items() if owned.partition("-")[0] == family and "pcie" not in owned]
+    return relatives[0] if relatives and family != "tpu" else ""
 
 
-def system_named(accelerator: str) -> str:
+def find_system(accelerator: str) -> str:
     """Return the system of the accelerator that a name means; empty if it means none of the catalog.
 
-    >>> system_named("NVIDIA A100-SXM4-80GB"), system_named("H100-96GB-HBM2e-500W"), system_named("Tesla T4")
+    >>> find_system("NVIDIA A100-SXM4-80GB"), find_system("H100-96GB-HBM2e-500W"), find_system("Tesla T4")
     ('dgx-a100', 'dgx-h100', '')
     """
     try:
-        return system_with(accelerator_named(accelerator).like)
+        return find_system_with(find_accelerator(accelerator).like)
     except UnknownName:
         return ""
 
@@ -342,13 +344,13 @@ def _join_dimensions(
             dims[OUTER_DIMENSION]["bandwidth"] = f"{gbps:g} Gbps"
         if fabric:
             dims[OUTER_DIMENSION] |= {key: catalog_entries.read_entry("links", fabric)[key] for key in LINK_KEYS}
-    kept = [index for index, size in enumerate(sizes) if size > 1]
+    used = [index for index, size in enumerate(sizes) if size > 1]
     network: Network = schema.read_value(
-        Network, {"dims": [{**dims[place], "npus": sizes[place]} for place in kept]}, ""
+        Network, {"dims": [{**dims[index], "npus": sizes[index]} for index in used]}, ""
     )
-    given = entry.get("collective", {})
-    usual = given.get("algorithms") or [topologies[dim["topology"]].algorithm for dim in dims]
-    chosen = {**given, "algorithms": [usual[place] for place in kept]}
+    collective_tree = entry.get("collective", {})
+    defaults = collective_tree.get("algorithms") or [topologies[dim["topology"]].algorithm for dim in dims]
+    chosen = {**collective_tree, "algorithms": [defaults[index] for index in used]}
     collective: Collective = schema.read_value(Collective, chosen, "collective")
     return network, collective
 
@@ -358,9 +360,9 @@ def _data_sheet_dims(accelerator: str) -> list[dict[str, Any]]:
     links = catalog_entries.read_entry("accelerators", accelerator).get("fabric", {})
     rate, shape = links.get("scale_up", "64 GB/s"), str(links.get("scale_up_topology", ""))
     if ways := re.search(r"(\d)D torus", shape) if "scale_out" not in links else None:
-        each = f"{units.parse_quantity(rate).value / int(ways[1]) / GIGA:g} GB/s"
+        bandwidth = f"{units.parse_quantity(rate).value / int(ways[1]) / GIGA:g} GB/s"
         return [
-            {"topology": "ring", "npus": REST_OF_NPUS, "bandwidth": each, "latency": LATENCY}
+            {"topology": "ring", "npus": REST_OF_NPUS, "bandwidth": bandwidth, "latency": LATENCY}
             for _ in range(int(ways[1]))
         ]
     domain = re.search(r"\d+", str(links.get("scale_up_domain", 8)))

@@ -110,8 +110,8 @@ class Placement:
         >>> Placement(weights=("hbm", "host")).of("experts")
         ('hbm', 'host')
         """
-        found: tuple[str, ...] | None = getattr(self, state)
-        return getattr(self, FOLLOWS[state]) if found is None else found
+        tiers: tuple[str, ...] | None = getattr(self, state)
+        return getattr(self, FOLLOWS[state]) if tiers is None else tiers
 
     @property
     def fills_hbm(self) -> bool:
@@ -168,7 +168,7 @@ class Memory:
         if self.placement != ALL_IN_HBM:
             self._check_placement([HBM, *names])
 
-    def _check_placement(self, known: list[str]) -> None:
+    def _check_placement(self, names: list[str]) -> None:
         for state in STATES:
             listed = getattr(self.placement, state)
             if listed is None:
@@ -176,11 +176,11 @@ class Memory:
             where = f"placement.{state}"
             require(bool(listed), where, list(listed), "must name a tier at least")
             for name in listed:
-                if name not in known:
-                    raise UnknownName.among(where, name, "tier", known)
-            places = [known.index(name) for name in listed]
-            rule = f"must name each tier once, nearest first: {', '.join(known)}"
-            require(places == sorted(set(places)), where, list(listed), rule)
+                if name not in names:
+                    raise UnknownName.among(where, name, "tier", names)
+            positions = [names.index(name) for name in listed]
+            rule = f"must name each tier once, nearest first: {', '.join(names)}"
+            require(positions == sorted(set(positions)), where, list(listed), rule)
 
     @property
     def outer(self) -> dict[str, int]:

@@ -54,8 +54,8 @@ class Experts:
         check_bounds(self)
         require(self.count >= 1, "count", self.count, "an MoE layer has at least 1 expert")
         require(self.count <= MOST_EXPERTS, "count", self.count, f"an MoE layer has at most {MOST_EXPERTS:,} experts")
-        some = 1 <= self.active <= self.count
-        require(some, "active", self.active, f"must be 1 … {self.count}, the experts there are")
+        valid = 1 <= self.active <= self.count
+        require(valid, "active", self.active, f"must be 1 … {self.count}, the experts there are")
         require(self.ffn >= 1, "ffn", self.ffn, "must be at least 1")
         require(self.shared_ffn >= 0, "shared_ffn", self.shared_ffn, "must not be negative")
         require(self.dense_first >= 0, "dense_first", self.dense_first, "must not be negative")
@@ -102,8 +102,8 @@ class Image:
         check_bounds(self)
         require(self.patch >= 1, "patch", self.patch, "must be at least 1")
         require(self.channels >= 1, "channels", self.channels, "must be at least 1")
-        whole = self.size >= self.patch and self.size % self.patch == 0
-        require(whole, "size", self.size, f"must be a multiple of the patch, {self.patch}")
+        divides = self.size >= self.patch and self.size % self.patch == 0
+        require(divides, "size", self.size, f"must be a multiple of the patch, {self.patch}")
 
     @property
     def tokens(self) -> int:
@@ -147,10 +147,10 @@ class StateSpace:
         for name in ("heads", "head_dim", "groups", "state", "conv", "chunk"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         require(self.heads % self.groups == 0, "groups", self.groups, f"must divide heads, {self.heads}")
-        one = self.kind == "mamba1"
-        rule = "Mamba-1 needs one" if one else f"{self.kind} has none: leave it out"
-        require((self.rank >= 1) == one, "rank", self.rank, rule)
-        channels = not one or (self.head_dim == 1 and self.groups == 1)
+        is_mamba1 = self.kind == "mamba1"
+        rule = "Mamba-1 needs one" if is_mamba1 else f"{self.kind} has none: leave it out"
+        require((self.rank >= 1) == is_mamba1, "rank", self.rank, rule)
+        channels = not is_mamba1 or (self.head_dim == 1 and self.groups == 1)
         require(channels, "head_dim", self.head_dim, "Mamba-1 has channels as heads: leave out head_dim and groups")
 
     @property
@@ -436,9 +436,9 @@ class Transformer:
 
     def _check_pattern(self) -> None:
         letters = ALONE if self.single_mixers else MIXERS
-        known = set(self.pattern) <= set(letters) and len(self.pattern) <= MOST_LETTERS
+        valid = set(self.pattern) <= set(letters) and len(self.pattern) <= MOST_LETTERS
         rule = f"must have the letters {' '.join(letters)} alone, at most {MOST_LETTERS:,}"
-        require(known, "pattern", self.pattern, rule)
+        require(valid, "pattern", self.pattern, rule)
         few = not self.pattern or self.layers <= MOST_LETTERS
         require(few, "layers", self.layers, f"must be at most {MOST_LETTERS:,} with a pattern")
         require(bool(self.pattern) or not self.single_mixers, "single_mixers", True, "needs a pattern of layers")
@@ -651,6 +651,7 @@ def _mtp_parameters(model: Transformer, routed: int) -> int:
     """Return the parameters of a module that predicts a further token: three norms, a projection, a layer."""
     norm = norm_parameters(model)
     layers = sum(layer_parameters(model, kind, routed) for kind in mtp_kinds(model))
+    # Two norms before the projection of [embedding, output] (2 h × h), and one after the layer.
     return layers + 3 * norm + 2 * model.hidden**2
 
 

@@ -96,8 +96,8 @@ def edges_of(topology: Topology | type[Topology], npus: int) -> Edges:
         getattr(topology, "__name__", str(topology)),
         "does not say which links it has: it needs 'edges'",
     )
-    found: Edges = edges(npus) if edges else iter(())
-    return found
+    links: Edges = edges(npus) if edges else iter(())
+    return links
 
 
 GRAPH = "graph"
@@ -225,9 +225,9 @@ class Dimension:
         for key, value in (("bandwidth", self.bandwidth_bytes_per_s), ("latency", self.latency_s)):
             require(value is not None, key, Absent(), "is required")
         check_bounds(self)
-        there = self.topology != ABSENT
-        require(self.npus >= 2 or not there, "npus", self.npus, "a dimension joins at least 2 NPUs")
-        require(self.npus == 1 or there, "npus", self.npus, "a dimension that is absent has 1 NPU")
+        present = self.topology != ABSENT
+        require(self.npus >= 2 or not present, "npus", self.npus, "a dimension joins at least 2 NPUs")
+        require(self.npus == 1 or present, "npus", self.npus, "a dimension that is absent has 1 NPU")
         if self.links:
             check_links(self.links, self.npus)
         else:
@@ -244,7 +244,7 @@ class Dimension:
         return self.oversubscription if self.fabric.build in UNTIERED else 1.0
 
     def _take_from_links(self) -> None:
-        """Set what is not stated, and follows from the links."""
+        """Set the fields that follow from the links where they are not stated."""
         require(self.topology == GRAPH, "topology", self.topology, "a dimension that lists its links is a 'graph'")
         if self.bandwidth_bytes_per_s is DERIVED_FIELD:
             object.__setattr__(self, "bandwidth_bytes_per_s", injection_bytes_per_s(self.links, self.npus))

@@ -68,8 +68,8 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{where} line {mark.line + 1} column {mark.column + 1}" if mark else where
-        raise SpecError(place, _marked_line(text, mark), f"is no valid YAML: {error.problem}") from None
+        location = f"{where} line {mark.line + 1} column {mark.column + 1}" if mark else where
+        raise SpecError(location, _marked_line(text, mark), f"is no valid YAML: {error.problem}") from None
     except (
         yaml.YAMLError,
         ValueError,
@@ -88,6 +88,7 @@ def _check_depth(text: str | bytes) -> None:
     """Refuse nesting that would overflow the C stack and crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
+        # PyYAML builds nested collections by recursion: a file of brackets would exhaust the stack.
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=event.start_mark)
@@ -105,9 +106,9 @@ def parse_json(text: str | bytes, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_refuse_repeated_keys)
     except json.JSONDecodeError as error:
-        place = f"{where} line {error.lineno} column {error.colno}"
+        location = f"{where} line {error.lineno} column {error.colno}"
         line = error.doc.splitlines()[error.lineno - 1 : error.lineno]
-        raise SpecError(place, "".join(line).strip(), f"is no valid JSON: {error.msg}") from None
+        raise SpecError(location, "".join(line).strip(), f"is no valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
         raise SpecError(where, text[:40], f"is no valid JSON: {error}") from None
 
@@ -116,7 +117,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a mapping; refuse repeated keys."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        twice = next(key for index, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:index]))
+        twice = next(key for index, (key, _) in enumerate(pairs) if any(key == earlier for earlier, _ in pairs[:index]))
         raise ValueError(f"the key {twice} is there twice")
     return mapping
 
@@ -168,10 +169,10 @@ def merge_trees(below: Any, above: Any) -> Any:
     if isinstance(below, list) and isinstance(above, Mapping):
         items = list(below)
         for key, value in above.items():
-            place = schema.list_place(items, as_key(key))
-            if place is None:
+            index = schema.list_place(items, as_key(key))
+            if index is None:
                 raise SpecError(as_key(key), value, f"the list has {len(items)} places, which count from 0")
-            items[place] = merge_at_key(items[place], value, place)
+            items[index] = merge_at_key(items[index], value, index)
         return items
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         merged = dict(below)

@@ -2,7 +2,7 @@
 
 A prediction p is the median. What would be measured is within p · exp(±q σ): σ is the scale of errors of designs with
 the same traits, and q a quantile of measured errors over their scales. Both were learned from runs of sources that the
-fitted constants did not see (`cosmic.accuracy.conformal` says how, calibration/expected_errors.py does it), so
+fitted constants did not see (calibration/conformal.py says how, calibration/expected_errors.py does it), so
 that a range holds for a source that nobody has seen. σ is the exponential of a sum over the features of a design:
 
     mixture              it has experts, or state-space layers
@@ -41,8 +41,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, hypot, log, log2
-from typing import Any
+from typing import Annotated, Any
 
+from cosmic.base.json_types import unit
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
@@ -165,8 +166,8 @@ class KnownRuns:
     """Their mean error, each predicted by constants that were fitted without its source."""
 
 
-def features_of(traits: Traits, known: Collection[KnownRuns], waiting: float = 0.0) -> tuple[float, ...]:
-    """Return the features of a design, beside runs that are *known*."""
+def features_of(traits: Traits, runs: Collection[KnownRuns], waiting: float = 0.0) -> tuple[float, ...]:
+    """Return the features of a design, given the measured *runs*."""
     bits = int(traits.format.partition(" ")[0])
     return (
         1.0,
@@ -177,25 +178,25 @@ def features_of(traits: Traits, known: Collection[KnownRuns], waiting: float = 0
         float(traits.reach == "several nodes"),
         waiting,
         float(traits.estimated),
-        *novelty(traits, known),
+        *novelty(traits, runs),
     )
 
 
-def novelty(traits: Traits, known: Collection[KnownRuns]) -> tuple[float, float, float]:
-    """Return how unlike a design is to runs that are *known*: accelerator, model, and doublings in size.
+def novelty(traits: Traits, runs: Collection[KnownRuns]) -> tuple[float, float, float]:
+    """Return how unlike a design is to the measured *runs*: accelerator, model, and doublings in size.
 
     Levels of the accelerator and of the model: 0 where two sources have it in the same format, 1 where one has, 2
     where they have its architecture, or the model in another format, 3 where the architecture was measured in other
     formats only, or no such model at all, 4 where no accelerator like it was.
     """
     family = architecture(traits.accelerator)
-    same = {each.source for each in known if (each.accelerator, each.format) == (traits.accelerator, traits.format)}
-    related = {each.format for each in known if architecture(each.accelerator) == family}
+    same = {run.source for run in runs if (run.accelerator, run.format) == (traits.accelerator, traits.format)}
+    related = {run.format for run in runs if architecture(run.accelerator) == family}
     accelerator = _novelty_level(len(same)) if same else 2 if traits.format in related else 3 if related else 4
-    alike = [each for each in known if (each.task, each.model) == (traits.task, traits.model)]
-    sources = {each.source for each in alike if each.format == traits.format}
-    model = _novelty_level(len(sources)) if sources else 2 if alike else 3
-    most = max((each.npus for each in known if each.task == traits.task), default=traits.npus)
+    similar = [run for run in runs if (run.task, run.model) == (traits.task, traits.model)]
+    sources = {run.source for run in similar if run.format == traits.format}
+    model = _novelty_level(len(sources)) if sources else 2 if similar else 3
+    most = max((run.npus for run in runs if run.task == traits.task), default=traits.npus)
     return float(accelerator), float(model), max(0.0, log2(traits.npus / most))
 
 
@@ -210,16 +211,22 @@ def _novelty_level(sources: int) -> int:
 class Range:
     """What a quantity is expected to be when measured: quantiles. The prediction is the median."""
 
-    p05: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
+    p05: Annotated[float, unit("that of the quantity")]
+    """One measurement in twenty is below."""
+    p25: Annotated[float, unit("that of the quantity")]
+    """One in four is below."""
+    p50: Annotated[float, unit("that of the quantity")]
+    """The prediction."""
+    p75: Annotated[float, unit("that of the quantity")]
+    """One in four is above."""
+    p95: Annotated[float, unit("that of the quantity")]
+    """One in twenty is above."""
 
-    def around(self, value: float, other: float) -> Range:
-        """Return a range as wide as this one around another *value*, wider by an *other* error: a logarithm."""
+    def around(self, value: float, further: float) -> Range:
+        """Return a range as wide as this one around another *value*, wider by a *further* error: a logarithm."""
+        # Ranges are quantiles of ratios: widths are logarithms, and independent errors add in squares.
         half, nine_tenths = log(self.p75 / self.p50), log(self.p95 / self.p50)
-        return Expectation(None, 0, "", 0, hypot(half, other), hypot(nine_tenths, other)).around(value)
+        return Expectation(None, 0, "", 0, hypot(half, further), hypot(nine_tenths, further)).around(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +310,9 @@ class LearnedErrors:
         All are logarithms of a ratio.
         """
         scale = self.scale(traits, waiting)
-        mean, half, nine_tenths = (min(WIDEST, each * scale) for each in (self.mean, self.half, self.nine_tenths))
+        mean, half, nine_tenths = (
+            min(WIDEST, quantile * scale) for quantile in (self.mean, self.half, self.nine_tenths)
+        )
         return mean, half, nine_tenths
 
 
@@ -317,22 +326,23 @@ def expected_error(point: DesignPoint, waiting: float = 0.0) -> Expectation:
 
     A step that waits takes as long as its host, and hosts differ: its range is wider by their spread.
     """
-    found = _expect_error(traits_of(point), round(min(1.0, max(0.0, waiting)), 2))
+    expectation = _expect_error(traits_of(point), round(min(1.0, max(0.0, waiting)), 2))
+    # Hosts differ between machines: a step that waits for them is as uncertain as they are.
     spread = point.compute.host_spread * min(1.0, waiting / WAITS)
     if spread <= 0:
-        return found
-    widths = hypot(found.half, HALF * spread), hypot(found.nine_tenths, NINE_TENTHS * spread)
-    return replace(found, half=min(widths[0], WIDEST), nine_tenths=min(widths[1], WIDEST))
+        return expectation
+    widths = hypot(expectation.half, HALF * spread), hypot(expectation.nine_tenths, NINE_TENTHS * spread)
+    return replace(expectation, half=min(widths[0], WIDEST), nine_tenths=min(widths[1], WIDEST))
 
 
 @cache
 def _expect_error(traits: Traits, waiting: float) -> Expectation:
-    found = learned_errors()
-    error, *widths = found.widths(traits, waiting)
-    alike = _find_similar_runs(traits)
-    if not alike:
+    learned = learned_errors()
+    error, *widths = learned.widths(traits, waiting)
+    similar = _find_similar_runs(traits)
+    if not similar:
         return Expectation(None, 0, NOT_MEASURED, 0, *widths)
-    keys, rows = alike
+    keys, rows = similar
     like = ", ".join(getattr(traits, key) for key in keys)
     if traits.estimated:
         like += "; its kernels were not measured"
@@ -350,9 +360,7 @@ def _find_similar_runs(traits: Traits) -> tuple[tuple[str, ...], list[KnownRuns]
     fewest = 1 if traits.task == "training" else len(TRAIT_KEYS)
     for count in range(len(TRAIT_KEYS), fewest - 1, -1):
         keys = TRAIT_KEYS[:count]
-        rows = [
-            each for each in learned_errors().known if all(getattr(each, key) == getattr(traits, key) for key in keys)
-        ]
+        rows = [run for run in learned_errors().known if all(getattr(run, key) == getattr(traits, key) for key in keys)]
         if sum(row.runs for row in rows) >= ENOUGH_RUNS:
             return keys, rows
     return None
@@ -362,9 +370,9 @@ def _find_similar_runs(traits: Traits) -> tuple[tuple[str, ...], list[KnownRuns]
 def learned_errors() -> LearnedErrors:
     """Return what validation learned."""
     tree = load_mapping(CATALOG_FOLDER / "accuracy.yaml")
-    known = tuple(KnownRuns(**each) for each in tree["measured"])
+    runs = tuple(KnownRuns(**row) for row in tree["measured"])
     quantiles = tree["quantiles"]
-    return LearnedErrors(tree["scale"], quantiles["mean"], quantiles["half"], quantiles["nine_tenths"], known)
+    return LearnedErrors(tree["scale"], quantiles["mean"], quantiles["half"], quantiles["nine_tenths"], runs)
 
 
 # --------------------------------------------------------------------------------------
@@ -435,6 +443,7 @@ class PairError:
                 part = (difference - least) / (size - least)
                 return round(1 - below - part * (level - below), 9)
             below, least = level, size
+        # Beyond the largest listed error, as in Chebyshev's bound: the share falls with the square of the size.
         return round((1 - PAIR_LEVELS[-1]) * (least / difference) ** 2, 9)  # few errors are larger
 
     def sure(self, ratio: float) -> float:
@@ -444,16 +453,16 @@ class PairError:
 
 def pair_error(a: DesignPoint, b: DesignPoint) -> PairError:
     """Return how far off the ratio of the predictions of two designs is."""
-    found = pair_errors()[classify_pair(facets_of(a), facets_of(b))]
+    error = pair_errors()[classify_pair(facets_of(a), facets_of(b))]
     scale = (learned_errors().scale(traits_of(a)) + learned_errors().scale(traits_of(b))) / 2
-    return replace(found, sizes=tuple(scale * size for size in found.sizes))
+    return replace(error, sizes=tuple(scale * size for size in error.sizes))
 
 
 @cache
 def pair_errors() -> dict[str, PairError]:
     """Return the errors of ratios over the scale of errors, by relation."""
     table = load_mapping(CATALOG_FOLDER / "accuracy.yaml")["pairs"]
-    return {name: PairError(name, each["pairs"], each["sources"], tuple(each["sizes"])) for name, each in table.items()}
+    return {name: PairError(name, row["pairs"], row["sources"], tuple(row["sizes"])) for name, row in table.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +483,7 @@ class Certainty:
 
     @property
     def told_apart(self) -> bool:
-        """Whether one is said to be faster."""
+        """Whether the difference is large enough to call one design faster."""
         return self.probability >= SURE_PROBABILITY
 
     @property
@@ -490,9 +499,9 @@ class Certainty:
 
 def assess_certainty(a: DesignPoint, b: DesignPoint, ratio: float) -> Certainty:
     """Return how sure it is which of two designs is faster, by the predicted *ratio* of their times."""
-    known = pair_error(a, b)
-    sizes = known.size(0.5), known.size(0.9)
-    return Certainty(known.relation, known.pairs, known.sources, *sizes, known.sure(ratio))
+    error = pair_error(a, b)
+    sizes = error.size(0.5), error.size(0.9)
+    return Certainty(error.relation, error.pairs, error.sources, *sizes, error.sure(ratio))
 
 
 def _format_percent(share: float) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from math import prod
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
 
 from cosmic.base.errors import require
 
@@ -74,7 +77,7 @@ class ProgramOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramPart:
-    """Operators that run one after the other, so many times with weights of their own."""
+    """Operators that run in sequence, repeated with separate weights."""
 
     name: str
     operators: tuple[ProgramOperator, ...] = field(metadata=WHOLE)
@@ -182,7 +185,7 @@ class ProgramModel:
     @cached_property
     def axes(self) -> frozenset[str]:
         """Every mesh axis that annotations name, or a sub-axis of."""
-        cut = {name: each.axis for each in self.cuts for name in each.sizes}
+        cut = {name: cut.axis for cut in self.cuts for name in cut.sizes}
         named = (axis for annotation in self.annotations for axes in annotation.axes for axis in axes.split())
         return frozenset(cut.get(axis, axis) for axis in named)
 
@@ -201,8 +204,8 @@ class ProgramModel:
 
     def split_sizes(self, axis: str) -> tuple[int, ...]:
         """Return the sizes of the dimensions that annotations split over *axis*; if it is cut, the devices it has."""
-        if (whole := self.cut_to(axis)) is not None:
-            return (whole,)
+        if (devices := self.cut_to(axis)) is not None:
+            return (devices,)
         dims = {tensor.name: tensor.dims for tensor in self.tensors}
         return tuple(
             self.sizes[dim]
@@ -214,3 +217,38 @@ class ProgramModel:
 
 LOOKUPS = frozenset(("embedding", "view", "add", "rename"))
 """Kinds that keep nothing for their backward pass."""
+
+
+# --------------------------------------------------------------------------------------
+# Files of programs: this room knows what a program is as a value, and a room above how its file is read
+# --------------------------------------------------------------------------------------
+
+PROGRAM_KEY = "program"
+PROGRAM_MODULE = "cosmic.workload.user_programs.program_models"
+"""The module that reads programs as models."""
+
+
+class ProgramReader(Protocol):
+    """What the module of programs offers."""
+
+    def model_tree(self, given: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+        """Return the model that ``{program: FILE, annotations: {…}}`` describes."""
+
+    def program_tree(self, tree: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of a program's file as that of a model."""
+
+    def annotate_model(self, model: ProgramModel, tree: Any) -> ProgramModel:
+        """Return a model with further annotations."""
+
+    def usual_workload(self, model: ProgramModel) -> dict[str, Any]:
+        """Return the workload that a program's own sizes say."""
+
+
+def is_program(tree: Any) -> bool:
+    """Return whether the content of a file is a program: it lists operators."""
+    return isinstance(tree, Mapping) and "operators" in tree and ("dims" in tree or "program" in tree)
+
+
+def load_program_reader() -> ProgramReader:
+    """Return the module that reads programs as models."""
+    return cast(ProgramReader, import_module(PROGRAM_MODULE))

@@ -58,14 +58,17 @@ class FieldSlot(NamedTuple):
 @cache
 def slots(cls: type) -> dict[str, FieldSlot]:
     """Return the fields of the dataclass *cls* by their key in files."""
+    # Annotations are strings here (PEP 563); resolving them is slow, hence the cache.
     hints = typing.get_type_hints(cls)
-    found = {}
+    by_key = {}
     for field in fields(cls):
         key, dimension = units.split_name(field.name)
         about = field.metadata
-        whole = about.get("whole", False)
-        found[key] = FieldSlot(field.name, key, hints[field.name], dimension, field.default, about.get("names"), whole)
-    return found
+        is_whole = about.get("whole", False)
+        by_key[key] = FieldSlot(
+            field.name, key, hints[field.name], dimension, field.default, about.get("names"), is_whole
+        )
+    return by_key
 
 
 def slots_of(value: Any) -> dict[str, FieldSlot]:
@@ -170,18 +173,18 @@ def read_source(tree: Any, where: str) -> str:
 
 
 def _read_struct(cls: type, tree: Any, where: str) -> Any:
-    known = slots(cls)
-    given = {}
+    slots_by_key = slots(cls)
+    values = {}
     for key, entry in _read_mapping(tree, where).items():
-        if key not in known:
-            raise UnknownName.key(join_path(where, as_key(key)), entry, known)
-        slot = known[key]
-        given[slot.name] = read_value(slot.hint, entry, join_path(where, key), slot.dimension)
-    for slot in known.values():
-        if slot.default is MISSING and slot.name not in given:
+        if key not in slots_by_key:
+            raise UnknownName.key(join_path(where, as_key(key)), entry, slots_by_key)
+        slot = slots_by_key[key]
+        values[slot.name] = read_value(slot.hint, entry, join_path(where, key), slot.dimension)
+    for slot in slots_by_key.values():
+        if slot.default is MISSING and slot.name not in values:
             raise SpecError(join_path(where, slot.key), Absent(), "is required")
     try:
-        return cls(**given)
+        return cls(**values)
     except SpecError as error:
         raise error.inside(where) from None
 
@@ -259,18 +262,18 @@ def _find_child_slot(value: Any, slot: FieldSlot, parts: list[str], depth: int) 
     """Return the slot that the key at *depth* of a path names in *value*, which *slot* describes."""
     key = parts[depth]
     if isinstance(value, tuple):
-        place = list_place(value, key)
-        if place is None:
+        index = list_place(value, key)
+        if index is None:
             raise SpecError(
                 "path", ".".join(parts), f"{shorten(key)} is none of the {len(value)} places, which count from 0"
             )
         item = get_args(slot.hint)[0] if get_args(slot.hint) else type(value[0])
-        return FieldSlot("", str(place), item, names=slot.names)
-    known = slots_of(value)
-    if key not in known:
-        similar = [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in known]
+        return FieldSlot("", str(index), item, names=slot.names)
+    children = slots_of(value)
+    if key not in children:
+        similar = [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in children]
         raise UnknownName.among("path", ".".join(parts), "field", similar)
-    return known[key]
+    return children[key]
 
 
 def list_place(items: Sized, key: str) -> int | None:
@@ -290,17 +293,18 @@ def assign_fields(value: Any, changes: Mapping[str, Any]) -> Any:
     Each dataclass on a path is rebuilt once, whatever the number of changes below it.
     """
     below: dict[str, dict[str, Any]] = {}
-    here: dict[str, Any] = {}
+    # Paths that end at a field of this value, and those that go deeper, by their first key.
+    direct: dict[str, Any] = {}
     for path, content in changes.items():
         key, _, rest = path.partition(".")
         if rest:
             below.setdefault(key, {})[rest] = content
         else:
-            here[key] = content
-    for key in here.keys() & below:
+            direct[key] = content
+    for key in direct.keys() & below:
         raise SpecError("path", key, f"is set as a whole, and '{key}.{next(iter(below[key]))}' too")
-    steps = {key: _find_child_slot(value, FieldSlot("", "", type(value)), [key], 0) for key in (*here, *below)}
-    renewed = dict(here)
+    steps = {key: _find_child_slot(value, FieldSlot("", "", type(value)), [key], 0) for key in (*direct, *below)}
+    renewed = dict(direct)
     for key, nested in below.items():
         renewed[key] = _assign_inside(_child_value(value, steps[key]), nested, key)
     if isinstance(value, tuple):
@@ -389,5 +393,5 @@ def _number_bounds(
     unit = dimension or units.NUMBER
     low, high = RANGES[unit]
     high = high if most is None else most
-    shown = [f"{each:g}" if unit == units.NUMBER else units.format_quantity(each, unit) for each in (low, high)]
+    shown = [f"{bound:g}" if unit == units.NUMBER else units.format_quantity(bound, unit) for bound in (low, high)]
     return NumberBounds(name, key, low, high, f"must be from {shown[0]} to {shown[1]}", several)

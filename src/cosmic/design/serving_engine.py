@@ -133,9 +133,9 @@ class Engine:
         0.048
         """
         share = np.maximum(np.asarray(in_flight, dtype=float) / USUAL_CLIENTS, FEWEST)
-        found = self.frontend_s * share**self.frontend_growth + self.device_handing_s * devices
-        found = found + self.mla_frontend_s * mla
-        return float(found) if np.ndim(found) == 0 else found
+        seconds = self.frontend_s * share**self.frontend_growth + self.device_handing_s * devices
+        seconds = seconds + self.mla_frontend_s * mla
+        return float(seconds) if np.ndim(seconds) == 0 else seconds
 
 
 def _check_engine_field(value: Any, key: str, *, above: bool = False) -> None:
@@ -162,7 +162,7 @@ def load_engine(name: str) -> Engine:
 @cache
 def _load_cached_engine(name: str, folders: tuple[Path, ...]) -> Engine:
     """Return an engine; *folders* are part of the cache's key."""
-    found: Engine = schema.read_value(
+    engine: Engine = schema.read_value(
         Engine, catalog_entries.read_entry("engines", name)["engine"], f"engines/{name}.yaml engine"
     )
-    return found
+    return engine

@@ -126,8 +126,11 @@ class Load:
         >>> Load(classes=(chat, code), rate=1).mean("isl"), Load(classes=(chat, code), rate=1).mean("prefix_hit")
         (300.0, 0.8)
         """
-        weights = [each.share * (each.isl if name == "prefix_hit" else 1.0) for each in self.all_classes]
-        figures = [float(getattr(each, name)) for each in self.all_classes]
+        weights = [
+            request_class.share * (request_class.isl if name == "prefix_hit" else 1.0)
+            for request_class in self.all_classes
+        ]
+        figures = [float(getattr(request_class, name)) for request_class in self.all_classes]
         return sum(weight * figure for weight, figure in zip(weights, figures, strict=True)) / sum(weights)
 
 
@@ -135,28 +138,28 @@ OF_REQUESTS = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "ttft_slo_s", "tp
 """What describes a class of requests; a load of one class has these itself."""
 
 
-def _at_least_one(given: Load | PrefillPool | Serving, *names: str) -> None:
-    """Refuse a whole number below 1; one that is not given is no such."""
+def _at_least_one(layer: Load | PrefillPool | Serving, *names: str) -> None:
+    """Refuse whole numbers below 1; None is allowed."""
     for name in names:
-        value = getattr(given, name)
+        value = getattr(layer, name)
         require(value is None or value >= 1, name, value, "must be at least 1")
 
 
-def _check_lengths(given: RequestClass | Load) -> None:
+def _check_lengths(requests: RequestClass | Load) -> None:
     """Refuse lengths, shares and limits that no requests have."""
     for name in ("isl", "osl"):
-        require(getattr(given, name) >= 1, name, getattr(given, name), "must be at least 1 token")
+        require(getattr(requests, name) >= 1, name, getattr(requests, name), "must be at least 1 token")
     for name in ("isl_cv", "osl_cv"):
-        require(getattr(given, name) >= 0, name, getattr(given, name), "must not be negative")
-    require(0 <= given.prefix_hit < 1, "prefix_hit", given.prefix_hit, "must be from 0 to below 1")
+        require(getattr(requests, name) >= 0, name, getattr(requests, name), "must not be negative")
+    require(0 <= requests.prefix_hit < 1, "prefix_hit", requests.prefix_hit, "must be from 0 to below 1")
     for name in ("ttft_slo", "tpot_slo"):
-        limit = getattr(given, f"{name}_s")
+        limit = getattr(requests, f"{name}_s")
         require(limit is None or limit > 0, name, limit, "must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillPool:
-    """Engine instances that only prefill; the design's own mapping is then of those that decode.
+    """Engine instances that only prefill; the design's own mapping is then that of the decode pool.
 
     The accelerators of a design's network are those of both pools, unless the pool is on a system of its own.
     """

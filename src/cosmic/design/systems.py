@@ -84,22 +84,22 @@ def read_system(name: str, folder: Path | None = Path()) -> dict[str, Any]:
     entry = read_system_entry(stem, folder)
     compute = entry.get("compute", {})
     require(isinstance(compute, dict), f"{stem} compute", compute, "must be a mapping of keys to values")
-    slices, times, each = count.rpartition("x")
-    npus = _parse_count(name, each) if count else entry["npus"]
+    slices, times, slice_npus = count.rpartition("x")
+    npus = _parse_count(name, slice_npus) if count else entry["npus"]
     dims = entry_dimensions(entry, stem if stem.endswith(YAML_ENDINGS) else f"systems/{stem}.yaml")
     sizes = _square_sizes(dims, _dimension_sizes(name, npus, [dim["npus"] for dim in dims]))
     if times:
         dims, sizes = [*dims, _slice_dimension(entry, name)], [*sizes, _parse_count(name, slices)]
         npus *= sizes[-1]
-    kept = [index for index, size in enumerate(sizes) if size > 1]
+    used = [index for index, size in enumerate(sizes) if size > 1]
     resized = {
         **entry,
         "npus": npus,
-        "network": {"dims": [_resize_dimension(dims[place], sizes[place]) for place in kept]},
+        "network": {"dims": [_resize_dimension(dims[index], sizes[index]) for index in used]},
     }
     collective = entry.get("collective", {})
     if len(collective.get("algorithms", [])) == len(sizes):
-        algorithms = [collective["algorithms"][place] for place in kept]
+        algorithms = [collective["algorithms"][index] for index in used]
         resized["collective"] = {**collective, "algorithms": algorithms}
     return resized
 
@@ -129,8 +129,8 @@ def entry_dimensions(entry: dict[str, Any], name: str) -> list[dict[str, Any]]:
     require(isinstance(dims, list), where, dims, "must be a list of dimensions, innermost first")
     for index, dim in enumerate(dims):
         size = dim.get("npus") if isinstance(dim, dict) else None
-        whole = size == REST_OF_NPUS or (isinstance(size, int) and not isinstance(size, bool) and size >= 2)
-        require(whole, f"{where}.{index}.npus", size, f"must be a whole number of at least 2, or {REST_OF_NPUS}")
+        valid = size == REST_OF_NPUS or (isinstance(size, int) and not isinstance(size, bool) and size >= 2)
+        require(valid, f"{where}.{index}.npus", size, f"must be a whole number of at least 2, or {REST_OF_NPUS}")
     return [_fill_link(dim) for dim in dims]
 
 
@@ -151,15 +151,15 @@ def _fill_link(dim: dict[str, Any]) -> dict[str, Any]:
     if "link" not in dim:
         return dim
     of_link = catalog_entries.read_entry("links", dim["link"])
-    known = {key: of_link[key] for key in LINK_KEYS if key in of_link}
-    return known | {key: value for key, value in dim.items() if key != "link"}
+    link_keys = {key: of_link[key] for key in LINK_KEYS if key in of_link}
+    return link_keys | {key: value for key, value in dim.items() if key != "link"}
 
 
 def _slice_dimension(entry: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the dimension between slices of a system."""
-    found = entry["network"].get("between", DATA_CENTRE)
-    require(isinstance(found, dict), "system", name, "has no slices: give its NPUs alone")
-    return _fill_link(found)
+    dim = entry["network"].get("between", DATA_CENTRE)
+    require(isinstance(dim, dict), "system", name, "has no slices: give its NPUs alone")
+    return _fill_link(dim)
 
 
 def _parse_count(name: str, text: str) -> int:
@@ -169,32 +169,33 @@ def _parse_count(name: str, text: str) -> int:
 
 
 def _resize_dimension(dim: dict[str, Any], npus: int) -> dict[str, Any]:
-    """Return a dimension of *npus* NPUs; of those that each have a link to every other, some have links to some."""
-    found, whole = {**dim, "npus": npus}, dim.get("npus", REST_OF_NPUS)
-    if whole in (REST_OF_NPUS, npus) or dim.get("topology") != "fully_connected":
-        return found
-    bandwidth = read_quantity(dim.get("bandwidth"), BYTES_PER_S) * (npus - 1) / (whole - 1)
-    return {**found, "bandwidth": format_quantity(bandwidth, BYTES_PER_S)}
+    """Resize a dimension to *npus* NPUs; a smaller fully connected group has fewer links per NPU."""
+    resized, full_size = {**dim, "npus": npus}, dim.get("npus", REST_OF_NPUS)
+    if full_size in (REST_OF_NPUS, npus) or dim.get("topology") != "fully_connected":
+        return resized
+    # A link to every other NPU: with fewer NPUs an NPU has fewer links, each as fast as before.
+    bandwidth = read_quantity(dim.get("bandwidth"), BYTES_PER_S) * (npus - 1) / (full_size - 1)
+    return {**resized, "bandwidth": format_quantity(bandwidth, BYTES_PER_S)}
 
 
 def _square_sizes(dims: list[dict[str, Any]], sizes: list[int]) -> list[int]:
     """Return *sizes* with a part of a torus, dimensions alike, as nearly square as can be: 8 of 4 × 4 are 2 × 4."""
     squared: list[int] = []
-    for _, run in groupby(range(len(dims)), lambda place: dims[place]):
-        places = list(run)
-        filled = [sizes[place] for place in places]
+    for _, run in groupby(range(len(dims)), lambda index: dims[index]):
+        indices = list(run)
+        filled = [sizes[index] for index in indices]
         squared += (
-            filled if filled == [dims[place]["npus"] for place in places] else even_factors(prod(filled), len(filled))
+            filled if filled == [dims[index]["npus"] for index in indices] else even_factors(prod(filled), len(filled))
         )
     return squared
 
 
-def _require_filled(name: str, npus: int, whole: int, filled: int, several: bool, size: int) -> None:
+def _require_filled(name: str, npus: int, step: int, filled: int, several: bool, size: int) -> None:
     """Refuse a size that uses little of each of *several* racks: name the nearest of whole ones."""
     if not several or filled >= LEAST_SHARE * size:
         return
-    below = npus // whole * whole
-    rule = f"would use {filled} of the {size} NPUs of each rack: take whole ones, {below} or {below + whole} NPUs"
+    below = npus // step * step
+    rule = f"would use {filled} of the {size} NPUs of each rack: take whole ones, {below} or {below + step} NPUs"
     raise SpecError("system", name, rule)
 
 
@@ -202,17 +203,18 @@ def _dimension_sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:
     """Return the size of each dimension for *npus* NPUs: fixed ones fill from the inside, others share the rest."""
     if REST_OF_NPUS not in pattern and npus != prod(pattern):
         raise SpecError("system", name, f"has a fixed size of {prod(pattern)} NPUs")
-    left = npus
+    remaining = npus
     sizes = []
     for size in pattern:
         if size == REST_OF_NPUS:
             break
-        filled = min(size, left)
+        # Fixed dimensions fill from the inside: a node, then a rack; what is left goes to those that share the rest.
+        filled = min(size, remaining)
         if size >= LARGE_DOMAIN:
-            filled = max(part for part in divisors(left) if part <= size)
-            _require_filled(name, npus, npus // left * size, filled, left > size, size)
-        elif left % filled or size % filled:
+            filled = max(part for part in divisors(remaining) if part <= size)
+            _require_filled(name, npus, npus // remaining * size, filled, remaining > size, size)
+        elif remaining % filled or size % filled:
             raise SpecError("system", name, f"must be a multiple or a divisor of {size} NPUs, its innermost group")
         sizes.append(filled)
-        left //= filled
-    return [*sizes, *even_factors(left, len(pattern) - len(sizes))]
+        remaining //= filled
+    return [*sizes, *even_factors(remaining, len(pattern) - len(sizes))]

@@ -222,8 +222,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        whole = ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages")
-        for name in (*whole, "sync_period", "npus_per_host"):
+        counts = ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages")
+        for name in (*counts, "sync_period", "npus_per_host"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("recompute_num_layers", "offload_num_layers", "first_stage_layers", "last_stage_layers"):
             require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
@@ -236,8 +236,8 @@ class Workload:
         require(self.moe_routing_skew >= 0, "moe_routing_skew", self.moe_routing_skew, "must not be negative")
         factor = self.moe_expert_capacity_factor
         require(factor is None or factor > 0, "moe_expert_capacity_factor", factor, "must be positive")
-        more = self.num_redundant_experts
-        require(more >= 0, "num_redundant_experts", more, "must not be negative")
+        redundant = self.num_redundant_experts
+        require(redundant >= 0, "num_redundant_experts", redundant, "must not be negative")
         packed = self.packed_length
         require(packed is None or packed >= 1, "packed_length", packed, "must be at least 1 token")
         require(self.packed_spread >= 0, "packed_spread", self.packed_spread, "must not be negative")
@@ -252,7 +252,7 @@ class Workload:
 
     @property
     def expert_tensor(self) -> int:
-        """Ranks that split each expert: `etp`, or as much of tp as ep leaves.
+        """Ranks that split each expert: `etp`, or the part of tp that ep leaves.
 
         >>> [Workload(sequence=1, global_batch=1, tp=8, dp=2, ep=ep).expert_tensor for ep in (1, 2, 4, 16)]
         [8, 8, 4, 1]

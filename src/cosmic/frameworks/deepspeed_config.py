@@ -70,10 +70,10 @@ def _read_config(request: ImportRequest) -> tuple[ConfigEntries, LaunchScale]:
 
 
 def _workload(keys: ConfigEntries, request: ImportRequest, npus: int) -> Tree:
-    given = {path: request.overrides.get(path, 1) for path in AXES}
-    stated = keys.whole("tensor_parallel.autotp_size") or keys.whole("tensor_parallel.tp_size", 1) or 1
-    tp = given["workload.tp"] if request.stated("workload.tp") else stated
-    sizes = [tp, given["workload.cp"], given["workload.pp"]]
+    degrees = {path: request.overrides.get(path, 1) for path in AXES}
+    tp_size = keys.whole("tensor_parallel.autotp_size") or keys.whole("tensor_parallel.tp_size", 1) or 1
+    tp = degrees["workload.tp"] if request.stated("workload.tp") else tp_size
+    sizes = [tp, degrees["workload.cp"], degrees["workload.pp"]]
     if not all(isinstance(size, int) and size >= 1 for size in sizes):
         raise SpecError("--set", sizes, "tp, cp and pp must be whole numbers of at least 1")
     split = sizes[0] * sizes[1] * sizes[2]
@@ -90,15 +90,15 @@ def _workload(keys: ConfigEntries, request: ImportRequest, npus: int) -> Tree:
 def _batch(keys: ConfigEntries, request: ImportRequest, dp: int) -> Tree:
     """Return the batch: any two of whole batch, microbatch and accumulation steps give the third."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    whole, micro, steps = (_size(keys, name) for name in names)
+    global_batch, micro, steps = (_size(keys, name) for name in names)
     micro = _is_set(request, "workload.micro_batch") or micro
-    whole = _is_set(request, "workload.global_batch") or whole
-    if micro is None and whole is not None:
-        micro = max(1, whole // (dp * (steps or 1)))
+    global_batch = _is_set(request, "workload.global_batch") or global_batch
+    if micro is None and global_batch is not None:
+        micro = max(1, global_batch // (dp * (steps or 1)))
     if micro is None:
         rule = "is needed: give it, or --set micro_batch=N --set global_batch=N"
         raise keys.error("train_micro_batch_size_per_gpu", rule)
-    batch = whole if whole is not None else micro * (steps or 1) * dp
+    batch = global_batch if global_batch is not None else micro * (steps or 1) * dp
     if batch != micro * dp * (steps or max(1, batch // (micro * dp))):
         rule = f"must be microbatch × accumulation steps × dp = {micro} × {steps or 1} × {dp}"
         raise keys.error("train_batch_size", rule)
@@ -142,22 +142,24 @@ def _states(keys: ConfigEntries) -> Tree:
 
 
 def _precision(keys: ConfigEntries) -> Tree:
-    half, brain = (_is_enabled(keys, name) for name in ("fp16", "bf16"))
+    half, brain = (
+        (False if keys.get(f"{name}.enabled") == "auto" else keys.flag(f"{name}.enabled")) for name in ("fp16", "bf16")
+    )
     if half and brain:
         raise keys.error("fp16.enabled", "contradicts bf16.enabled: choose one")
     if "auto" in (keys.get("bf16.enabled"), keys.get("fp16.enabled")) and not (half or brain):
         keys.assume("bf16, as the file leaves the precision to the script")
         brain = True
     precision = "bf16" if brain else "fp16" if half else "fp32"
-    stated = keys.text("data_types.grad_accum_dtype", "", ("", "fp32", "fp16", "bf16"))
+    accumulation_format = keys.text("data_types.grad_accum_dtype", "", ("", "fp32", "fp16", "bf16"))
     tree: Tree = {"precision": precision}
-    if stated and precision != "fp32" and (stated == "fp32") != (RECIPES[precision].gradient == 4):
-        tree["grad_reduce_in_fp32"] = stated == "fp32"
+    if (
+        accumulation_format
+        and precision != "fp32"
+        and (accumulation_format == "fp32") != (RECIPES[precision].gradient == 4)
+    ):
+        tree["grad_reduce_in_fp32"] = accumulation_format == "fp32"
     return tree
-
-
-def _is_enabled(keys: ConfigEntries, name: str) -> bool:
-    return False if keys.get(f"{name}.enabled") == "auto" else keys.flag(f"{name}.enabled")
 
 
 def _recomputation(keys: ConfigEntries, request: ImportRequest) -> Tree:

@@ -37,7 +37,7 @@ from cosmic.frameworks.launch_quoting import (
 from cosmic.step.device_memory import memory_of
 from cosmic.step.state_placement import is_state_placed, state_tiers
 from cosmic.workload.lora_adapters import trains_adapters
-from cosmic.workload.tensor_padding import uneven_sizes
+from cosmic.workload.mesh_sizes import name_uneven_sizes
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
@@ -130,7 +130,7 @@ def refuse_padding(point: DesignPoint, model: Transformer, target: str) -> None:
     """Refuse a design whose heads or widths are padded: these frameworks start no such model."""
     if point.workload.uneven_tp != "pad":
         return
-    uneven = uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
+    uneven = name_uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
     require(
         not uneven, "workload.uneven_tp", "pad", f"{target} pads no {', no '.join(uneven)}: choose a tp that divides"
     )
@@ -143,35 +143,37 @@ def count_hosts(point: DesignPoint) -> tuple[int, int]:
     """
     npus = point.network.npus
     inner = point.network.dims[0].npus if point.network.dims else 1
-    most = host_npus(point.compute.accelerator) or LARGEST_HOST
-    size = next(each for each in range(min(inner, most), 0, -1) if inner % each == 0)
+    host_size = host_npus(point.compute.accelerator) or LARGEST_HOST
+    size = next(gpus for gpus in range(min(inner, host_size), 0, -1) if inner % gpus == 0)
     return npus // size, size
 
 
 def host_npus(accelerator: str | None) -> int | None:
     """Return the NPUs of a host of an accelerator, if the catalog says so."""
-    found = (
+    host = (
         catalog_entries.read_entry("accelerators", accelerator)
         if accelerator in catalog_entries.entry_names("accelerators")
         else {}
     )
-    return found.get("host")
+    return host.get("host")
 
 
 def torchrun_command(point: DesignPoint) -> str:
     """Return the torchrun command, the same on every host; ranks are numbered host by host, as placement assumes."""
-    nodes, each = count_hosts(point)
+    nodes, gpus_per_node = count_hosts(point)
     if nodes == 1:
-        return f"torchrun --standalone --nproc-per-node {each}"
-    where = '--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}"'
-    return f'torchrun --nnodes {nodes} --nproc-per-node {each} --node-rank "$NODE_RANK" {where}'
+        return f"torchrun --standalone --nproc-per-node {gpus_per_node}"
+    rendezvous = '--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}"'
+    return f'torchrun --nnodes {nodes} --nproc-per-node {gpus_per_node} --node-rank "$NODE_RANK" {rendezvous}'
 
 
-def describe_launch(point: DesignPoint, rest: str) -> str:
-    """Return a line that names the design, followed by *rest*."""
+def describe_launch(point: DesignPoint, details: str) -> str:
+    """Return a line that names the design, followed by *details*."""
     w, npus = point.workload, point.network.npus
     mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
-    return f"{model_title(point.model) or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
+    return (
+        f"{model_title(point.model) or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {details}"
+    )
 
 
 def common_warnings(point: DesignPoint) -> Iterator[str]:
@@ -197,15 +199,15 @@ def _controlled_warnings(w: Workload) -> Iterator[str]:
 def vendor_of(point: DesignPoint) -> str | None:
     """Return who makes the accelerator, if the catalog has it."""
     name = point.compute.accelerator
-    found = (
+    vendor = (
         catalog_entries.read_entry("accelerators", name).get("vendor")
         if name in catalog_entries.entry_names("accelerators")
         else None
     )
-    return None if found is None else str(found)
+    return None if vendor is None else str(vendor)
 
 
-def not_made_for(engine: str, point: DesignPoint) -> str | None:
+def unsupported_reason(engine: str, point: DesignPoint) -> str | None:
     """Return why an engine cannot run on the accelerators of a design; None if it can, or if nobody knows."""
     maker = vendor_of(point)
     if engine not in ENGINE_VENDORS or maker in (None, ENGINE_VENDORS[engine][1]):
@@ -220,8 +222,8 @@ def vendor_warnings(point: DesignPoint) -> Iterator[str]:
         yield f"{point.compute.accelerator} is {maker}'s: the arguments are right, but the software runs on GPUs"
     inner = point.network.dims[0].npus if point.network.dims else 1
     if inner > LARGEST_HOST and host_npus(point.compute.accelerator) is None:
-        each = count_hosts(point)[1]
-        yield f"the innermost dimension has {inner} NPUs, more than a host: {each} per host are assumed"
+        gpus_per_node = count_hosts(point)[1]
+        yield f"the innermost dimension has {inner} NPUs, more than a host: {gpus_per_node} per host are assumed"
 
 
 def _fine_tuning_warnings(w: Workload) -> Iterator[str]:
@@ -233,7 +235,7 @@ def _fine_tuning_warnings(w: Workload) -> Iterator[str]:
         yield f"pack documents of {w.packed_length:g} tokens on average into a sequence, each attending to itself alone"
 
 
-def has_other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
+def places_otherwise(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
     """Return whether the placement of the axes above 1 matches none of the *orders*, innermost first."""
     split = [axis for axis in point.workload.placement if getattr(point.workload, axis) > 1]
     return all(split != [axis for axis in order if axis in split] for order in orders)
@@ -267,25 +269,29 @@ def write_launch(launch: Launch, folder: str | Path) -> list[Path]:
 
     All are written or none.
     """
-    place = make_folder(folder, "--out")
+    out_folder = make_folder(folder, "--out")
     texts = {
-        place / name: text for name, text in {SCRIPT_NAME: render_script(launch, inline=False), **launch.files}.items()
+        out_folder / name: text
+        for name, text in {SCRIPT_NAME: render_script(launch, inline=False), **launch.files}.items()
     }
     if launch.traces is None:
         write_all(texts.items(), "--out")
         return list(texts)
-    write_all(chain(texts.items(), _trace_files(launch.traces, place)), "--out")
-    return [*texts, *(place / f"{TRACE_PREFIX}.{rank}.et" for rank in range(len(launch.traces.ranks)))]
+    write_all(chain(texts.items(), _trace_files(launch.traces, out_folder)), "--out")
+    return [*texts, *(out_folder / f"{TRACE_PREFIX}.{rank}.et" for rank in range(len(launch.traces.ranks)))]
 
 
-def _trace_files(traces: TraceSet, place: Path) -> Iterator[tuple[str, bytes]]:
+def _trace_files(traces: TraceSet, out_folder: Path) -> Iterator[tuple[str, bytes]]:
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
 
-    stale = place / f"{TRACE_PREFIX}.{len(traces.ranks)}.et"
+    stale = out_folder / f"{TRACE_PREFIX}.{len(traces.ranks)}.et"
     require(
-        not exists(stale), "--out", str(place), f"{stale.name} is there, from a job with more ranks: remove it first"
+        not exists(stale),
+        "--out",
+        str(out_folder),
+        f"{stale.name} is there, from a job with more ranks: remove it first",
     )
-    return trace_files(traces, place / TRACE_PREFIX)
+    return trace_files(traces, out_folder / TRACE_PREFIX)
 
 
 # --------------------------------------------------------------------------------------
@@ -345,23 +351,18 @@ def _launch_entries(launch: Launch) -> Iterator[tuple[tuple[ChangeKind, str], st
         if name.startswith("-"):
             yield ("argument", name), quote_options({name: value})[0]
         else:
-            yield ("key", name), _toml_line(name, value)
+            yield ("key", name), f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
     for file, content in launch.files.items():
-        for path, found in _toml_leaves(json.loads(content), "") if file.endswith(".json") else ():
-            yield ("key", path), f"{path} = {json.dumps(found)}"
+        for path, entry in _toml_leaves(json.loads(content), "") if file.endswith(".json") else ():
+            yield ("key", path), f"{path} = {json.dumps(entry)}"
 
 
-def _toml_line(name: str, value: ArgumentValue) -> str:
-    """Return a dotted key of a TOML file with its value."""
-    return f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
-
-
-def _toml_leaves(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+def _toml_leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            yield from _toml_leaves(value, f"{before}{key}.")
+            yield from _toml_leaves(value, f"{prefix}{key}.")
         else:
-            yield f"{before}{key}", value
+            yield f"{prefix}{key}", value
 
 
 # --------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class NotModelled:
     argument: str
     """As the source writes it, with its value."""
     why: str
+    """What the design has in its place, or that it is unknown."""
 
 
 @dataclass(slots=True)
@@ -81,9 +82,9 @@ class NamedArguments:
             return None
         if len(values) != 1:
             raise self.error(name, "takes one value")
-        known = tuple(choices)
-        if known and values[0] not in known:
-            raise self.error(name, f"must be one of {', '.join(known)}{suggest_names(values[0], known, shown=0)}")
+        allowed = tuple(choices)
+        if allowed and values[0] not in allowed:
+            raise self.error(name, f"must be one of {', '.join(allowed)}{suggest_names(values[0], allowed, shown=0)}")
         return values[0]
 
     def whole(self, name: str, *, least: int = 1) -> int | None:
@@ -173,24 +174,24 @@ def parse_arguments(words: Sequence[str], where: str, reasons: Sequence[tuple[st
     >>> found.whole("--tp"), found.flag("--bf16"), found.number("--lr")
     (8, True, 0.0001)
     """
-    found = NamedArguments(where, reasons=reasons)
+    arguments = NamedArguments(where, reasons=reasons)
     current: NamedArgument | None = None
     for raw in words:
         word = DOUBT.sub("", raw)
         if not word.startswith("--") or word == "--":
             if current is None and UNKNOWN.fullmatch(word):
-                found.known(NamedArgument((), "arguments"), raw)
+                arguments.known(NamedArgument((), "arguments"), raw)
             if current is not None:
                 current.values = (*current.values, raw)
             continue
         spelled, equals, value = word.partition("=")
         if any(letter.isspace() for letter in spelled):
             rule = "is one word with a blank in it, which no argument is: leave out the quotes around both"
-            raise SpecError(f"{where} argument", found.readable(word), rule)
+            raise SpecError(f"{where} argument", arguments.readable(word), rule)
         mark = DOUBT.search(raw)
         current = NamedArgument((value,) if equals else (), spelled, mark[0] if mark else "")
-        found.given[spelled.replace("_", "-")] = current
-    return found
+        arguments.given[spelled.replace("_", "-")] = current
+    return arguments
 
 
 # --------------------------------------------------------------------------------------
@@ -271,9 +272,9 @@ class ConfigEntries:
             self.leave_out(path, effects.get(path, "unknown to COSMIC"))
 
 
-def _flatten_keys(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+def _flatten_keys(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
-        path = f"{before}{as_key(key)}"
+        path = f"{prefix}{as_key(key)}"
         if isinstance(value, Mapping) and value:
             yield from _flatten_keys(value, f"{path}.")
         else:

@@ -71,7 +71,7 @@ def _quote_option(name: str, value: ArgumentValue, equals: bool) -> str:
     if value is True:
         return quote_word(name)
     if isinstance(value, list):
-        words = [each if isinstance(each, str) else ",".join(each) for each in value]
+        words = [element if isinstance(element, str) else ",".join(element) for element in value]
         for word in words:
             require(not word.startswith("-"), name, word, "would be taken for an option")
         return " ".join(map(quote_word, (name, *words)))
@@ -121,7 +121,7 @@ def _toml_key(text: str) -> str:
 
 def _toml_value(value: ArgumentValue, where: str) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(_toml_value(each, where) for each in value)}]"
+        return f"[{', '.join(_toml_value(element, where) for element in value)}]"
     if isinstance(value, str):
         return _toml_text(value)
     if isinstance(value, float) and not isfinite(value):

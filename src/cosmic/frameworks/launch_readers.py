@@ -134,12 +134,12 @@ def parse_defines(settings: list[str]) -> dict[str, str]:
     >>> parse_defines(["NNODES=8"])
     {'NNODES': '8'}
     """
-    found = {}
+    defines = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         require(bool(equals) and VARIABLE_NAME.fullmatch(name) is not None, "--define", setting, "write NAME=VALUE")
-        found[name] = value
-    return found
+        defines[name] = value
+    return defines
 
 
 def check_decoder(model: Model, where: str) -> Transformer:
@@ -165,10 +165,10 @@ def find_stage_ends(parts: Sequence[int], stages: int, virtual: int) -> dict[str
     >>> find_stage_ends([2, 2, 2, 2], 4, 1), find_stage_ends([3, 4, 4, 1], 4, 1), find_stage_ends([4, 4, 1, 3], 4, 1)
     ({}, {'first_stage_layers': 3, 'last_stage_layers': 1}, None)
     """
-    layers, wanted = sum(parts), list(parts)
-    first, last = (sum(parts[place % stages :: stages]) for place in (0, -1))
+    layers, layer_counts = sum(parts), list(parts)
+    first, last = (sum(parts[offset % stages :: stages]) for offset in (0, -1))
     for ends in ((None, None), (None, last), (first, None), (first, last)):
-        if layers_per_part(layers, stages, virtual, *ends) == wanted:
+        if layers_per_part(layers, stages, virtual, *ends) == layer_counts:
             named = zip(("first_stage_layers", "last_stage_layers"), ends, strict=True)
             return {name: count for name, count in named if count is not None}
     return None

@@ -36,10 +36,10 @@ def find_launch_scale(script: ShellScript, launcher: Sequence[str]) -> LaunchSca
     sources = [(launcher, ""), (script.scheduler, "#SBATCH ")]
     failed: list[LaunchScale] = []
     for words, prefix in sources:
-        found = _launcher_scale(script, list(words), prefix)
-        if found is not None and found.npus is not None:
-            return found
-        failed += [found] if found is not None else []
+        scale = _launcher_scale(script, list(words), prefix)
+        if scale is not None and scale.npus is not None:
+            return scale
+        failed += [scale] if scale is not None else []
     world = script.state.variables.get("WORLD_SIZE")
     if isinstance(world, str):
         count = _parse_whole(world)
@@ -50,19 +50,21 @@ def find_launch_scale(script: ShellScript, launcher: Sequence[str]) -> LaunchSca
 
 def _launcher_scale(script: ShellScript, words: list[str], prefix: str) -> LaunchScale | None:
     """Return what options of a launcher say; None if they say nothing."""
-    given = dict(_launcher_options(words))
-    nodes = next((given[name] for name in NODES if name in given), None)
-    each = next((given[name] for name in PER_NODE if name in given), None)
-    ranks = next((given[name] for name in RANKS if name in given), None)
-    if each is not None and nodes is None and not prefix:
-        nodes = ("--nnodes (default)", "1") if "torchrun" in " ".join(words) or "standalone" in given else None
-    if ranks is not None and (nodes is None or each is None):
-        nodes, each = ("", "1"), ranks
-    if nodes is None or each is None:
+    options = dict(_launcher_options(words))
+    nodes = next((options[name] for name in NODES if name in options), None)
+    ranks_per_node = next((options[name] for name in PER_NODE if name in options), None)
+    ranks = next((options[name] for name in RANKS if name in options), None)
+    if ranks_per_node is not None and nodes is None and not prefix:
+        nodes = ("--nnodes (default)", "1") if "torchrun" in " ".join(words) or "standalone" in options else None
+    if ranks is not None and (nodes is None or ranks_per_node is None):
+        nodes, ranks_per_node = ("", "1"), ranks
+    if nodes is None or ranks_per_node is None:
         return None
-    spelled = " × ".join(f"{name} {_show_unknowns(script, value)}".strip() for name, value in (nodes, each) if name)
+    spelled = " × ".join(
+        f"{name} {_show_unknowns(script, value)}".strip() for name, value in (nodes, ranks_per_node) if name
+    )
     product = 1
-    for name, value in (nodes, each):
+    for name, value in (nodes, ranks_per_node):
         number = _parse_whole(value.rpartition(":")[2] if name.endswith("gres") else value)
         if number is None:
             return LaunchScale(None, prefix + spelled, _explain_unknown(script, name, value))

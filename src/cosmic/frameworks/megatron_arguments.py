@@ -99,10 +99,10 @@ def _is_off(arguments: NamedArguments, name: str) -> bool:
 def _check_values(arguments: NamedArguments, name: str) -> None:
     """Refuse a variable of unknown content in the place of further arguments."""
     argument = arguments.given[name]
-    own = 0 if name in COSTLESS_FLAGS else 1
+    value_count = 0 if name in COSTLESS_FLAGS else 1
     if SEVERAL_VALUES.fullmatch(name) or argument.doubt:
         return
-    for word in argument.values[own:]:
+    for word in argument.values[value_count:]:
         if UNKNOWN.fullmatch(word):
             arguments.known(argument, word)
 
@@ -205,11 +205,11 @@ NOISE_KEYS = re.compile(
 def nested_arguments(tree: Mapping[Any, Any], request: ImportRequest) -> NamedArguments:
     """Return what a nested configuration says, in Megatron-LM's spelling."""
     inner = tree.get("ConfigContainer")
-    whole: Mapping[Any, Any] = inner if isinstance(inner, Mapping) else tree
-    found = NamedArguments(request.where)
-    for path, value in sorted(_walk_values(whole, ()), key=_section_rank):
-        _add_value(found, path, _resolve_reference(value, whole, path))
-    return found
+    config: Mapping[Any, Any] = inner if isinstance(inner, Mapping) else tree
+    arguments = NamedArguments(request.where)
+    for path, value in sorted(_walk_values(config, ()), key=_section_rank):
+        _add_value(arguments, path, _resolve_reference(value, config, path))
+    return arguments
 
 
 def _section_rank(leaf: tuple[tuple[str, ...], Any]) -> int:
@@ -220,18 +220,22 @@ def _section_rank(leaf: tuple[tuple[str, ...], Any]) -> int:
 def _walk_values(tree: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield plain values with their paths; sections without a cost are passed over."""
     for key, value in tree.items():
-        place = (*path, as_key(key))
-        wanted = next((PART_KEYS[each] for each in path if each in PART_KEYS), None)
+        key_path = (*path, as_key(key))
+        part = next((PART_KEYS[part_key] for part_key in path if part_key in PART_KEYS), None)
         plain = not isinstance(value, Mapping)
-        if place[-1] in COSTLESS_SECTIONS or len(place) > DEEPEST or (plain and wanted and place[-1] not in wanted):
+        if (
+            key_path[-1] in COSTLESS_SECTIONS
+            or len(key_path) > DEEPEST
+            or (plain and part and key_path[-1] not in part)
+        ):
             continue
         if isinstance(value, Mapping) and "_target_" in value and value.keys() <= {"_target_", "_call_"}:
             named = str(value["_target_"]).removeprefix("torch.")  # a thing by its name, such as torch.bfloat16
-            yield place, TYPES.get(named, named)
+            yield key_path, TYPES.get(named, named)
         elif isinstance(value, Mapping):
-            yield from _walk_values(value, place)
+            yield from _walk_values(value, key_path)
         else:
-            yield place, value
+            yield key_path, value
 
 
 def _resolve_reference(value: Any, tree: Mapping[Any, Any], path: tuple[str, ...], depth: int = 0) -> Any:
@@ -250,107 +254,107 @@ def _resolve_reference(value: Any, tree: Mapping[Any, Any], path: tuple[str, ...
 # ------------------------------------------------------------------------------------------------------- one key
 
 
-def _add_value(found: NamedArguments, path: tuple[str, ...], value: Any) -> None:
+def _add_value(arguments: NamedArguments, path: tuple[str, ...], value: Any) -> None:
     key, spelled = path[-1], ".".join(path)
     if value is None or isinstance(value, Mapping):
         return
     special = SPECIAL.get(key)
     if special is not None:
-        special(found, spelled, value)
+        special(arguments, spelled, value)
         return
     if key in NEGATED and isinstance(value, bool):
-        _put_argument(found, NEGATED[key], f"not {spelled}", not value)
+        _put_argument(arguments, NEGATED[key], f"not {spelled}", not value)
         return
     name = SAME_NAMES.get(key, f"--{key.replace('_', '-')}")
     if name in READ_ARGUMENTS or name in UNMODELLED_ARGUMENTS or name in REFUSED_ARGUMENTS:
-        _put_argument(found, name, spelled, value)
+        _put_argument(arguments, name, spelled, value)
     elif not (is_without_cost(name) or NOISE_KEYS.fullmatch(key.lower()) or value in (False, 0, "", [], "none")):
-        _put_argument(found, f"--{spelled}", spelled, value)
+        _put_argument(arguments, f"--{spelled}", spelled, value)
 
 
-def _put_argument(found: NamedArguments, name: str, spelled: str, value: Any) -> None:
+def _put_argument(arguments: NamedArguments, name: str, spelled: str, value: Any) -> None:
     if isinstance(value, bool):
         words: tuple[str, ...] = (str(value).lower(),)
     elif isinstance(value, list):
         words = tuple(map(str, value))
     else:
         words = (str(value),)
-    found.given[name] = NamedArgument(words, spelled)
+    arguments.given[name] = NamedArgument(words, spelled)
 
 
-def _add_query_groups(found: NamedArguments, spelled: str, value: Any) -> None:
-    _put_argument(found, "--group-query-attention", spelled, True)
-    _put_argument(found, "--num-query-groups", spelled, value)
+def _add_query_groups(arguments: NamedArguments, spelled: str, value: Any) -> None:
+    _put_argument(arguments, "--group-query-attention", spelled, True)
+    _put_argument(arguments, "--num-query-groups", spelled, value)
 
 
 def _format_setter(name: str, usual: str) -> Callable[[NamedArguments, str, Any], None]:
-    def add(found: NamedArguments, spelled: str, value: Any) -> None:
+    def add(arguments: NamedArguments, spelled: str, value: Any) -> None:
         if value is not False:
-            _put_argument(found, name, spelled, usual if value is True else value)
+            _put_argument(arguments, name, spelled, usual if value is True else value)
 
     return add
 
 
-def _add_reduction_format(found: NamedArguments, spelled: str, value: Any) -> None:
-    found.given.pop("--grad-reduce-in-bf16", None)
+def _add_reduction_format(arguments: NamedArguments, spelled: str, value: Any) -> None:
+    arguments.given.pop("--grad-reduce-in-bf16", None)
     name = "--accumulate-allreduce-grads-in-fp32" if value is True else "--grad-reduce-in-bf16"
-    _put_argument(found, name, spelled, True)
+    _put_argument(arguments, name, spelled, True)
 
 
-def _add_precision(found: NamedArguments, spelled: str, value: Any) -> None:
+def _add_precision(arguments: NamedArguments, spelled: str, value: Any) -> None:
     """Add the precision that a name such as ``bf16-mixed`` or ``bf16_with_fp8_current_scaling_mixed`` has."""
     text = str(value).lower()
     if "fp8" in text or "mxfp8" in text:
-        _put_argument(found, "--fp8-format", spelled, "hybrid")
+        _put_argument(arguments, "--fp8-format", spelled, "hybrid")
         for word, recipe in SCALED.items():
             if word in text:
-                _put_argument(found, "--fp8-recipe", spelled, recipe)
+                _put_argument(arguments, "--fp8-recipe", spelled, recipe)
     if "fp4" in text:
-        _put_argument(found, "--fp4-format", spelled, "e2m1")
+        _put_argument(arguments, "--fp4-format", spelled, "e2m1")
     if text.startswith(("bf16", "bfloat16")) or "bf16" in text:
-        _put_argument(found, "--bf16", spelled, True)
-        found.given.pop("--fp16", None)
+        _put_argument(arguments, "--bf16", spelled, True)
+        arguments.given.pop("--fp16", None)
     elif text.startswith(("16", "fp16", "float16")):
-        _put_argument(found, "--fp16", spelled, True)
+        _put_argument(arguments, "--fp16", spelled, True)
     elif not text.startswith(("32", "fp32", "float32")):
-        found.not_modelled.append(NotModelled(f"{spelled} = {value}", "unknown to COSMIC"))
+        arguments.not_modelled.append(NotModelled(f"{spelled} = {value}", "unknown to COSMIC"))
 
 
-def _add_normalization(found: NamedArguments, spelled: str, value: Any) -> None:
-    _put_argument(found, "--normalization", spelled, "RMSNorm" if "rms" in str(value).lower() else "LayerNorm")
+def _add_normalization(arguments: NamedArguments, spelled: str, value: Any) -> None:
+    _put_argument(arguments, "--normalization", spelled, "RMSNorm" if "rms" in str(value).lower() else "LayerNorm")
 
 
-def _add_activation(found: NamedArguments, spelled: str, value: Any) -> None:
-    _put_argument(found, "--swiglu", spelled, str(value).lower().endswith(("glu",)))
+def _add_activation(arguments: NamedArguments, spelled: str, value: Any) -> None:
+    _put_argument(arguments, "--swiglu", spelled, str(value).lower().endswith(("glu",)))
 
 
 def _pattern_setter(name: str) -> Callable[[NamedArguments, str, Any], None]:
-    def add(found: NamedArguments, spelled: str, value: Any) -> None:
-        _put_argument(found, name, spelled, f"[{','.join(map(str, value))}]" if isinstance(value, list) else value)
+    def add(arguments: NamedArguments, spelled: str, value: Any) -> None:
+        _put_argument(arguments, name, spelled, f"[{','.join(map(str, value))}]" if isinstance(value, list) else value)
 
     return add
 
 
-def _add_attention_backend(found: NamedArguments, spelled: str, value: Any) -> None:
-    _put_argument(found, "--attention-backend", spelled, str(value).rpartition(".")[2])
+def _add_attention_backend(arguments: NamedArguments, spelled: str, value: Any) -> None:
+    _put_argument(arguments, "--attention-backend", spelled, str(value).rpartition(".")[2])
 
 
-def _add_offload(found: NamedArguments, spelled: str, value: Any) -> None:
+def _add_offload(arguments: NamedArguments, spelled: str, value: Any) -> None:
     if value not in (False, 0):
-        _put_argument(found, "--cpu-offloading-num-layers", spelled, value)
+        _put_argument(arguments, "--cpu-offloading-num-layers", spelled, value)
 
 
-def _add_optimizer(found: NamedArguments, spelled: str, value: Any) -> None:
+def _add_optimizer(arguments: NamedArguments, spelled: str, value: Any) -> None:
     if spelled.split(".")[-2:-1] in (["optim"], ["optimizer"]) and "distributed" in str(value):
-        _put_argument(found, "--use-distributed-optimizer", spelled, True)
+        _put_argument(arguments, "--use-distributed-optimizer", spelled, True)
 
 
-def _add_peft(found: NamedArguments, spelled: str, value: Any) -> None:
+def _add_peft(arguments: NamedArguments, spelled: str, value: Any) -> None:
     if value not in (False, "none", "None", ""):
-        found.not_modelled.append(NotModelled(f"{spelled} = {value}", "all weights are trained"))
+        arguments.not_modelled.append(NotModelled(f"{spelled} = {value}", "all weights are trained"))
 
 
-def _ignore_value(found: NamedArguments, spelled: str, value: Any) -> None:
+def _ignore_value(arguments: NamedArguments, spelled: str, value: Any) -> None:
     """Leave out what is read elsewhere."""
 
 

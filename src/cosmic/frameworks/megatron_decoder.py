@@ -77,8 +77,8 @@ def _required_sizes(arguments: NamedArguments, name: str, also: str = "") -> int
 
 
 def _vocabulary(arguments: NamedArguments) -> Tree:
-    padded, stated = arguments.whole("--padded-vocab-size"), arguments.whole("--vocab-size")
-    return {"vocab": stated or padded} if stated or padded else {}
+    padded, unpadded = arguments.whole("--padded-vocab-size"), arguments.whole("--vocab-size")
+    return {"vocab": unpadded or padded} if unpadded or padded else {}
 
 
 def tokenizer_vocabulary(arguments: NamedArguments) -> tuple[int, str] | None:
@@ -97,9 +97,9 @@ def _positions(arguments: NamedArguments) -> Tree:
     kind = arguments.text("--position-embedding-type", kinds) or "learned_absolute"
     if arguments.flag("--use-rotary-position-embeddings") or arguments.flag("--no-position-embedding"):
         kind = "rope" if kind == "learned_absolute" else kind
-    most = arguments.whole("--max-position-embeddings")
+    max_positions = arguments.whole("--max-position-embeddings")
     if kind == "learned_absolute":
-        return {"positions": most or arguments.whole("--seq-length") or 1}
+        return {"positions": max_positions or arguments.whole("--seq-length") or 1}
     if kind == "relative":
         return {"position_buckets": arguments.whole("--relative-attention-num-buckets") or 32}
     return {}
@@ -143,11 +143,11 @@ def _window(arguments: NamedArguments) -> Tree:
     numbers = re.findall(r"-?\d+", " ".join(words))
     if len(numbers) != 2:
         raise arguments.error("--window-size", "must be two whole numbers, as in 127,0")
-    before = int(numbers[0])
-    if before < 0:
+    left_width = int(numbers[0])
+    if left_width < 0:
         return {}
     every = _window_interval(arguments)
-    return {"window": before + 1} | ({} if every is None else {"full_attention_every": every})
+    return {"window": left_width + 1} | ({} if every is None else {"full_attention_every": every})
 
 
 def _window_interval(arguments: NamedArguments) -> int | None:
@@ -203,11 +203,11 @@ def _expert_layers(arguments: NamedArguments, layers: int) -> tuple[int, int]:
     pattern = _pattern(arguments, "--moe-layer-freq", text)
     if len(pattern) != layers:
         raise arguments.error("--moe-layer-freq", f"has {len(pattern)} entries for {layers} layers")
-    places = [index for index, entry in enumerate(pattern) if entry]
-    if not places:
+    expert_indices = [index for index, entry in enumerate(pattern) if entry]
+    if not expert_indices:
         return layers, 1
-    every = places[1] - places[0] if len(places) > 1 else 1
-    dense = places[0] - every + 1
+    every = expert_indices[1] - expert_indices[0] if len(expert_indices) > 1 else 1
+    dense = expert_indices[0] - every + 1
     if dense >= 0:
         experts = Experts(count=1, active=1, ffn=1, dense_first=dense, every=every)
         if [int(_is_moe(experts, layer)) for layer in range(layers)] == [int(bool(entry)) for entry in pattern]:
@@ -224,8 +224,10 @@ def _biases(arguments: NamedArguments, layers: int, experts: Tree) -> Tree:
     none, query = arguments.flag("--disable-bias-linear"), arguments.flag("--add-qkv-bias")
     if none:
         return {"biases": ["qkv"] if query else []}
-    found = experts.get("experts", {})
-    moe = [bool(found) and _is_moe(Experts(**found), layer) for layer in range(min(layers, MOST_LAYERS))]
+    expert_biases = experts.get("experts", {})
+    moe = [
+        bool(expert_biases) and _is_moe(Experts(**expert_biases), layer) for layer in range(min(layers, MOST_LAYERS))
+    ]
     return {"biases": ["qkv", "out", *(["ffn"] if not all(moe) else []), *(["experts"] if any(moe) else [])]}
 
 
@@ -238,12 +240,12 @@ def _pattern(arguments: NamedArguments, name: str, text: str) -> list[int]:
     if len(text) > LONGEST_PATTERN:
         raise arguments.error(name, rule)
     try:
-        found = _listed(ast.parse(text.strip().strip("'\""), mode="eval").body)
+        pattern = _listed(ast.parse(text.strip().strip("'\""), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise arguments.error(name, rule) from None
-    if not isinstance(found, list):
-        found = [found]
-    return found
+    if not isinstance(pattern, list):
+        pattern = [pattern]
+    return pattern
 
 
 def _listed(node: ast.expr) -> int | list[int]:
@@ -254,22 +256,19 @@ def _listed(node: ast.expr) -> int | list[int]:
             numbers = [_listed(entry) for entry in entries]
             return [number for number in numbers if isinstance(number, int)] if entries else []
         case ast.BinOp(left=first, op=sign, right=second):
-            left, right = _listed(first), _listed(second)
-            if isinstance(sign, ast.Add) and isinstance(left, list) and isinstance(right, list):
-                return _bounded(left + right)
-            if isinstance(sign, ast.Mult) and isinstance(left, int) and isinstance(right, list):
-                left, right = right, left
-            if isinstance(sign, ast.Mult) and isinstance(left, list) and isinstance(right, int):
-                if len(left) * right > MOST_LAYERS:
+            first_list, second_list = _listed(first), _listed(second)
+            if isinstance(sign, ast.Add) and isinstance(first_list, list) and isinstance(second_list, list):
+                pattern = first_list + second_list
+                if len(pattern) > MOST_LAYERS:
                     raise ValueError("too long")
-                return left * right
+                return pattern
+            if isinstance(sign, ast.Mult) and isinstance(first_list, int) and isinstance(second_list, list):
+                first_list, second_list = second_list, first_list
+            if isinstance(sign, ast.Mult) and isinstance(first_list, list) and isinstance(second_list, int):
+                if len(first_list) * second_list > MOST_LAYERS:
+                    raise ValueError("too long")
+                return first_list * second_list
     raise ValueError("not a list")
-
-
-def _bounded(found: list[int]) -> list[int]:
-    if len(found) > MOST_LAYERS:
-        raise ValueError("too long")
-    return found
 
 
 # --------------------------------------------------------------------------------------
@@ -291,17 +290,17 @@ def recognise_model(tree: dict[str, Any], sequence: int) -> str | dict[str, Any]
     >>> recognise_model({**sizes, **more}, 8192)
     'llama3-8b'
     """
-    wanted = _complete_sizes({**tree, "vocab": tree.get("vocab", 1)})
-    found: list[tuple[bool, bool, str]] = []
+    wanted_sizes = _complete_sizes({**tree, "vocab": tree.get("vocab", 1)})
+    matches: list[tuple[bool, bool, str]] = []
     for name, sizes, trained in _catalog_decoders(catalog_entries.entry_names("models")):
-        known = dict(sizes)
-        vocab = known["vocab"]
-        near = "vocab" not in tree or vocab <= tree["vocab"] <= (1 + VOCABULARY_PADDING) * vocab
-        if near and {**known, "vocab": 0} == {**wanted, "vocab": 0}:
-            found.append((tree.get("vocab", vocab) == vocab, trained == sequence, name))
-    if not found:
+        model_sizes = dict(sizes)
+        vocab = model_sizes["vocab"]
+        same_vocabulary = "vocab" not in tree or vocab <= tree["vocab"] <= (1 + VOCABULARY_PADDING) * vocab
+        if same_vocabulary and {**model_sizes, "vocab": 0} == {**wanted_sizes, "vocab": 0}:
+            matches.append((tree.get("vocab", vocab) == vocab, trained == sequence, name))
+    if not matches:
         return None
-    exact, _, name = max(found)
+    exact, _, name = max(matches)
     return name if exact else {"base": name, "vocab": tree["vocab"]}
 
 

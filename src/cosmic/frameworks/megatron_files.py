@@ -53,8 +53,8 @@ def design_of_arguments(
     """Return the design that arguments in Megatron-LM's spelling describe."""
     system, npus = request.placed(scale, arguments.assumed)
     model = _resolve_model(request, arguments)
-    whole = check_decoder(request.resolved(model), "--model")
-    workload = megatron_workload_tree(arguments, npus, DecoderShape(whole.layers, is_moe(whole)), dropout=dropout)
+    decoder = check_decoder(request.resolved(model), "--model")
+    workload = megatron_workload_tree(arguments, npus, DecoderShape(decoder.layers, is_moe(decoder)), dropout=dropout)
     note_unread_arguments(arguments)
     return ImportedLayers.of(model, system, workload, scale, arguments)
 
@@ -71,18 +71,18 @@ def _resolve_model(request: ImportRequest, arguments: NamedArguments) -> str | d
         raise SpecError(f"{arguments.where} model", "nothing", rule)
     tree = megatron_model_tree(arguments)
     sequence = arguments.whole("--seq-length") or 0
-    known = recognise_model(tree, sequence)
-    if known is not None:
+    catalog_model = recognise_model(tree, sequence)
+    if catalog_model is not None:
         if "vocab" not in tree:
-            arguments.assume(f"the vocabulary of {known}")
-        return known
+            arguments.assume(f"the vocabulary of {catalog_model}")
+        return catalog_model
     if "vocab" not in tree and not request.stated("model.vocab"):
-        found = tokenizer_vocabulary(arguments)
-        if found is None:
+        vocabulary = tokenizer_vocabulary(arguments)
+        if vocabulary is None:
             rule = "is left to the tokenizer, which is not read: give --set model.vocab=N"
             raise SpecError(f"{arguments.where} --vocab-size", "nothing", rule)
-        tree["vocab"] = found[0]
-        arguments.assume(f"a vocabulary of {found[0]:,}, as {found[1]} has it")
+        tree["vocab"] = vocabulary[0]
+        arguments.assume(f"a vocabulary of {vocabulary[0]:,}, as {vocabulary[1]} has it")
     return {"name": re.sub(r"[^\w.-]+", "-", request.path.stem)[:60] or "model", **tree}
 
 
@@ -103,9 +103,9 @@ def script_arguments(script: ShellScript) -> tuple[NamedArguments, LaunchScale]:
         raise SpecError(script.where, f"{len(programs)} launches", f"lines {lines} launch different jobs: keep one")
     launcher, program = _split_launch(launches[0][0])
     for word in launcher:
-        other = OTHER_PROGRAMS.get(word.rpartition("/")[2].removesuffix(".py"))
-        if other:
-            raise SpecError(script.where, word, f"trains models with {other}: only decoders are read")
+        other_program = OTHER_PROGRAMS.get(word.rpartition("/")[2].removesuffix(".py"))
+        if other_program:
+            raise SpecError(script.where, word, f"trains models with {other_program}: only decoders are read")
     arguments = parse_arguments(program, script.where, script.state.reasons)
     if not arguments.given:
         raise _no_launch_error(script.where, script.sourced)
@@ -143,14 +143,14 @@ def _split_launch(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, .
 
 def _variable_arguments(script: ShellScript) -> tuple[str, ...]:
     """Return the arguments that variables hold, in a script that launches nothing itself."""
-    found: list[str] = []
+    words_of_arguments: list[str] = []
     for value in script.state.variables.values():
         words = value.split() if isinstance(value, str) else [part for word in value for part in word.split()]
-        new = _is_launch(tuple(words)) and not set(words) <= set(found)
-        found += words if new and words[0].startswith("--") else []
-    if not found:
+        new = _is_launch(tuple(words)) and not set(words) <= set(words_of_arguments)
+        words_of_arguments += words if new and words[0].startswith("--") else []
+    if not words_of_arguments:
         raise _no_launch_error(script.where, script.sourced)
-    return tuple(found)
+    return tuple(words_of_arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------- YAML
@@ -175,27 +175,34 @@ def _yaml_scale(request: ImportRequest) -> LaunchScale:
 
 def _listed_arguments(request: ImportRequest, tree: Mapping[str, Any]) -> NamedArguments:
     """Return arguments that a mapping lists; variables of a shell in values are the user's to define."""
-    given: dict[str, list[Any]] = {}
+    values_by_name: dict[str, list[Any]] = {}
     for key, value in tree.items():
         require(isinstance(key, str), request.where, key, "must be the name of an argument")
         if value is not None and value is not False:
-            given[key] = [] if value is True else value if isinstance(value, list) else [value]
-    require(bool(given), request.where, shorten(dict(tree)), "has no argument of Megatron-LM")
-    lines = [f"{_variable_name(place, turn)}={_quote_double(str(word))}" for place, turn, word in _number_words(given)]
+            values_by_name[key] = [] if value is True else value if isinstance(value, list) else [value]
+    require(bool(values_by_name), request.where, shorten(dict(tree)), "has no argument of Megatron-LM")
+    lines = [
+        f"{_variable_name(index, position)}={_quote_double(str(word))}"
+        for index, position, word in _number_values(values_by_name)
+    ]
     state = follow_script("\n".join(lines), request.where, request.defines).state
-    found = NamedArguments(request.where, reasons=state.reasons)
-    for index, (key, words) in enumerate(given.items()):
-        values = tuple(str(state.variables[_variable_name(index, turn)]) for turn in range(len(words)))
-        found.given[f"--{key.lstrip('-').replace('_', '-')}"] = NamedArgument(values, key)
-    return found
+    arguments = NamedArguments(request.where, reasons=state.reasons)
+    for index, (key, words) in enumerate(values_by_name.items()):
+        values = tuple(str(state.variables[_variable_name(index, position)]) for position in range(len(words)))
+        arguments.given[f"--{key.lstrip('-').replace('_', '-')}"] = NamedArgument(values, key)
+    return arguments
 
 
-def _number_words(given: Mapping[str, list[Any]]) -> list[tuple[int, int, Any]]:
-    return [(index, turn, word) for index, words in enumerate(given.values()) for turn, word in enumerate(words)]
+def _number_values(values_by_name: Mapping[str, list[Any]]) -> list[tuple[int, int, Any]]:
+    return [
+        (index, position, word)
+        for index, words in enumerate(values_by_name.values())
+        for position, word in enumerate(words)
+    ]
 
 
-def _variable_name(place: int, turn: int) -> str:
-    return f"_argument_{place}_{turn}"
+def _variable_name(index: int, position: int) -> str:
+    return f"_argument_{index}_{position}"
 
 
 def _quote_double(text: str) -> str:

@@ -21,7 +21,7 @@ from cosmic.workload.precision import RECIPES
 Tree = dict[str, Any]
 MODULES = RecomputeModule.__args__  # type: ignore[attr-defined]
 CONTEXTS = {arguments: ours for ours, arguments in CONTEXT.items()} | {"all_gather": "all_gather"}
-STRATEGIES = {"no_shard": "none", "optim": "zero1"} | {theirs: ours for ours, theirs in SHARDING.items()}
+STRATEGIES = {"no_shard": "none", "optim": "zero1"} | {megatron_name: ours for ours, megatron_name in SHARDING.items()}
 FP8_RECIPES = ("delayed", "tensorwise", "blockwise", "mxfp8")
 WHOLE_STEP = "full_iteration"
 LONGEST_LAYOUT = 20_000
@@ -72,23 +72,23 @@ def _mesh(arguments: NamedArguments, npus: int, shape: DecoderShape) -> Tree:
     split = sizes["tp"] * sizes["pp"] * sizes["cp"]
     rule = f"{npus:,} accelerators do not divide by tp × cp × pp = {sizes['tp']} × {sizes['cp']} × {sizes['pp']}"
     require(npus % split == 0, f"{arguments.where} accelerators", npus, rule)
-    found: Tree = dict(sizes)
+    mesh: Tree = dict(sizes)
     if sizes["cp"] > 1:
-        found["cp_comm_type"] = _context(arguments)
+        mesh["cp_comm_type"] = _context(arguments)
     else:
         arguments.asked.add("--cp-comm-type")
-    together = arguments.flag("--sequence-parallel")
+    sequence_parallel = arguments.flag("--sequence-parallel")
     if sizes["tp"] > 1:
-        found["sequence_parallel"] = together
-    return found | _experts(arguments, sizes["tp"], npus // sizes["pp"], shape)
+        mesh["sequence_parallel"] = sequence_parallel
+    return mesh | _experts(arguments, sizes["tp"], npus // sizes["pp"], shape)
 
 
 def _context(arguments: NamedArguments) -> str:
-    given = set(arguments.words("--cp-comm-type")) or {"p2p"}
-    if given == {"a2a+p2p"} or len(given) > 1:
+    types = set(arguments.words("--cp-comm-type")) or {"p2p"}
+    if types == {"a2a+p2p"} or len(types) > 1:
         arguments.leave_out("--cp-comm-type", "all layers exchange keys and values in a ring")
         return "ring"
-    (name,) = given
+    (name,) = types
     if name not in CONTEXTS:
         raise arguments.error("--cp-comm-type", f"must be one of {', '.join([*CONTEXTS, 'a2a+p2p'])}")
     return CONTEXTS[name]
@@ -112,14 +112,14 @@ def _experts(arguments: NamedArguments, tp: int, ranks: int, shape: DecoderShape
         arguments.assume(
             "experts are dispatched by all-to-all, though Megatron-LM gathers tokens unless told otherwise"
         )
-    found: Tree = {"ep": ep, "grouped_gemm": grouped}
+    experts: Tree = {"ep": ep, "grouped_gemm": grouped}
     factor = arguments.number("--moe-expert-capacity-factor")
     if factor is not None and not arguments.flag("--moe-pad-expert-input-to-capacity"):  # else the model has it
-        found["moe_expert_capacity_factor"] = factor
+        experts["moe_expert_capacity_factor"] = factor
     if etp != gcd(tp, ranks // ep):  # what a design has that states none
-        found["etp"] = etp
+        experts["etp"] = etp
     sent = "flex" if dispatch == "flex" or deep else "alltoall"
-    return found | ({"ep_overlap": overlap, "moe_token_dispatcher_type": sent} if ep > 1 else {})
+    return experts | ({"ep_overlap": overlap, "moe_token_dispatcher_type": sent} if ep > 1 else {})
 
 
 def _batch(arguments: NamedArguments, dp: int) -> Tree:
@@ -146,14 +146,17 @@ def _precision(arguments: NamedArguments) -> Tree:
     if eight and four:
         raise arguments.error("--fp4-format", "contradicts --fp8-format: choose one")
     precision = "fp8" if eight else "fp4" if four else "bf16" if brain else "fp16" if half else "fp32"
-    narrow, wide = arguments.flag("--grad-reduce-in-bf16"), arguments.flag("--accumulate-allreduce-grads-in-fp32")
+    reduces_bf16, accumulates_fp32 = (
+        arguments.flag("--grad-reduce-in-bf16"),
+        arguments.flag("--accumulate-allreduce-grads-in-fp32"),
+    )
     recipe = arguments.text("--fp8-recipe", FP8_RECIPES)
-    found: Tree = {"precision": precision} | ({"fp8_recipe": recipe} if recipe and eight else {})
+    precision_fields: Tree = {"precision": precision} | ({"fp8_recipe": recipe} if recipe and eight else {})
     if precision != "fp32":
-        in_fp32 = not narrow if brain else wide
+        in_fp32 = not reduces_bf16 if brain else accumulates_fp32
         usual = RECIPES[precision].gradient == 4
-        found |= {} if in_fp32 == usual else {"grad_reduce_in_fp32": in_fp32}
-    return found | _moments(arguments)
+        precision_fields |= {} if in_fp32 == usual else {"grad_reduce_in_fp32": in_fp32}
+    return precision_fields | _moments(arguments)
 
 
 def _moments(arguments: NamedArguments) -> Tree:
@@ -174,16 +177,19 @@ def _moments(arguments: NamedArguments) -> Tree:
 def _states(arguments: NamedArguments, shape: DecoderShape) -> Tree:
     """Return what replicas share out, and what is offloaded."""
     strategy = arguments.text("--data-parallel-sharding-strategy", STRATEGIES)
-    own = arguments.flag("--use-megatron-fsdp") or arguments.flag("--use-custom-fsdp")
-    torch, kept = arguments.flag("--use-torch-fsdp2"), arguments.flag("--torch-fsdp2-no-reshard-after-forward")
+    custom_fsdp = arguments.flag("--use-megatron-fsdp") or arguments.flag("--use-custom-fsdp")
+    torch, keeps_gathered = (
+        arguments.flag("--use-torch-fsdp2"),
+        arguments.flag("--torch-fsdp2-no-reshard-after-forward"),
+    )
     distributed = arguments.flag("--use-distributed-optimizer")
-    if own and torch:
+    if custom_fsdp and torch:
         raise arguments.error("--use-torch-fsdp2", "contradicts --use-megatron-fsdp: choose one")
     if torch:
         sharding = "zero3"
-        if kept:
+        if keeps_gathered:
             arguments.leave_out("--torch-fsdp2-no-reshard-after-forward", "weights are gathered in both passes")
-    elif own:
+    elif custom_fsdp:
         sharding = STRATEGIES[strategy or "no_shard"]
     else:
         sharding = "zero1" if distributed else "none"
@@ -203,8 +209,8 @@ def _offload(arguments: NamedArguments, shape: DecoderShape) -> Tree:
     layers = arguments.whole("--cpu-offloading-num-layers", least=0) or 0
     if not layers:
         return {"offload": offloaded} if offloaded else {}
-    found: Tree = {"offload": [*offloaded, "activations"]}
-    return found | ({} if layers >= shape.layers - 1 else {"offload_num_layers": layers})
+    offload: Tree = {"offload": [*offloaded, "activations"]}
+    return offload | ({} if layers >= shape.layers - 1 else {"offload_num_layers": layers})
 
 
 # ----------------------------------------------------------------------------------------------------- pipelines
@@ -222,16 +228,16 @@ def _pipeline(arguments: NamedArguments, stages: int, layers: int) -> Tree:
     parts = expand_layout(arguments, layout) if layout is not None else None
     virtual = _virtual_stages(arguments, stages, layers, parts)
     even = layers_per_part(layers, stages, virtual)
-    stated = {key: arguments.whole(name, least=0) for key, name in ENDS.items()}
-    ends = {key: count for key, count in stated.items() if count is not None and stages > 1}
+    stated_ends = {key: arguments.whole(name, least=0) for key, name in ENDS.items()}
+    ends = {key: count for key, count in stated_ends.items() if count is not None and stages > 1}
     if layers_per_part(layers, stages, virtual, *(ends.get(key) for key in ENDS)) == even:
         ends = {}
     if parts is not None:
-        found = find_stage_ends(parts, stages, virtual) if stages > 1 and sum(parts) == layers else {}
-        if found is None or (stages == 1 and parts != even):
+        pipeline = find_stage_ends(parts, stages, virtual) if stages > 1 and sum(parts) == layers else {}
+        if pipeline is None or (stages == 1 and parts != even):
             in_words = f"the design deals layers out as {' '.join(map(str, even))}"
             arguments.leave_out("--pipeline-model-parallel-layout", in_words)
-        ends = found or {}
+        ends = pipeline or {}
     interleaved = stages > 1 and virtual > 1
     if stages == 1 and virtual > 1:
         for name in ("--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"):
@@ -241,9 +247,9 @@ def _pipeline(arguments: NamedArguments, stages: int, layers: int) -> Tree:
 
 
 def _virtual_stages(arguments: NamedArguments, stages: int, layers: int, parts: list[int] | None) -> int:
-    stated = arguments.whole("--num-virtual-stages-per-pipeline-rank")
-    each = arguments.whole("--num-layers-per-virtual-pipeline-stage")
-    if stated is not None and each is not None:
+    stages_per_rank = arguments.whole("--num-virtual-stages-per-pipeline-rank")
+    layers_per_stage = arguments.whole("--num-layers-per-virtual-pipeline-stage")
+    if stages_per_rank is not None and layers_per_stage is not None:
         rule = "contradicts --num-layers-per-virtual-pipeline-stage: choose one"
         raise arguments.error("--num-virtual-stages-per-pipeline-rank", rule)
     if parts is not None:
@@ -253,14 +259,14 @@ def _virtual_stages(arguments: NamedArguments, stages: int, layers: int, parts: 
         if len(parts) // stages > MOST_VIRTUAL:
             raise arguments.error("--pipeline-model-parallel-layout", f"has more than {MOST_VIRTUAL} parts per stage")
         return len(parts) // stages
-    if (stated or 1) > MOST_VIRTUAL:
+    if (stages_per_rank or 1) > MOST_VIRTUAL:
         raise arguments.error("--num-virtual-stages-per-pipeline-rank", f"must be at most {MOST_VIRTUAL}")
-    if stated is not None or each is None:
-        return stated or 1
-    if layers % (stages * each):
+    if stages_per_rank is not None or layers_per_stage is None:
+        return stages_per_rank or 1
+    if layers % (stages * layers_per_stage):
         rule = f"must divide the layers of a stage, {layers} ÷ {stages}"
         raise arguments.error("--num-layers-per-virtual-pipeline-stage", rule)
-    virtual = layers // (stages * each)
+    virtual = layers // (stages * layers_per_stage)
     if virtual > MOST_VIRTUAL:
         rule = f"gives {virtual} virtual stages: more than {MOST_VIRTUAL}"
         raise arguments.error("--num-layers-per-virtual-pipeline-stage", rule)
@@ -289,9 +295,9 @@ def expand_layout(arguments: NamedArguments, text: str) -> list[int]:
 def _overlap(arguments: NamedArguments, mesh: Tree, dp: int, *, sharded: bool) -> Tree:
     reduced, gathered = arguments.flag("--overlap-grad-reduce"), arguments.flag("--overlap-param-gather")
     tensor = arguments.flag("--tp-comm-overlap")
-    found: Tree = {}
+    overlap: Tree = {}
     if dp * mesh["cp"] > 1:
-        found["dp_overlap"] = reduced
+        overlap["dp_overlap"] = reduced
         if gathered and not reduced:
             arguments.leave_out("--overlap-param-gather", "gathers overlap compute only where reductions do")
         if reduced and sharded and not gathered:
@@ -299,8 +305,8 @@ def _overlap(arguments: NamedArguments, mesh: Tree, dp: int, *, sharded: bool) -
     if mesh["tp"] > 1:
         if tensor and not mesh["sequence_parallel"]:
             raise arguments.error("--tp-comm-overlap", "needs --sequence-parallel")
-        found["tp_overlap"] = tensor
-    return found
+        overlap["tp_overlap"] = tensor
+    return overlap
 
 
 def _activations(arguments: NamedArguments) -> Tree:
@@ -309,7 +315,9 @@ def _activations(arguments: NamedArguments) -> Tree:
         granularity = "selective"
     method = arguments.text("--recompute-method", ("uniform", "block"))
     count = arguments.whole("--recompute-num-layers", least=0)
-    modules = [each for word in arguments.words("--recompute-modules") for each in re.split(r"[\s,]+", word) if each]
+    modules = [
+        module for word in arguments.words("--recompute-modules") for module in re.split(r"[\s,]+", word) if module
+    ]
     if granularity is None:
         return {"recompute": "none"}
     if granularity == "selective":
@@ -319,12 +327,12 @@ def _activations(arguments: NamedArguments) -> Tree:
         return {"recompute": "selective", "recompute_modules": modules or ["core_attn"]}
     if method is None:
         arguments.assume("full recomputation of every layer (no method is stated)")
-    found: Tree = {"recompute": "full", "recompute_to_end": True}
+    recomputation: Tree = {"recompute": "full", "recompute_to_end": True}
     if method == "block":
-        return found | {"recompute_num_layers": 1 if count is None else count}
+        return recomputation | {"recompute_num_layers": 1 if count is None else count}
     if method == "uniform" and (count or 1) > 1:
         arguments.leave_out("--recompute-num-layers", "each layer is checkpointed by itself")
-    return found
+    return recomputation
 
 
 def _kernels(arguments: NamedArguments, dropout: float) -> Tree:
@@ -335,9 +343,9 @@ def _kernels(arguments: NamedArguments, dropout: float) -> Tree:
     fusion = arguments.flag("--cross-entropy-loss-fusion")
     kind = arguments.text("--cross-entropy-fusion-impl", ("native", "te"))
     rates = [arguments.number(name) for name in ("--attention-dropout", "--hidden-dropout")]
-    found: Tree = {
+    kernels: Tree = {
         "attention": "unfused" if unfused else "fused",
         "dropout": any((dropout if rate is None else rate) > 0 for rate in rates),
         "execution": "fused",
     }
-    return found | ({"loss": "fused"} if fusion and kind == "te" else {})
+    return kernels | ({"loss": "fused"} if fusion and kind == "te" else {})

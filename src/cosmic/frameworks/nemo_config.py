@@ -34,12 +34,12 @@ def nemo_scale(tree: Mapping[Any, Any]) -> LaunchScale:
     >>> nemo_scale({"trainer": {"num_nodes": 4, "devices": 8}}).npus
     32
     """
-    found = dict(_find_counts(tree, ()))
-    total = next((each for each in found.items() if each[0].rpartition(".")[2] in TOTAL), None)
+    counts = dict(_find_counts(tree, ()))
+    total = next((entry for entry in counts.items() if entry[0].rpartition(".")[2] in TOTAL), None)
     if total is not None:
         return LaunchScale(total[1], f"{total[0]} {total[1]}")
-    nodes = next((each for each in found.items() if each[0].rpartition(".")[2] in NODES), None)
-    devices = next((each for each in found.items() if each[0].rpartition(".")[2] in PER_NODE), None)
+    nodes = next((entry for entry in counts.items() if entry[0].rpartition(".")[2] in NODES), None)
+    devices = next((entry for entry in counts.items() if entry[0].rpartition(".")[2] in PER_NODE), None)
     if nodes is None or devices is None:
         return NO_SCALE
     return LaunchScale(nodes[1] * devices[1], f"{nodes[0]} {nodes[1]} × {devices[0]} {devices[1]}")
@@ -48,8 +48,8 @@ def nemo_scale(tree: Mapping[Any, Any]) -> LaunchScale:
 def _find_counts(tree: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     """Yield the whole numbers that count nodes or devices."""
     for key, value in tree.items():
-        place = (*path, as_key(key))
+        key_path = (*path, as_key(key))
         if isinstance(value, Mapping):
-            yield from _find_counts(value, place)
-        elif place[-1] in (*NODES, *PER_NODE, *TOTAL) and type(value) is int and 1 <= value <= MOST_NPUS:
-            yield ".".join(place), value
+            yield from _find_counts(value, key_path)
+        elif key_path[-1] in (*NODES, *PER_NODE, *TOTAL) and type(value) is int and 1 <= value <= MOST_NPUS:
+            yield ".".join(key_path), value

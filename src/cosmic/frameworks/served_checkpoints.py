@@ -48,14 +48,21 @@ class ServedCheckpoint:
 def choose_checkpoint(point: DesignPoint) -> ServedCheckpoint:
     """Return the checkpoint of a design's model in its precision: of what was asked for, never of another model."""
     model = point.model
-    known = catalog_entries.resolve_name("models", model.name) if model.name else None
-    asked = model.checkpoint if isinstance(model, Transformer) else ""
-    entry, remarks = _find_checkpoints(asked, known)
-    name, quantize, said = _choose_precision(entry, point.workload.precision, asked or model.name or "the model")
-    warnings = [*([said] if said else []), *remarks]
-    if known is not None and name != PLACEHOLDER and not _has_catalog_shapes(model, known) and not _is_path(asked):
+    catalog_name = catalog_entries.resolve_name("models", model.name) if model.name else None
+    requested = model.checkpoint if isinstance(model, Transformer) else ""
+    entry, remarks = _find_checkpoints(requested, catalog_name)
+    name, quantize, precision_remarks = _choose_precision(
+        entry, point.workload.precision, requested or model.name or "the model"
+    )
+    warnings = [*([precision_remarks] if precision_remarks else []), *remarks]
+    if (
+        catalog_name is not None
+        and name != PLACEHOLDER
+        and not _has_catalog_shapes(model, catalog_name)
+        and not _is_path(requested)
+    ):
         warnings.append(
-            f"the design's model is not {known} as the catalog has it: serve a checkpoint of its own shapes"
+            f"the design's model is not {catalog_name} as the catalog has it: serve a checkpoint of its own shapes"
         )
     if entry.get("remote_code"):
         warnings.append(f"the card of {name} asks for --trust-remote-code, which runs code of that repository")
@@ -69,51 +76,57 @@ def choose_checkpoint(point: DesignPoint) -> ServedCheckpoint:
     )
 
 
-def _find_checkpoints(asked: str, known: str | None) -> tuple[dict[str, Any], list[str]]:
-    """Return the checkpoints, by precision, of a model that is *asked* for, and remarks; *known* has its shapes."""
-    family = _load_table().get(known or "", {})
-    if not asked:
-        return family, _remark_shared_name(family, known or "")
-    if _is_path(asked):
-        return {_stored_in_folder(asked): asked}, []
-    if (listed := _find_in_table(asked)) is not None:
+def _find_checkpoints(requested: str, catalog_name: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the checkpoints, by precision, of a model that is *requested* for, and remarks; *catalog_name* has its shapes."""
+    family = _load_table().get(catalog_name or "", {})
+    if not requested:
+        return family, _remark_shared_name(family, catalog_name or "")
+    if _is_path(requested):
+        return {_stored_in_folder(requested): requested}, []
+    if (listed := _find_in_table(requested)) is not None:
         return listed, []
-    aliases = catalog_entries.read_entry("models", known).get("aliases", []) if known else []
-    if "/" not in asked and _normalize_checkpoint(asked) in map(_normalize_checkpoint, aliases):
+    aliases = catalog_entries.read_entry("models", catalog_name).get("aliases", []) if catalog_name else []
+    if "/" not in requested and _normalize_checkpoint(requested) in map(_normalize_checkpoint, aliases):
         return family, []  # only another word for it
-    kept = {key: family[key] for key in ("mtp", "remote_code") if key in family}
+    family_options = {key: family[key] for key in ("mtp", "remote_code") if key in family}
     usual = next((form for form in family if form in WIDTHS), "bf16")
-    form = catalog_entries.stated_weight_format(asked) or usual
-    if "/" in asked:
-        return {form: asked, **kept}, []
+    form = catalog_entries.stated_weight_format(requested) or usual
+    if "/" in requested:
+        return {form: requested, **family_options}, []
     owner = str(family[usual]).partition("/")[0] if usual in family else ""
     if not owner:
         return {}, []
-    name = f"{owner}/{asked}"
-    return {form: name, **kept}, [f"check that {name} exists: {asked} was asked for, without an owner"]
+    name = f"{owner}/{requested}"
+    return {form: name, **family_options}, [f"check that {name} exists: {requested} was asked for, without an owner"]
 
 
-def _remark_shared_name(family: dict[str, Any], known: str) -> list[str]:
+def _remark_shared_name(family: dict[str, Any], catalog_name: str) -> list[str]:
     """Return for which model a name is taken that several have, if the checkpoint does not say so itself."""
     first = next((str(family[form]) for form in family if form in WIDTHS), "")
-    same = [name for name in _load_table() if name != known and catalog_entries.resolve_name("models", name) == known]
-    others = [name for name in same if first not in _load_table()[name].values()]
-    if not others or _normalize_checkpoint(known) in _normalize_checkpoint(first):
+    sharing_names = [
+        name
+        for name in _load_table()
+        if name != catalog_name and catalog_entries.resolve_name("models", name) == catalog_name
+    ]
+    other_names = [name for name in sharing_names if first not in _load_table()[name].values()]
+    if not other_names or _normalize_checkpoint(catalog_name) in _normalize_checkpoint(first):
         return []
-    return [f"{known} is taken for {first}: set model.checkpoint for another of its shapes, such as {others[0]}"]
+    return [
+        f"{catalog_name} is taken for {first}: set model.checkpoint for another of its shapes, such as {other_names[0]}"
+    ]
 
 
-def _find_in_table(asked: str) -> dict[str, Any] | None:
+def _find_in_table(requested: str) -> dict[str, Any] | None:
     """Return the entry of a name of the table, or of a checkpoint in it; None if it has neither."""
-    wanted = _normalize_checkpoint(asked.rpartition("/")[2])
+    normalized = _normalize_checkpoint(requested.rpartition("/")[2])
     entry: dict[str, Any]
     for name, entry in _load_table().items():
-        held = [str(entry[form]) for form in WIDTHS if form in entry]
-        if "/" in asked:
-            if asked.lower() in (each.lower() for each in held):
+        checkpoints = [str(entry[form]) for form in WIDTHS if form in entry]
+        if "/" in requested:
+            if requested.lower() in (checkpoint.lower() for checkpoint in checkpoints):
                 return entry
-        elif wanted == _normalize_checkpoint(name) or wanted in (
-            _normalize_checkpoint(each.rpartition("/")[2]) for each in held
+        elif normalized == _normalize_checkpoint(name) or normalized in (
+            _normalize_checkpoint(checkpoint.rpartition("/")[2]) for checkpoint in checkpoints
         ):
             return entry
     return None
@@ -136,25 +149,29 @@ def _stored_in_folder(folder: str) -> str:
         config = load_mapping(path) if is_file(path) else {}
     except SpecError:  # whoever loads the model is told
         config = {}
-    stated = config.get("quantization_config")
-    words = " ".join(map(str, stated.values())) if isinstance(stated, dict) else ""
+    quantization = config.get("quantization_config")
+    words = " ".join(map(str, quantization.values())) if isinstance(quantization, dict) else ""
     return catalog_entries.stated_weight_format(f"-{words.lower().replace(' ', '-')}") or "bf16"
 
 
 def _choose_precision(entry: dict[str, Any], precision: str, model: str) -> tuple[str, bool, str]:
     """Return a checkpoint, whether to quantize it, and what is to be said of it."""
-    wanted = "bf16" if precision in WIDE else precision
-    if wanted in entry:
-        return entry[wanted], False, ""
-    known = [(form, entry[form]) for form in entry if form in WIDTHS]
-    if not known:
+    form_wanted = "bf16" if precision in WIDE else precision
+    if form_wanted in entry:
+        return entry[form_wanted], False, ""
+    forms = [(form, entry[form]) for form in entry if form in WIDTHS]
+    if not forms:
         return PLACEHOLDER, False, f"no checkpoint of {model} is known: replace {PLACEHOLDER} by the path of yours"
-    form, name = known[0]  # the one that its makers published
-    if WIDTHS[form] < WIDTHS[wanted]:
+    form, name = forms[0]  # the one that its makers published
+    if WIDTHS[form] < WIDTHS[form_wanted]:
         return name, False, f"{name} is stored in {form}: set precision={form}, or serve a checkpoint in {precision}"
-    if form == "bf16" and wanted == "fp8":
+    if form == "bf16" and form_wanted == "fp8":
         return name, True, f"{name} is in 16 bits: {QUANTIZED_AT_LOADING[0]}"
-    return name, False, f"a checkpoint in {QUANTIZED[wanted]} is needed for {precision}: quantize {name}, or find one"
+    return (
+        name,
+        False,
+        f"a checkpoint in {QUANTIZED[form_wanted]} is needed for {precision}: quantize {name}, or find one",
+    )
 
 
 def _has_catalog_shapes(model: Model, name: str) -> bool:
@@ -167,5 +184,5 @@ def _has_catalog_shapes(model: Model, name: str) -> bool:
 
 @cache
 def _load_table() -> dict[str, Any]:
-    found: dict[str, Any] = load_mapping(Path(__file__).with_suffix(".yaml"))
-    return found
+    table: dict[str, Any] = load_mapping(Path(__file__).with_suffix(".yaml"))
+    return table

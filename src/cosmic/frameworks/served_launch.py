@@ -125,9 +125,9 @@ class Served:
         ranks = max(1, w.expert_tensor * w.ep // w.tp)
         rule = f"must be a multiple of {ranks}, the ranks of attention that share the experts of an instance"
         require(w.dp % ranks == 0, "workload.dp", w.dp, rule)
-        apart = serving is not None and serving.disaggregated
+        disaggregated = serving is not None and serving.disaggregated
         main = EnginePool(
-            role="decode" if apart else "serve",
+            role="decode" if disaggregated else "serve",
             replicas=w.dp // ranks,
             tp=w.tp,
             pp=w.pp,
@@ -137,7 +137,7 @@ class Served:
             batched_tokens=self._tokens(None),
             host=host_npus(self.point.compute.accelerator) or count_hosts(self.point)[1],
         )
-        if serving is None or serving.prefill is None or not apart:
+        if serving is None or serving.prefill is None or not disaggregated:
             return (main,)
         return (self._prefill(serving.prefill, main.host), main)
 
@@ -155,9 +155,9 @@ class Served:
             apart=pool.system is not None,
         )
 
-    def _tokens(self, stated: int | None) -> int:
+    def _tokens(self, tokens: int | None) -> int:
         serving = self.point.serving
-        return stated or (serving and serving.max_num_batched_tokens) or self.engine.max_num_batched_tokens
+        return tokens or (serving and serving.max_num_batched_tokens) or self.engine.max_num_batched_tokens
 
     @property
     def disaggregated(self) -> bool:
@@ -183,8 +183,8 @@ class Served:
         if pool.role == "prefill":
             fitting = SHORTER * ceil(pool.batched_tokens / serving.load.mean("isl"))
         else:
-            together = serving.load.concurrency
-            fitting = min(self._held_requests, max(FEW, together) if together else self._held_requests)
+            concurrency = serving.load.concurrency
+            fitting = min(self._held_requests, max(FEW, concurrency) if concurrency else self._held_requests)
         return min(self.engine.max_num_seqs, 1 << (fitting - 1).bit_length())
 
     @cached_property
@@ -192,9 +192,9 @@ class Served:
         """Requests of mean length that the KV cache of a rank holds, by the target's own limits."""
         serving = self.point.serving
         assert serving is not None  # noqa: S101  a single step has no load
-        found = deployment_of(replace(self.point, serving=replace(serving, engine=self.target))).pool.price
-        held = float(np.ravel(found.held_requests(serving.load.mean("isl") + serving.load.mean("osl") / 2))[0])
-        return min(ceil(held), self.engine.max_num_seqs) if held > 1 else 1
+        price = deployment_of(replace(self.point, serving=replace(serving, engine=self.target))).pool.price
+        request_limit = float(np.ravel(price.held_requests(serving.load.mean("isl") + serving.load.mean("osl") / 2))[0])
+        return min(ceil(request_limit), self.engine.max_num_seqs) if request_limit > 1 else 1
 
     def running(self, pool: EnginePool) -> int:
         """Return the most requests of a step that decodes, where its tokens are limited, too.
@@ -217,33 +217,33 @@ class Served:
     @property
     def longest_request(self) -> int:
         """Tokens of the longest requests of the load, prompt and output."""
-        whole = max(
+        longest = max(
             class_.isl * (1 + SPREADS * class_.isl_cv) + class_.osl * (1 + SPREADS * class_.osl_cv)
             for class_ in self.classes
         )
-        return ceil(whole) + self.draft_tokens
+        return ceil(longest) + self.draft_tokens
 
     @property
     def longest(self) -> int:
         """Tokens of the longest requests that are admitted: room for a chat template, as far as the model has it."""
         roomy = (ceil(self.longest_request / MARGIN) + 1) * MARGIN
-        most = self.checkpoint.context
-        return roomy if most is None or most < self.longest_request else min(roomy, most)
+        context = self.checkpoint.context
+        return roomy if context is None or context < self.longest_request else min(roomy, context)
 
     @property
     def memory_fraction(self) -> float:
         """Share of the memory, as the target's entry of the catalog defines it."""
         serving = self.point.serving
-        stated = serving.memory_fraction if serving else None
-        return float(self.engine.memory_fraction if stated is None else stated)
+        fraction = serving.memory_fraction if serving else None
+        return float(self.engine.memory_fraction if fraction is None else fraction)
 
     @property
     def cache_bytes(self) -> float:
         """Bytes of a number in the KV cache."""
         serving = self.point.serving
-        stated = serving.kv_cache_dtype if serving else "auto"
-        if stated != "auto":
-            return {"fp8": 1.0, "bf16": 2.0}[stated]
+        cache_format = serving.kv_cache_dtype if serving else "auto"
+        if cache_format != "auto":
+            return {"fp8": 1.0, "bf16": 2.0}[cache_format]
         return float(SERVING[self.workload.precision].cache)
 
     @property
@@ -308,21 +308,21 @@ class Served:
             yield f"replace {DRAFT_PLACEHOLDER} by an EAGLE-3 head of {self.checkpoint.name}: none is known"
 
     def _of_limits(self) -> Iterator[str]:
-        stated = self.point.serving
-        if stated is not None and stated.max_num_seqs is not None and self.target != "sglang":
+        serving = self.point.serving
+        if serving is not None and serving.max_num_seqs is not None and self.target != "sglang":
             for pool in self.pools:
-                if (fewer := self.running(pool)) < stated.max_num_seqs:
-                    yield f"steps of {pool.batched_tokens:,} tokens run {fewer:,} requests, not {stated.max_num_seqs:,}"
-        if self.cache_bytes == 1 and (stated is None or stated.kv_cache_dtype == "auto"):
+                if (fewer := self.running(pool)) < serving.max_num_seqs:
+                    yield f"steps of {pool.batched_tokens:,} tokens run {fewer:,} requests, not {serving.max_num_seqs:,}"
+        if self.cache_bytes == 1 and (serving is None or serving.kv_cache_dtype == "auto"):
             yield "the KV cache is in fp8, as the numbers assume: set kv_cache_dtype=bf16 for 16 bits"
-        narrow = self.workload.precision in ("fp8", "fp4")
-        if stated is not None and stated.kv_cache_dtype == "bf16" and narrow and self.target != "sglang":
+        narrow_format = self.workload.precision in ("fp8", "fp4")
+        if serving is not None and serving.kv_cache_dtype == "bf16" and narrow_format and self.target != "sglang":
             yield f"check that the engine keeps the KV cache in bf16: {self.checkpoint.name} may ask for fp8"
 
     def _of_lengths(self) -> Iterator[str]:
-        most = self.checkpoint.context
-        if most is not None and most < self.longest_request:
-            yield f"{self.checkpoint.name} takes {most:,} tokens, fewer than the {self.longest_request:,} of a request"
+        context = self.checkpoint.context
+        if context is not None and context < self.longest_request:
+            yield f"{self.checkpoint.name} takes {context:,} tokens, fewer than the {self.longest_request:,} of a request"
         if any(class_.isl_cv or class_.osl_cv for class_ in self.classes):
             yield (
                 f"lengths vary: requests of up to {self.longest:,} tokens are admitted, {SPREADS} standard deviations "
@@ -360,12 +360,12 @@ def _system_host_gpus(system: str) -> int:
     (8, 4)
     """
     entry = catalog_entries.read_entry("systems", system)
-    if (known := host_npus(entry["accelerator"])) is not None:
-        return known
+    if (gpus := host_npus(entry["accelerator"])) is not None:
+        return gpus
     dims = entry.get("network", {}).get("dims", [])
     inner = dims[0].get("npus") if dims else 1
     inner = inner if isinstance(inner, int) else 1
-    return next(each for each in range(min(inner, LARGEST_HOST), 0, -1) if inner % each == 0)
+    return next(gpus for gpus in range(min(inner, LARGEST_HOST), 0, -1) if inner % gpus == 0)
 
 
 def _describe_pool(pool: EnginePool, moe: bool) -> str:

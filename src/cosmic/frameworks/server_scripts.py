@@ -53,17 +53,17 @@ class ServerPlace:
     @property
     def head(self) -> str:
         """The address of the server's first host, as the script has it."""
-        return host_address(self.server.first, alone=self.alone)
+        return host_address(self.server.first, single_host=self.alone)
 
 
-def host_address(host: int, *, alone: bool) -> str:
+def host_address(host: int, *, single_host: bool) -> str:
     """Return the address of a host, as a word of the script."""
-    return LOCAL if alone else f'"${{HOST[{host}]}}"'
+    return LOCAL if single_host else f'"${{HOST[{host}]}}"'
 
 
-def server_url(server: Server, *, alone: bool, scheme: str = "http://") -> str:
+def server_url(server: Server, *, single_host: bool, scheme: str = "http://") -> str:
     """Return where a server listens, as a word of the script."""
-    if alone:
+    if single_host:
         return f"{scheme}{LOCAL}:{server.port}"
     return f'"{scheme}${{HOST[{server.first}]}}:{server.port}"'
 
@@ -78,20 +78,22 @@ def place_servers(pools: Iterable[EnginePool]) -> list[Server]:
     >>> [(each.first, each.gpus, each.port) for each in place_servers(both)]
     [(0, (0, 1, 2, 3), 8001), (1, (0, 1, 2, 3, 4, 5, 6, 7), 8001)]
     """
-    found: list[Server] = []
+    servers_placed: list[Server] = []
     host, used, servers = 0, 0, 0
-    before: EnginePool | None = None
+    previous: EnginePool | None = None
     for pool in pools:
         for _ in range(pool.replicas):
-            other = before is not None and (before.apart or pool.apart) and before is not pool
-            if used and (other or pool.nodes > 1 or used + pool.gpus > pool.host):
+            starts_host = previous is not None and (previous.apart or pool.apart) and previous is not pool
+            if used and (starts_host or pool.nodes > 1 or used + pool.gpus > pool.host):
                 host, used, servers = host + 1, 0, 0
             gpus = tuple(range(used, used + pool.gpus))
-            found.append(Server(pool=pool, first=host, gpus=gpus, port=FIRST_PORT + servers))
-            used, servers, before = used + pool.gpus, servers + 1, pool
+            servers_placed.append(Server(pool=pool, first=host, gpus=gpus, port=FIRST_PORT + servers))
+            used, servers, previous = used + pool.gpus, servers + 1, pool
             if pool.nodes > 1:
                 host, used, servers = host + pool.nodes, 0, 0
-    return found if len(found) > 1 else [replace(each, port=ROUTER_PORT) for each in found]
+    return (
+        servers_placed if len(servers_placed) > 1 else [replace(server, port=ROUTER_PORT) for server in servers_placed]
+    )
 
 
 def count_server_hosts(servers: Sequence[Server]) -> int:
@@ -139,7 +141,7 @@ def script_body(
     calls = _server_calls(servers, count, further)
     lines += ["", *prepared, *_group_calls(calls)]
     if router:
-        lines += _run_on_first(" \\\n".join([router[0], *(f"{INDENT}{each}" for each in router[1:])]) + " &", count)
+        lines += _run_on_first(" \\\n".join([router[0], *(f"{INDENT}{line}" for line in router[1:])]) + " &", count)
     return (*lines, "wait")
 
 
@@ -156,14 +158,14 @@ def _server_calls(
     servers: Sequence[Server], count: int, further: Callable[[ServerPlace], list[str] | None]
 ) -> list[tuple[str, ...]]:
     """Return what each host starts."""
-    found: list[list[str]] = [[] for _ in range(count)]
+    calls: list[list[str]] = [[] for _ in range(count)]
     for server in servers:
         gpus = ",".join(map(str, server.gpus))
         for host in server.hosts:
             rest = further(ServerPlace(server=server, host=host, alone=count == 1))
             if rest is not None:
-                found[host].append(" ".join([server.pool.role, gpus, str(server.port), *rest, "&"]))
-    return [tuple(each) for each in found]
+                calls[host].append(" ".join([server.pool.role, gpus, str(server.port), *rest, "&"]))
+    return [tuple(lines) for lines in calls]
 
 
 def _group_calls(calls: Sequence[tuple[str, ...]]) -> list[str]:
@@ -177,7 +179,7 @@ def _group_calls(calls: Sequence[tuple[str, ...]]) -> list[str]:
     for started, hosts in alike.items():
         if started:
             pattern = " | ".join(map(str, hosts))
-            lines += [f"{INDENT}{pattern})", *(INDENT * 2 + each for each in started), f"{INDENT * 2};;"]
+            lines += [f"{INDENT}{pattern})", *(INDENT * 2 + line for line in started), f"{INDENT * 2};;"]
     return [*lines, "esac"]
 
 

@@ -59,26 +59,26 @@ class _ArithmeticReader:
         self.tokens = self._tokens()
 
     def _tokens(self) -> list[str]:
-        found, at = list[str](), 0
+        tokens, position = list[str](), 0
         text = self.text.strip()
         if len(text) > LONGEST_EXPRESSION:
             raise self.fail(f"has more than {LONGEST_EXPRESSION:,} characters")
-        while at < len(text):
-            match = _TOKEN.match(text, at)
+        while position < len(text):
+            match = _TOKEN.match(text, position)
             if match is None:
                 raise self.fail("is no arithmetic that is read here")
-            found.append(match[1])
-            at = match.end()
-        return found[::-1]
+            tokens.append(match[1])
+            position = match.end()
+        return tokens[::-1]
 
     def fail(self, rule: str) -> SpecError:
         return SpecError(f"{self.where} $(( ))", shorten(self.text), rule)
 
     def value(self) -> int:
-        found = self.choice() if self.tokens else 0
+        result = self.choice() if self.tokens else 0
         if self.tokens:
             raise self.fail("is no arithmetic that is read here")
-        return found
+        return result
 
     def choice(self) -> int:
         condition = self.level(0)
@@ -90,23 +90,23 @@ class _ArithmeticReader:
         second = self.choice()
         return first if condition else second
 
-    def level(self, place: int) -> int:
-        if place == len(_LEVELS):
+    def level(self, precedence: int) -> int:
+        if precedence == len(_LEVELS):
             return self.power()
-        left = self.level(place + 1)
-        while self.tokens and self.tokens[-1] in _LEVELS[place]:
+        result = self.level(precedence + 1)
+        while self.tokens and self.tokens[-1] in _LEVELS[precedence]:
             sign = self.tokens.pop()
-            left = self.checked(self.apply(sign, left, self.level(place + 1)))
-        return left
+            result = self.checked(self.apply(sign, result, self.level(precedence + 1)))
+        return result
 
     def power(self) -> int:
-        left = self.sign()
+        base = self.sign()
         if not self.accept("**"):
-            return left
+            return base
         exponent = self.power()
-        if not 0 <= exponent <= 63 or abs(left) > 2**32:
+        if not 0 <= exponent <= 63 or abs(base) > 2**32:
             raise self.fail("has a power that is too large")
-        return self.checked(left**exponent)
+        return self.checked(base**exponent)
 
     def sign(self) -> int:
         self.depth += 1
@@ -128,10 +128,10 @@ class _ArithmeticReader:
             raise self.fail("ends too early")
         token = self.tokens.pop()
         if token == "(":
-            found = self.choice()
+            result = self.choice()
             if not self.accept(")"):
                 raise self.fail("has a parenthesis that is never closed")
-            return found
+            return result
         if token.startswith("\ue000"):
             raise UnknownNumber(token)
         text = token if token[0].isdigit() else self.variable(token)
@@ -152,31 +152,31 @@ class _ArithmeticReader:
             raise self.fail("has a number that is too large")
         return value
 
-    def apply(self, sign: str, left: int, right: int) -> int:
+    def apply(self, sign: str, first: int, second: int) -> int:
         if sign in "/%":
-            if right == 0:
+            if second == 0:
                 raise self.fail("divides by 0")
-            quotient = abs(left) // abs(right) * (1 if left * right >= 0 else -1)
-            return quotient if sign == "/" else left - right * quotient
+            quotient = abs(first) // abs(second) * (1 if first * second >= 0 else -1)
+            return quotient if sign == "/" else first - second * quotient
         if sign in ("<<", ">>"):
-            if not 0 <= right <= 63:
+            if not 0 <= second <= 63:
                 raise self.fail("shifts too far")
-            return left << right if sign == "<<" else left >> right
-        return _APPLY[sign](left, right)
+            return first << second if sign == "<<" else first >> second
+        return _APPLY[sign](first, second)
 
 
 _APPLY: dict[str, Callable[[int, int], int]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
-    "<": lambda left, right: int(left < right),
-    ">": lambda left, right: int(left > right),
-    "<=": lambda left, right: int(left <= right),
-    ">=": lambda left, right: int(left >= right),
-    "==": lambda left, right: int(left == right),
-    "!=": lambda left, right: int(left != right),
-    "&&": lambda left, right: int(bool(left and right)),
-    "||": lambda left, right: int(bool(left or right)),
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "<": lambda a, b: int(a < b),
+    ">": lambda a, b: int(a > b),
+    "<=": lambda a, b: int(a <= b),
+    ">=": lambda a, b: int(a >= b),
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "&&": lambda a, b: int(bool(a and b)),
+    "||": lambda a, b: int(bool(a or b)),
 }
 
 
@@ -217,12 +217,12 @@ class ShellState:
         """Return a state that can be changed by itself; reasons are shared, as marks count through them."""
         return ShellState(self.where, dict(self.variables), self.fixed, self.reasons, self.asked)
 
-    def assign(self, name: str, value: ShellValue, *, more: bool = False) -> None:
-        """Set a variable or, with *more*, add to it."""
+    def assign(self, name: str, value: ShellValue, *, append: bool = False) -> None:
+        """Set a variable or, with *append*, add to it."""
         if name in self.fixed:
             return
         old = self.variables.get(name)
-        if more and old is not None:
+        if append and old is not None:
             if isinstance(old, tuple):
                 value = (*old, *((value,) if isinstance(value, str) else value))
             else:
@@ -277,11 +277,14 @@ class ShellState:
             if pieces[-1].isspace() and current is not None:
                 fields.append(current)
                 current = None
-        found = fields if current is None else [*fields, current]
+        expanded_words = fields if current is None else [*fields, current]
         require(
-            sum(map(len, found)) <= LONGEST_VALUE, self.where, found[0][:40] if found else "", "expands to too much"
+            sum(map(len, expanded_words)) <= LONGEST_VALUE,
+            self.where,
+            expanded_words[0][:40] if expanded_words else "",
+            "expands to too much",
         )
-        return found
+        return expanded_words
 
     def takes_quoted_default(self, part: WordPart) -> bool:
         """Return whether ``${NAME:-"a b"}`` or ``${NAME:+"a b"}`` takes what is quoted, which is one word."""
@@ -348,17 +351,17 @@ class ShellState:
         match = _INDEXED.match(text) or _NAME.match(text)
         if match is None:
             return self.unknown("", f"is ${{{shorten(text)}}}, which is not read")
-        value, rest = self._value(match), text[match.end() :]
-        if not rest:
+        value, remainder = self._value(match), text[match.end() :]
+        if not remainder:
             return self._not_set(match[0]) if value is None else value
-        return self._changed(match[0], value, rest, depth)
+        return self._changed(match[0], value, remainder, depth)
 
     def _not_set(self, name: str) -> str:
         return "" if name in ("@", "*") else self.unknown(name, "is set nowhere")
 
     def _length(self, name: str, *, array: bool) -> str:
         value = self.variables.get(name)
-        if value is None or any(UNKNOWN.search(each) for each in ((value,) if isinstance(value, str) else value)):
+        if value is None or any(UNKNOWN.search(element) for element in ((value,) if isinstance(value, str) else value)):
             return self.unknown(name, "is not known")
         if isinstance(value, str):
             return "1" if array else str(len(value))
@@ -378,48 +381,50 @@ class ShellState:
         index = self.arithmetic(match[2])
         if UNKNOWN.search(index):
             return index
-        place = int(index)
-        return items[place] if -len(items) <= place < len(items) else ""
+        position = int(index)
+        return items[position] if -len(items) <= position < len(items) else ""
 
-    def _changed(self, name: str, value: str | None, rest: str, depth: int) -> str:
+    def _changed(self, name: str, value: str | None, remainder: str, depth: int) -> str:
         """Return a variable with a default, an alternative, or a change of its text."""
-        known = value is None or UNKNOWN.search(value) is None
-        operation = next((each for each in (":-", ":=", ":+", ":?", "-", "=", "+", "?") if rest.startswith(each)), None)
+        is_known = value is None or UNKNOWN.search(value) is None
+        operation = next(
+            (prefix for prefix in (":-", ":=", ":+", ":?", "-", "=", "+", "?") if remainder.startswith(prefix)), None
+        )
         if operation is None:
-            return self._edited(name, value, rest)
-        other = rest[len(operation) :]
+            return self._edited(name, value, remainder)
+        default = remainder[len(operation) :]
         empty = value is None or (operation[0] == ":" and value == "")
-        if not known:
+        if not is_known:
             return value or ""
         if operation[-1] == "+":
-            return "" if empty else self._expanded(other, depth)
+            return "" if empty else self._expanded(default, depth)
         if not empty:
             return value or ""
         if operation[-1] == "?":
             return self.unknown(name, "is set nowhere")
-        found = self._expanded(other, depth)
+        expanded = self._expanded(default, depth)
         if operation[-1] == "=":
-            self.assign(name, found)
-        return found
+            self.assign(name, expanded)
+        return expanded
 
     def _expanded(self, text: str, depth: int) -> str:
         inner = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
         return "".join(self.text_of(quoted_part, depth + 1) for quoted_part in quoted_parts(inner, self.where))
 
-    def _edited(self, name: str, value: str | None, rest: str) -> str:
+    def _edited(self, name: str, value: str | None, remainder: str) -> str:
         """Return a variable without a prefix or suffix, or in another case; other changes are not read."""
         if value is None:
             return self.unknown(name, "is set nowhere")
         if UNKNOWN.search(value):
             return value
-        if rest in (",,", "^^"):
-            return value.lower() if rest == ",," else value.upper()
-        plain = "$" not in rest and len(rest) <= LONGEST_PATTERN and len(value) <= LONGEST_EDITED
+        if remainder in (",,", "^^"):
+            return value.lower() if remainder == ",," else value.upper()
+        plain = "$" not in remainder and len(remainder) <= LONGEST_PATTERN and len(value) <= LONGEST_EDITED
         for sign in ("##", "#", "%%", "%"):
-            if plain and rest.startswith(sign):
+            if plain and remainder.startswith(sign):
                 cut = _remove_prefix if sign[0] == "#" else _remove_suffix
-                return cut(value, rest[len(sign) :], longest=len(sign) == 2)
-        return self.unknown(name, f"is changed by ${{{name}{shorten(rest).strip(chr(39))}}}, which is not read")
+                return cut(value, remainder[len(sign) :], longest=len(sign) == 2)
+        return self.unknown(name, f"is changed by ${{{name}{shorten(remainder).strip(chr(39))}}}, which is not read")
 
 
 def _is_array(name: str) -> bool:

@@ -46,12 +46,12 @@ from cosmic.frameworks.shell_syntax import (
 # --------------------------------------------------------------------------------------
 
 _NUMBERS = {
-    "-eq": lambda left, right: left == right,
-    "-ne": lambda left, right: left != right,
-    "-lt": lambda left, right: left < right,
-    "-le": lambda left, right: left <= right,
-    "-gt": lambda left, right: left > right,
-    "-ge": lambda left, right: left >= right,
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
 }
 LONGEST_CONDITION_PATTERN = 200
 
@@ -105,8 +105,8 @@ def _split_at_signs(words: list[str], signs: tuple[str, ...]) -> list[list[str]]
 
 def _evaluate_single(words: list[str]) -> bool | None:
     if words[:1] == ["!"]:
-        found = _evaluate_single(words[1:])
-        return None if found is None else not found
+        result = _evaluate_single(words[1:])
+        return None if result is None else not result
     if len(words) > 2 and words[0] == "(" and words[-1] == ")":
         return _evaluate_or(words[1:-1])
     if any(UNKNOWN.search(word) or DOUBT.search(word) for word in words):
@@ -118,16 +118,16 @@ def _evaluate_single(words: list[str]) -> bool | None:
     return _compare(*words) if len(words) == 3 else None
 
 
-def _compare(left: str, sign: str, right: str) -> bool | None:
+def _compare(first: str, sign: str, second: str) -> bool | None:
     if sign in _NUMBERS:
-        whole = all(re.fullmatch(r"\s*-?\d{1,18}\s*", each) for each in (left, right))
-        return _NUMBERS[sign](int(left), int(right)) if whole else None
+        are_integers = all(re.fullmatch(r"\s*-?\d{1,18}\s*", side) for side in (first, second))
+        return _NUMBERS[sign](int(first), int(second)) if are_integers else None
     if sign in ("=", "==", "!="):
-        if len(right) > LONGEST_CONDITION_PATTERN or right.count("*") > 4:
+        if len(second) > LONGEST_CONDITION_PATTERN or second.count("*") > 4:
             return None
-        return fnmatchcase(left, right) is (sign != "!=")
+        return fnmatchcase(first, second) is (sign != "!=")
     if sign in ("<", ">"):
-        return left < right if sign == "<" else left > right
+        return first < second if sign == "<" else first > second
     return None
 
 
@@ -207,12 +207,12 @@ def follow_script(text: str, where: str, defines: Mapping[str, str] | None = Non
     binary = "\0" in text
     require(not binary, where, text[:20], "is no text: a shell script was expected")
     require(MARKS.search(text) is None, where, "U+E000", "has a character for private use, which no script needs")
-    given = dict(defines or {})
-    state = ShellState(where, dict(given), frozenset(given))
-    found = ShellScript(where, state=state)
-    found.scheduler = tuple(word for line in SBATCH.findall(text) for word in line.partition(" #")[0].split())
-    _ScriptFollower(found, state).run(parse_statements(text.replace("\r\n", "\n"), where))
-    return found
+    variables = dict(defines or {})
+    state = ShellState(where, dict(variables), frozenset(variables))
+    script = ShellScript(where, state=state)
+    script.scheduler = tuple(word for line in SBATCH.findall(text) for word in line.partition(" #")[0].split())
+    _ScriptFollower(script, state).run(parse_statements(text.replace("\r\n", "\n"), where))
+    return script
 
 
 class _ScriptFollower:
@@ -270,11 +270,11 @@ class _ScriptFollower:
             return self.statement(chain.second)
         if status is None and not _is_test(chain.first):
             status = True  # a command that is not run here is taken to succeed
-        wanted = chain.operator == "&&"
+        runs_if = chain.operator == "&&"
         if status is None:
             self.either([(chain.second,), ()], f"the condition in line {_statement_line(chain.first)}")
             return None
-        return self.statement(chain.second) if status is wanted else status
+        return self.statement(chain.second) if status is runs_if else status
 
     def branches(self, cases: tuple[tuple[Block, Block], ...], otherwise: Block, line: int) -> None:
         open_ends: list[Block] = []
@@ -307,25 +307,27 @@ class _ScriptFollower:
 
     def either(self, blocks: list[Block], why: str) -> None:
         """Follow several blocks of which one would run; what they leave different is unknown."""
-        before, ends = self.state, list[ShellState]()
-        asked = next((name for name in before.asked if name), "")
+        state_before, ends = self.state, list[ShellState]()
+        requested_name = next((name for name in state_before.asked if name), "")
         for block in blocks:
-            self.state = before.copy()
+            self.state = state_before.copy()
             try:
                 self.block(block)
             except _ScriptExit:
                 continue
             ends.append(self.state)
-        self.state = before
+        self.state = state_before
         if not ends:
             raise _ScriptExit
         for name in sorted({name for end in ends for name in end.variables}):
             values = [end.variables.get(name) for end in ends]
             if all(value == values[0] for value in values):
                 if values[0] is not None:
-                    before.variables[name] = values[0]
+                    state_before.variables[name] = values[0]
             else:
-                before.variables[name] = _merge_undecided(before, (name, asked or name), values, f"depends on {why}")
+                state_before.variables[name] = _merge_undecided(
+                    state_before, (name, requested_name or name), values, f"depends on {why}"
+                )
 
     # ------------------------------------------------------------------------------------ loops and functions
 
@@ -386,11 +388,11 @@ class _ScriptFollower:
             return False
         value: ShellValue
         if word.array is not None:
-            value = tuple(text for each in word.array for text in self.state.words(each))
+            value = tuple(text for word_text in word.array for text in self.state.words(word_text))
         else:
-            rest = first.text[match.end() :]
-            value = rest + "".join(map(self.state.text_of, word.parts[1:]))
-        self.state.assign(match[1], value, more=bool(match[2]))
+            value_text = first.text[match.end() :]
+            value = value_text + "".join(map(self.state.text_of, word.parts[1:]))
+        self.state.assign(match[1], value, append=bool(match[2]))
         return True
 
     def command(self, words: list[str], line: int) -> bool | None:
@@ -422,8 +424,8 @@ class _ScriptFollower:
         """Follow text that a command would hand to a shell."""
         self.calls += 1
         try:
-            where = f"{self.script.where} line {line}"
-            require(self.calls <= DEEPEST_CALLS, where, text, "has scripts within scripts, too deeply")
+            location = f"{self.script.where} line {line}"
+            require(self.calls <= DEEPEST_CALLS, location, text, "has scripts within scripts, too deeply")
             self.block(parse_statements(text, self.script.where, line))
         finally:
             self.calls -= 1
@@ -466,8 +468,8 @@ def _merge_undecided(
         shared.append(row[0])
     rests = [words[len(shared) :] for words in lists]
     listed = any(isinstance(value, tuple) for value in values)
-    options = any(rest and rest[0].startswith("--") for rest in rests)
+    options = any(branch_words and branch_words[0].startswith("--") for branch_words in rests)
     if not (listed or options):
         return state.unknown(names[0], why)
-    doubtful = [word for rest in rests for word in state.doubtful(rest, names[1], why)]
+    doubtful = [word for branch_words in rests for word in state.doubtful(branch_words, names[1], why)]
     return (*shared, *doubtful) if listed else " ".join([*shared, *doubtful])

@@ -95,10 +95,10 @@ class _Lexer:
         """Here-documents that begin with the next line: how they end, and whether their tabs go."""
 
     def all(self) -> list[ShellToken]:
-        found: list[ShellToken] = []
-        while (token := self.next(found)) is not None:
-            found.append(token)
-        return [*found, ShellOperator("\n", self.line)]
+        tokens: list[ShellToken] = []
+        while (token := self.next(tokens)) is not None:
+            tokens.append(token)
+        return [*tokens, ShellOperator("\n", self.line)]
 
     def fail(self, rule: str) -> SpecError:
         lines = self.text.splitlines()
@@ -107,21 +107,21 @@ class _Lexer:
 
     # -------------------------------------------------------------------------------------------------- tokens
 
-    def next(self, before: list[ShellToken]) -> ShellToken | None:
+    def next(self, previous_tokens: list[ShellToken]) -> ShellToken | None:
         """Return the next token; None at the end."""
         self.skip_blanks()
         if self.at >= len(self.text):
             return None
         if (number := _DESCRIPTOR.match(self.text, self.at)) is not None:  # 2>&1
             self.at = number.end()
-        if self.text.startswith("((", self.at) and _begins_command(before):
+        if self.text.startswith("((", self.at) and _begins_command(previous_tokens):
             return self.arithmetic_command()
         if self.text.startswith(("<(", ">("), self.at):  # the output of a command, or its input, as a file
             self.at += 2
             return ShellWord((WordPart("command", self.balanced("(", ")")),), self.line)
-        operator = next((each for each in OPERATORS if self.text.startswith(each, self.at)), None)
+        operator = next((spelling for spelling in OPERATORS if self.text.startswith(spelling, self.at)), None)
         if operator is None:
-            last = before[-1] if before else None
+            last = previous_tokens[-1] if previous_tokens else None
             ends = isinstance(last, ShellOperator) and last.text in ("<<", "<<-")
             return (
                 self.here_document(tabs=last.text == "<<-") if ends and isinstance(last, ShellOperator) else self.word()
@@ -155,17 +155,17 @@ class _Lexer:
         line = self.line
         mark = "".join(part.text for part in self.word().parts)
         start = self.text.find("\n", self.at) + 1 or len(self.text)
-        at, rows = start, []
-        while at < len(self.text):
-            end = self.text.find("\n", at)
+        position, rows = start, []
+        while position < len(self.text):
+            end = self.text.find("\n", position)
             end = len(self.text) if end < 0 else end
-            row = self.text[at:end].lstrip("\t") if tabs else self.text[at:end]
-            at = end + 1
+            row = self.text[position:end].lstrip("\t") if tabs else self.text[position:end]
+            position = end + 1
             if row == mark:
                 break
             rows.append(row)
         # Lines after a here-document keep their numbers: it leaves its line ends as continued lines.
-        self.text = self.text[: max(start - 1, 0)] + "\\\n" * (len(rows) + 1) + "\n" + self.text[at:]
+        self.text = self.text[: max(start - 1, 0)] + "\\\n" * (len(rows) + 1) + "\n" + self.text[position:]
         return HereDocument("".join(f"{row}\n" for row in rows), line)
 
     def word(self) -> ShellWord:
@@ -226,10 +226,10 @@ class _Lexer:
         close = self.text.find(end, self.at + 1)
         if close < 0:
             raise self.fail(f"a quote is never closed by {end}")
-        found = self.text[self.at + 1 : close]
-        self.line += found.count("\n")
+        content = self.text[self.at + 1 : close]
+        self.line += content.count("\n")
         self.at = close + 1
-        return found
+        return content
 
     def quoted(self, until: str) -> list[WordPart]:
         """Return the parts of what stands in double quotes."""
@@ -295,18 +295,18 @@ class _Lexer:
             elif letter in "'\"":
                 quote = letter
             elif depth == 0 and self.text.startswith(closing, self.at):
-                found = self.text[start : self.at]
-                self.line += found.count("\n")
+                content = self.text[start : self.at]
+                self.line += content.count("\n")
                 self.at += len(closing)
-                return found
+                return content
             else:
                 depth += (letter == opening) - (letter == closing[0])
             self.at += 1
         raise self.fail(f"an expansion is never closed by {closing}")
 
 
-def _begins_command(before: list[ShellToken]) -> bool:
-    last = before[-1] if before else None
+def _begins_command(previous_tokens: list[ShellToken]) -> bool:
+    last = previous_tokens[-1] if previous_tokens else None
     if isinstance(last, ShellWord):
         return last.plain in ("if", "elif", "while", "until", "then", "do", "else", "!", "for")
     return not isinstance(last, ShellOperator) or last.text in ("\n", ";", "&&", "||")
@@ -464,25 +464,25 @@ class _Parser:
         self.take()
 
     def program(self) -> Block:
-        found = self.block(())
+        block = self.block(())
         if self.rest:
             raise self.fail("closes something that was never opened")
-        return found
+        return block
 
     def block(self, ends: tuple[str, ...], closing: str = "") -> Block:
         """Return statements up to one of the words *ends* or the operator *closing*, which stays."""
-        found: list[Statement] = []
+        statements: list[Statement] = []
         while True:
             self.skip("\n", ";", "&")
             if not self.rest:
                 if ends or closing:
                     raise self.fail(f"ends without {' or '.join(ends) or closing}")
-                return tuple(found)
+                return tuple(statements)
             if self.word() in ends or (closing and self.operator() in (closing, ";;")) or self.operator() == ")":
-                return tuple(found)
+                return tuple(statements)
             if self.operator() == ";;":
                 raise self.fail("';;' belongs into a 'case'")
-            found.append(self.chain())
+            statements.append(self.chain())
             self.check_end(ends)
 
     def check_end(self, ends: tuple[str, ...]) -> None:
@@ -492,12 +492,12 @@ class _Parser:
             raise self.fail("does not belong here: quote it if it is part of an argument")
 
     def chain(self) -> Statement:
-        found = self.statement()
+        commands = self.statement()
         while self.operator() in ("&&", "||", "|"):
             token = self.take()
             self.skip("\n")
-            found = CommandChain(found, token.text if isinstance(token, ShellOperator) else "", self.statement())
-        return found
+            commands = CommandChain(commands, token.text if isinstance(token, ShellOperator) else "", self.statement())
+        return commands
 
     def statement(self) -> Statement:
         self.depth += 1
@@ -616,13 +616,13 @@ class _Parser:
 
     def test(self) -> DoubleBracket:
         line = self.take().line
-        found: list[ShellToken] = []
+        operands: list[ShellToken] = []
         while self.rest and self.word() != "]]":
-            found.append(self.take())
+            operands.append(self.take())
         if not self.rest:
             raise self.fail("'[[' is never closed by ']]'")
         self.take()
-        return DoubleBracket(tuple(found), line)
+        return DoubleBracket(tuple(operands), line)
 
     def simple(self) -> SimpleCommand:
         words: list[ShellWord] = []

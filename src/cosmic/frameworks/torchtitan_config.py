@@ -21,11 +21,11 @@ from cosmic.workload.precision import RECIPES
 
 Tree = dict[str, Any]
 QWEN = ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B")
-MODELS = {theirs: ours for ours, theirs in FLAVORS.items()} | {
+MODELS = {torchtitan_name: ours for ours, torchtitan_name in FLAVORS.items()} | {
     ("qwen3", size): f"qwen3-{size.lower()}" for size in QWEN
 }
 """Models of the catalog by TorchTitan's name and flavor."""
-NAMES = {theirs.lower(): ours for ours, theirs in SCHEDULES.items()} | {
+NAMES = {torchtitan_name.lower(): ours for ours, torchtitan_name in SCHEDULES.items()} | {
     "zbvzerobubble": "zero_bubble",
     "interleaved1f1b": "interleaved",
     "loopedbfs": "interleaved",
@@ -76,9 +76,9 @@ def _read_config(request: ImportRequest) -> tuple[ConfigEntries, LaunchScale]:
 def first_launcher_scale(script: ShellScript) -> LaunchScale:
     """Return the accelerators of the first launcher in a script."""
     for command in script.commands:
-        found = find_launch_scale(script, command.words)
-        if found.npus is not None or found.said:
-            return found
+        scale = find_launch_scale(script, command.words)
+        if scale.npus is not None or scale.said:
+            return scale
     return find_launch_scale(script, ())
 
 
@@ -86,12 +86,12 @@ def _model(request: ImportRequest, keys: ConfigEntries) -> str:
     name, flavor = keys.text("model.name"), keys.text("model.flavor")
     if request.model:
         return request.model
-    found = MODELS.get((name, flavor))
-    if found is None:
+    model = MODELS.get((name, flavor))
+    if model is None:
         raise SpecError(
             f"{keys.where} model.flavor", flavor or "nothing", "is no model of the catalog: name one by --model"
         )
-    return found
+    return model
 
 
 def _workload(keys: ConfigEntries, npus: int, model: Transformer) -> Tree:
@@ -148,14 +148,16 @@ def _sharding(keys: ConfigEntries, dp: int, cp: int, pp: int) -> Tree:
         keys.leave_out("parallelism.data_parallel_replicate_degree", "weights are sharded over all replicas")
     if not sharded:
         return {"weight_sharding": "none"}
-    again = policy == "always" or (policy == "default" and pp == 1)
-    return {"weight_sharding": "zero3" if again else "zero2"}
+    reshards = policy == "always" or (policy == "default" and pp == 1)
+    return {"weight_sharding": "zero3" if reshards else "zero2"}
 
 
 def _pipeline(keys: ConfigEntries, pp: int, layers: int) -> Tree:
     name = keys.text("parallelism.pipeline_parallel_schedule", "1F1B")
-    each = keys.whole("parallelism.pipeline_parallel_layers_per_stage", 0, least=0) or 0
-    less = [keys.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 0, least=0) or 0 for end in ENDS]
+    layers_per_stage = keys.whole("parallelism.pipeline_parallel_layers_per_stage", 0, least=0) or 0
+    less_layers = [
+        keys.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 0, least=0) or 0 for end in ENDS
+    ]
     named = keys.get("parallelism.module_fqns_per_model_part")
     if pp == 1:
         return {}
@@ -164,30 +166,36 @@ def _pipeline(keys: ConfigEntries, pp: int, layers: int) -> Tree:
     schedule = NAMES[name.lower()]
     if name.lower() == "loopedbfs":
         keys.leave_out("parallelism.pipeline_parallel_schedule", "the schedule is Interleaved1F1B")
-    count = len(named) if isinstance(named, list) else ceil((layers + sum(less)) / each) if each else 2 * pp
+    count = (
+        len(named)
+        if isinstance(named, list)
+        else ceil((layers + sum(less_layers)) / layers_per_stage)
+        if layers_per_stage
+        else 2 * pp
+    )
     virtual = ceil(count / pp) if schedule == "interleaved" else 1
-    found: Tree = {"schedule": schedule} | ({"virtual_stages": virtual} if schedule == "interleaved" else {})
-    if named is None and not any(less):
-        return found
-    parts = _stage_parts(named, layers, less, pp * virtual)
+    pipeline: Tree = {"schedule": schedule} | ({"virtual_stages": virtual} if schedule == "interleaved" else {})
+    if named is None and not any(less_layers):
+        return pipeline
+    parts = _stage_parts(named, layers, less_layers, pp * virtual)
     ends = find_stage_ends(parts, pp, virtual) if parts else None
     if ends is None:
-        where = "module_fqns_per_model_part" if named else "pipeline_parallel_last_stage_less_layers"
-        keys.leave_out(f"parallelism.{where}", "layers lie on stages as evenly as they can")
-    return found | (ends or {})
+        key = "module_fqns_per_model_part" if named else "pipeline_parallel_last_stage_less_layers"
+        keys.leave_out(f"parallelism.{key}", "layers lie on stages as evenly as they can")
+    return pipeline | (ends or {})
 
 
 ENDS = ("first", "last")
 
 
-def _stage_parts(named: Any, layers: int, less: list[int], count: int) -> list[int]:
+def _stage_parts(named: Any, layers: int, less_layers: list[int], count: int) -> list[int]:
     """Return the layers of each of *count* parts: those that are named, or an even share with fewer at the ends."""
     if isinstance(named, list):
-        parts = [sum("layers." in str(each) for each in part) if isinstance(part, list) else 0 for part in named]
+        parts = [sum("layers." in str(module) for module in part) if isinstance(part, list) else 0 for part in named]
         return parts if len(parts) == count and sum(parts) == layers else []
-    share, more = divmod(layers + sum(less), count)
-    parts = [share + (part < more) for part in range(count)]
-    parts[0], parts[-1] = parts[0] - less[0], parts[-1] - less[1]
+    share, longer_parts = divmod(layers + sum(less_layers), count)
+    parts = [share + (part < longer_parts) for part in range(count)]
+    parts[0], parts[-1] = parts[0] - less_layers[0], parts[-1] - less_layers[1]
     return parts
 
 
@@ -217,16 +225,16 @@ def _recomputation(keys: ConfigEntries, layers: int, pp: int) -> Tree:
         return {"recompute": "alternate"}
     if re.fullmatch(r"[1-9]\d{0,3}", option) is None:
         raise keys.error("activation_checkpoint.selective_ac_option", "must be op, or a number of layers")
-    some = -(-layers // (pp * int(option)))
+    recomputed_layers = -(-layers // (pp * int(option)))
     if option != "1":
-        keys.assume(f"the first {some} layers of each stage recompute, instead of every {option}th")
-    return {"recompute": "full"} if option == "1" else {"recompute": "full", "recompute_num_layers": some}
+        keys.assume(f"the first {recomputed_layers} layers of each stage recompute, instead of every {option}th")
+    return {"recompute": "full"} if option == "1" else {"recompute": "full", "recompute_num_layers": recomputed_layers}
 
 
 def _precision(keys: ConfigEntries) -> Tree:
     weights = keys.text("training.mixed_precision_param", "bfloat16", ("bfloat16", "float32"))
     reduced = keys.text("training.mixed_precision_reduce", "float32", ("bfloat16", "float32"))
-    kept = keys.text("training.dtype", "float32", ("bfloat16", "float32"))
+    dtype = keys.text("training.dtype", "float32", ("bfloat16", "float32"))
     converters = keys.get("model.converters", [])
     if not isinstance(converters, (list, str)):
         raise keys.error("model.converters", "must be a list of names")
@@ -234,15 +242,15 @@ def _precision(keys: ConfigEntries) -> Tree:
         any("float8" in str(converter) or "mx" in str(converter) for converter in converters) if converters else False
     )
     precision = "fp8" if quantized else "fp32" if weights == "float32" else "bf16"
-    if kept == "bfloat16" and precision == "bf16":
+    if dtype == "bfloat16" and precision == "bf16":
         return {"precision": "bf16_pure"}
     recipe = keys.text("float8.recipe_name", "tensorwise", ("tensorwise", "rowwise", "rowwise_with_gw_hp"))
     tree: Tree = {"precision": precision}
     if precision == "fp8":
         blocks = any("mx" in str(converter) for converter in converters)
-        found = "mxfp8" if blocks else "tensorwise" if recipe == "tensorwise" else "rowwise"
-        tree |= {} if found == "tensorwise" else {"fp8_recipe": found}
+        fp8_recipe = "mxfp8" if blocks else "tensorwise" if recipe == "tensorwise" else "rowwise"
+        tree |= {} if fp8_recipe == "tensorwise" else {"fp8_recipe": fp8_recipe}
     if precision == "fp32":
         return tree
-    wide = reduced == "float32"
-    return tree if wide == (RECIPES[precision].gradient == 4) else tree | {"grad_reduce_in_fp32": wide}
+    reduces_fp32 = reduced == "float32"
+    return tree if reduces_fp32 == (RECIPES[precision].gradient == 4) else tree | {"grad_reduce_in_fp32": reduces_fp32}

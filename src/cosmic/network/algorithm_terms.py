@@ -60,17 +60,17 @@ MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""
 
 
-def number_of(variant: Any, method: str, *given: Any) -> float:
+def number_of(variant: Any, method: str, *arguments: Any) -> float:
     """Return the number that a topology or an algorithm gives, which may be a plugin: finite, and not negative."""
     try:
-        found = float(getattr(variant, method)(*given))
+        number = float(getattr(variant, method)(*arguments))
     except CosmicError:
         raise
     except (Exception, SystemExit) as error:
         raise BackendError(f"{_variant_name(variant)}.{method} failed: {describe_error(error)}") from error
-    if not 0 <= found < inf:
-        raise BackendError(f"{_variant_name(variant)}.{method} gave {found:g}; it must be finite, and 0 or more")
-    return found
+    if not 0 <= number < inf:
+        raise BackendError(f"{_variant_name(variant)}.{method} gave {number:g}; it must be finite, and 0 or more")
+    return number
 
 
 def _variant_name(variant: Any) -> str:
@@ -94,8 +94,11 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
         )
     if shape.switched:
         return share
+    # Links that an algorithm can keep busy: one for each peer that it sends to at once, and no more than members.
     links = max(1.0, min(number_of(shape, "links", npus), members - 1))
     busy = min(1.0, number_of(pattern, "peers", members) / links)
+    # A message that travels d links uses them d times: contention grows from 1 with the distance, as far as the
+    # topology's mean distance is that of a ring.
     ring_hops = max(1.0, npus / 4)  # the mean distance in a ring, for which algorithms state theirs
     apart = (number_of(shape, "mean_hops", npus) - 1) / max(ring_hops - 1, 1e-9)
     contention = 1 + (number_of(pattern, "distance", members) - 1) * min(1.0, max(0.0, apart))

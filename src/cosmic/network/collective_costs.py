@@ -110,16 +110,18 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
     build, inside, instances, radix, *shares = tiers
     if members <= 1 or build in UNTIERED:
         return 1.0, 1.0
-    found = tiers_at(build, Site(int(npus), int(inside), int(instances), int(radix), *shares))
+    levels = tiers_at(build, Site(int(npus), int(inside), int(instances), int(radix), *shares))
     group, rails = group_of(npus, members, step), build in RAILS
     longest, busiest = 1.0, 1.0
-    for index, tier in enumerate(found):
+    for index, tier in enumerate(levels):
+        # The largest share of an NPU's messages that leaves the switches of this tier.
         leaving = float(crossing_phases("direct", group, tier.npus)[0].leaving)
         if rails and build != RAIL_ONLY and index == 0:
             leaving = (leaving + within - 1) / within
         uneven = 1.0
         if index == 0 and leaving:
             nics = tier.npus * (1 if rails else inside)
+            # Flows hash to uplinks at random (ECMP): the busiest of all carries more than the mean.
             uplinks = ceil(nics / tier.oversubscription)
             leaves = ceil(npus / tier.npus) * (inside if rails else 1)
             messages = CHANNELS * nics * (group.members - 1) * within * leaving
@@ -131,7 +133,7 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
 
 @lru_cache(maxsize=4096)
 def busiest_link(mean: float, links: int) -> float:
-    """Return the messages on the busiest of so many *links*, over their *mean*, if each takes one of them by chance.
+    """Return the messages on the busiest of *links* links over their *mean*, if each message takes a random link.
 
     Of two links with one message each on average, the busiest has E[max] of two variables of Poisson's law:
 
@@ -157,13 +159,13 @@ def entering_flat(members: Sequence[Numeric], straight: Sequence[Any]) -> list[N
     within: list[Numeric] = [1.0]
     for member in members:
         within.append(within[-1] * member)
-    found = []
+    shares = []
     for index in range(len(members)):
-        here = within[index + 1]
+        entering = within[index + 1]
         for outer in range(index + 1, len(members)):
-            here = here + (1 - 1.0 * straight[outer]) * (within[outer + 1] - within[outer])
-        found.append(here / within[-1])
-    return found
+            entering = entering + (1 - 1.0 * straight[outer]) * (within[outer + 1] - within[outer])
+        shares.append(entering / within[-1])
+    return shares
 
 
 # --------------------------------------------------------------------------------------
@@ -187,19 +189,19 @@ class NetworkDimension:
     """How its switches are arranged, if that is known."""
 
     @classmethod
-    def of(cls, batch: Batch, place: int) -> NetworkDimension:
-        """Return the dimension at *place* of the networks of a batch."""
-        where = f"network.dims.{place}"
+    def of(cls, batch: Batch, index: int) -> NetworkDimension:
+        """Return the dimension at *index* of the networks of a batch."""
+        where = f"network.dims.{index}"
         varies = any(path.startswith(f"{where}.transport.") for path in batch.columns)
-        base = batch.base.network.dims[place].transport
+        base = batch.base.network.dims[index].transport
         return cls(
-            dimension_label(batch, place),
+            dimension_label(batch, index),
             batch[f"{where}.npus"],
-            injected_bandwidth(batch, place),
+            injected_bandwidth(batch, index),
             batch[f"{where}.latency"],
-            batch[f"collective.algorithms.{place}"],
+            batch[f"collective.algorithms.{index}"],
             transport_of(lambda key: batch[f"{where}.transport.{key}"], varies, base),
-            Tiers.of(batch, place),
+            Tiers.of(batch, index),
         )
 
 
@@ -264,8 +266,8 @@ class Subgroup:
     @cached_property
     def auto(self) -> Condition:
         """Whether the library chooses the algorithm."""
-        found: Condition = self.dimension.algorithm == "auto"
-        return found
+        is_auto: Condition = self.dimension.algorithm == "auto"
+        return is_auto
 
     @cached_property
     def synthesized(self) -> Condition:
@@ -273,8 +275,8 @@ class Subgroup:
         name = self.dimension.algorithm
         if isinstance(name, Names) and SYNTHESIZED not in name.names:
             return False
-        found: Condition = name == SYNTHESIZED
-        return found
+        is_synthesized: Condition = name == SYNTHESIZED
+        return is_synthesized
 
     def collective(self, kind: CollectiveKind, alone: Condition = True) -> StageCost:
         """Return the cost of this dimension's stage of a collective; *alone*: the group lies in this dimension only."""
@@ -331,7 +333,7 @@ def collective_terms(
 
 @lru_cache(maxsize=65536)
 def direct_terms(topology: str, algorithm: str, npus: float, members: float, step: float) -> tuple[float, float]:
-    """Return what `collective_terms` does for an all-to-all that is sent directly, whatever the *algorithm*."""
+    """Return `collective_terms` of an all-to-all that is sent directly; the *algorithm* does not matter."""
     return collective_terms("all_to_all", topology, "direct", npus, members, step)
 
 
@@ -373,12 +375,13 @@ def _reached_share(
             label, algorithm, npus, members, step
         )
     topology, _ = topology_of(label)
-    whole = (int(npus), max(2, round(members)), max(1, round(step)))  # groups that straddle have members on average
-    latency, seconds = link_terms(kind, label, algorithm, *whole)
+    sizes = (int(npus), max(2, round(members)), max(1, round(step)))  # groups that straddle have members on average
+    latency, seconds = link_terms(kind, label, algorithm, *sizes)
     if topology == GRAPH:
         return latency, 1 / seconds
     hops, share = _reached_share(kind, topology, algorithm, npus, members, step)
-    usual_latency, usual_seconds = link_terms(kind, topology, algorithm, *whole)
+    usual_latency, usual_seconds = link_terms(kind, topology, algorithm, *sizes)
+    # The degraded dimension is priced by its closed form, times how much worse its links are than healthy ones.
     return hops * max(1.0, latency / usual_latency), share / max(1.0, seconds / usual_seconds)
 
 
@@ -396,13 +399,13 @@ def one_dimension_seconds(
     return collective_seconds(subgroups(network, [span]), kind, size_bytes, 1, "blueconnect")
 
 
-def dimension_at(dims: tuple[Dimension, ...], place: int, algorithm: str) -> NetworkDimension:
-    """Return the dimension at *place* of a network of *dims*."""
-    dim = dims[place]
+def dimension_at(dims: tuple[Dimension, ...], index: int, algorithm: str) -> NetworkDimension:
+    """Return the dimension at *index* of a network of *dims*."""
+    dim = dims[index]
     transport = IDEAL if dim.transport == IDEAL else dim.transport
-    label = label_of(dim.topology, wiring_at(Network(dims=dims), place))
+    label = label_of(dim.topology, wiring_at(Network(dims=dims), index))
     bandwidth = dim.bandwidth_bytes_per_s / dim.blocking
-    return NetworkDimension(label, dim.npus, bandwidth, dim.latency_s, algorithm, transport, Tiers.at(dims, place))
+    return NetworkDimension(label, dim.npus, bandwidth, dim.latency_s, algorithm, transport, Tiers.at(dims, index))
 
 
 def subgroups(dims: Sequence[NetworkDimension], spans: Sequence[Span]) -> list[Subgroup]:
@@ -431,37 +434,39 @@ def collective_seconds(  # noqa: PLR0913, PLR0917  how a collective crosses dime
     if kind == "all_to_all" and anywhere(flat):
         staged = 0.0 if flat is True else collective_seconds(group, kind, size_bytes, chunks, multi_dim, copies)
         return choose(flat, flat_seconds(group, size_bytes), staged)
-    stages = [each.collective(kind, _is_alone(each, group)) for each in group]
+    stages = [subgroup.collective(kind, _is_alone(subgroup, group)) for subgroup in group]
     shrunk: Numeric
+    # BlueConnect reduces before it goes outwards, so that less enters outer dimensions; the baseline sends all.
     unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
     times: list[Numeric] = []
     inside: Numeric = 1.0
     calls: Numeric = 0.0
-    for stage, each in zip(stages, group, strict=True):
+    for stage, subgroup in zip(stages, group, strict=True):
         if kind == "all_to_all":
-            shrunk = 1 / deduplicated_share(copies, each.span.members, inside)
+            shrunk = 1 / deduplicated_share(copies, subgroup.span.members, inside)
         else:
-            shrunk = choose(unreduced, 1.0, inside) / ring_factor(kind, each, inside)
+            shrunk = choose(unreduced, 1.0, inside) / ring_factor(kind, subgroup, inside)
         times.append(stage.per_chunk_s + stage.per_byte_s * size_bytes / (shrunk * chunks))
         calls = calls + stage.per_call_s(size_bytes / shrunk)
-        inside = inside * each.span.members
+        inside = inside * subgroup.span.members
+    # A pipeline: the first chunk passes all stages, each further one waits for the slowest stage.
     in_turn = sum_of(times) + (chunks - 1) * _largest_of(times) + calls
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    levelled = levelled_seconds(lanes(stages, group, times), size_bytes, chunks) + calls
+    levelled = levelled_seconds(themis_lanes(stages, group, times), size_bytes, chunks) + calls
     return where(levelling, levelled, in_turn)
 
 
 def flat_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
     """Return the seconds of an all-to-all whose messages go straight to their receivers, in all dimensions at once."""
-    members = [each.span.members for each in group]
+    members = [subgroup.span.members for subgroup in group]
     slowest: Numeric = 0.0
     within: Numeric = 1.0
-    for each, share in zip(group, entering_flat(members, [each.straight for each in group]), strict=True):
-        cost, size = each.flat(within), size_bytes * share
+    for subgroup, share in zip(group, entering_flat(members, [subgroup.straight for subgroup in group]), strict=True):
+        cost, size = subgroup.flat(within), size_bytes * share
         slowest = larger(slowest, cost.per_chunk_s + cost.per_byte_s * size + cost.per_call_s(size))
-        within = within * each.span.members
+        within = within * subgroup.span.members
     return slowest
 
 
@@ -480,46 +485,48 @@ def deduplicated_share(copies: Numeric, members: Numeric, inside: Numeric) -> Nu
     return choose(inside > 1, different, 1.0)
 
 
-def _is_alone(each: Subgroup, group: Sequence[Subgroup]) -> Condition:
+def _is_alone(subgroup: Subgroup, group: Sequence[Subgroup]) -> Condition:
     """Return whether one dimension has all members of a group whose library chooses the algorithm."""
-    if len(group) == 1 or not anywhere(each.auto):
+    if len(group) == 1 or not anywhere(subgroup.auto):
         return True
-    return prod(other.span.members for other in group) == each.span.members
+    return prod(neighbour.span.members for neighbour in group) == subgroup.span.members
 
 
-def ring_factor(kind: CollectiveKind, each: Subgroup, inside: Numeric) -> Numeric:
+def ring_factor(kind: CollectiveKind, subgroup: Subgroup, inside: Numeric) -> Numeric:
     """Return how much more than its share a dimension carries when a library's rings visit all members of a group.
 
     (1 - 1 / (m p)) / (1 - 1 / p) for p members, each of which stands for m NPUs in the dimensions inside: rings reduce
     nothing inside before they send it on.
     """
-    members, auto = each.span.members, each.auto
+    members, auto = subgroup.span.members, subgroup.auto
     if kind == "all_to_all" or not anywhere(auto) or not anywhere(inside > 1):
         return 1.0
+    # A ring among all n members sends (n - 1) / n, where this stage by itself would send (m - 1) / m.
     factor = (1 - 1 / (inside * members)) / larger(1 - 1 / members, 0.5)
     return choose(auto & (members > 1), factor, 1.0)
 
 
-def lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
+def themis_lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
     """Return what each dimension of a group takes where chunks visit them in orders of their own (Themis).
 
     *first_s* are the seconds of the first chunk, which goes from the inside out.
     """
-    found = []
-    for stage, each, first in zip(stages, group, first_s, strict=True):
-        members = each.span.members
+    listed = []
+    for stage, subgroup, first in zip(stages, group, first_s, strict=True):
+        members = subgroup.span.members
         rate = choose(members > 1, (1 - 1 / members) / larger(stage.per_byte_s, NOTHING), 0.0)
-        found.append(Lane(members, rate, first, stage.per_chunk_s))
-    return found
+        listed.append(Lane(members, rate, first, stage.per_chunk_s))
+    return listed
 
 
 def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
     """Return the seconds of a broadcast from one member to all: down a pipelined tree in each dimension."""
     seconds: Numeric = 0.0
-    for each in group:
-        hop, several = each.point_to_point(), each.span.members > 1
-        seconds = seconds + tree_depth(each.span.members) * hop.per_chunk_s + size_bytes * hop.per_byte_s * several
-        seconds = seconds + hop.per_call_s(size_bytes) * several
+    for subgroup in group:
+        hop, spans = subgroup.point_to_point(), subgroup.span.members > 1
+        # The latency of each level of a binary tree, and the bytes once, as the levels pipeline.
+        seconds = seconds + tree_depth(subgroup.span.members) * hop.per_chunk_s + size_bytes * hop.per_byte_s * spans
+        seconds = seconds + hop.per_call_s(size_bytes) * spans
     return seconds
 
 
@@ -531,15 +538,15 @@ def barrier_seconds(group: Sequence[Subgroup]) -> Numeric:
 def send_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
     """Return the seconds of a message of *size_bytes* to the next member, over the group's outermost dimension."""
     seconds: Numeric = 0.0
-    for each in group:
-        hop = each.point_to_point()
-        here = hop.per_chunk_s + size_bytes * hop.per_byte_s + hop.per_call_s(size_bytes)
-        seconds = choose(each.span.members > 1, here, seconds)
+    for subgroup in group:
+        hop = subgroup.point_to_point()
+        hop_s = hop.per_chunk_s + size_bytes * hop.per_byte_s + hop.per_call_s(size_bytes)
+        seconds = choose(subgroup.span.members > 1, hop_s, seconds)
     return seconds
 
 
 def _largest_of(values: Sequence[Numeric]) -> Numeric:
-    found: Numeric = 0.0
+    largest: Numeric = 0.0
     for value in values:
-        found = larger(found, value)
-    return found
+        largest = larger(largest, value)
+    return largest

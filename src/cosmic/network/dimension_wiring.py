@@ -20,7 +20,7 @@ from math import prod
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import CosmicError
 from cosmic.base.numeric import Condition
 from cosmic.design.design_batch import Batch, Combinations, Label, Names
@@ -48,20 +48,23 @@ PLAIN = Wiring()
 _KEPT: dict[str, Wiring] = {}
 
 
-def wiring_at(network: Network, place: int) -> Wiring:
-    """Return the wiring of the dimension at *place*."""
-    if not network.faults and not network.dims[place].links:
+def wiring_at(network: Network, index: int) -> Wiring:
+    """Return the wiring of the dimension at *index*."""
+    if not network.faults and not network.dims[index].links:
         return PLAIN
-    stride = prod(dim.npus for dim in network.dims[:place])
-    size = network.dims[place].npus
-    found: dict[int, list[Fault]] = {}
+    stride = prod(dim.npus for dim in network.dims[:index])
+    size = network.dims[index].npus
+    faults_of_copy: dict[int, list[Fault]] = {}
     for fault in network.faults:
-        if fault.dim == place and not fault_reason(network, fault):
+        if fault.dim == index and not fault_reason(network, fault):
             copy, peer = _copy_number(fault.npu, stride, size), fault.peer
             local = None if peer is None else peer // stride % size
-            found.setdefault(copy, []).append(replace(fault, npu=fault.npu // stride % size, peer=local, dim=0))
-    healthy = [()] if len(found) < network.npus // size else []
-    return Wiring(network.dims[place].links, tuple(dict.fromkeys([*healthy, *map(tuple, found.values())])))
+            faults_of_copy.setdefault(copy, []).append(
+                replace(fault, npu=fault.npu // stride % size, peer=local, dim=0)
+            )
+    # Copies without a fault are alike, and so are copies with equal faults: one of each kind is looked at.
+    healthy = [()] if len(faults_of_copy) < network.npus // size else []
+    return Wiring(network.dims[index].links, tuple(dict.fromkeys([*healthy, *map(tuple, faults_of_copy.values())])))
 
 
 def _copy_number(npu: int, stride: int, size: int) -> int:
@@ -69,9 +72,9 @@ def _copy_number(npu: int, stride: int, size: int) -> int:
     return npu % stride + npu // (stride * size) * stride
 
 
-def looks_at_links(network: Network, place: int) -> bool:
-    """Return whether the dimension at *place* lists its links, or has faults."""
-    return bool(network.dims[place].links) or any(fault.dim == place for fault in network.faults)
+def looks_at_links(network: Network, index: int) -> bool:
+    """Return whether the dimension at *index* lists its links, or has faults."""
+    return bool(network.dims[index].links) or any(fault.dim == index for fault in network.faults)
 
 
 def fault_reason(network: Network, fault: Fault) -> str:
@@ -99,10 +102,10 @@ def label_of(topology: Label, wiring: Wiring) -> Label:
     return Names(tuple(f"{name}{MARK}{mark}" for name in topology.names), topology.codes)
 
 
-def dimension_label(batch: Batch, place: int) -> Label:
-    """Return the name, or names, by which costs of the dimension at *place* are looked up."""
-    topology: Label = batch[f"network.dims.{place}.topology"]
-    return label_of(topology, wiring_at(batch.base.network, place))
+def dimension_label(batch: Batch, index: int) -> Label:
+    """Return the name, or names, by which costs of the dimension at *index* are looked up."""
+    topology: Label = batch[f"network.dims.{index}.topology"]
+    return label_of(topology, wiring_at(batch.base.network, index))
 
 
 @lru_cache(maxsize=256)
@@ -159,7 +162,7 @@ def _listed_graph(npus: int, links: tuple[Link, ...]) -> LinkGraph:
 
 
 def with_faults(graph: LinkGraph, faults: tuple[Fault, ...]) -> LinkGraph:
-    """Return a graph with some links slower, and without those that are broken.
+    """Return a graph with slow links slowed down and broken links removed.
 
     >>> broken = with_faults(healthy_graph("switch", 2), (Fault(npu=0, dim=0, speed=0.5),))
     >>> broken.bandwidth_bytes_per_s.tolist()
@@ -170,9 +173,9 @@ def with_faults(graph: LinkGraph, faults: tuple[Fault, ...]) -> LinkGraph:
     speed = np.ones(graph.links)
     for fault in faults:
         speed = np.where(links_of_fault(graph, fault), np.minimum(speed, fault.speed), speed)
-    left = speed > 0
-    rates = graph.bandwidth_bytes_per_s[left] * speed[left]
-    ends, latencies = (graph.sources[left], graph.targets[left]), graph.latency_s[left]
+    working = speed > 0
+    rates = graph.bandwidth_bytes_per_s[working] * speed[working]
+    ends, latencies = (graph.sources[working], graph.targets[working]), graph.latency_s[working]
     return LinkGraph(graph.npus, *ends, rates, latencies, graph.switches, graph.reducing, graph.names)
 
 
@@ -214,14 +217,14 @@ def faults_hold(batch: Batch) -> Condition:
 
 
 def faults_sentence(point: DesignPoint) -> str:
-    """Return what is wrong with the links of a design's network."""
+    """Say which links of a design's network are faulty or missing."""
     network = point.network
     for index, fault in enumerate(network.faults):
         if reason := fault_reason(network, fault):
             return f"network.faults.{index}: {reason}"
-    for place, dim in enumerate(network.dims):
-        if reason := disconnection_reason(str(label_of(dim.topology, wiring_at(network, place))), dim.npus):
-            return f"network dimension {place}: {reason}"
+    for number, dim in enumerate(network.dims):
+        if reason := disconnection_reason(str(label_of(dim.topology, wiring_at(network, number))), dim.npus):
+            return f"network dimension {number}: {reason}"
     return "the NPUs are not connected"
 
 
@@ -236,22 +239,22 @@ def connection_terms(label: str, npus: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def disconnection_reason(label: str, npus: int) -> str:
-    """Return what is wrong with the links of a dimension; empty if its NPUs are connected."""
+    """Say why the NPUs of a dimension are not connected; empty if they are."""
     topology, wiring = topology_of(label)
     try:
-        whole = healthy_graph(topology, npus, wiring.links)
+        healthy = healthy_graph(topology, npus, wiring.links)
     except CosmicError as error:
         return str(error)
     for faults in wiring.copies:
         for fault in faults:
-            if not links_of_fault(whole, fault).any():
+            if not links_of_fault(healthy, fault).any():
                 to = "" if fault.peer is None else f" to NPU {fault.peer}"
                 return f"NPU {fault.npu} of a {topology} of {npus} has no link{to} that could fail"
-        left = with_faults(whole, faults)
-        if (hop_distances(left, np.arange(1))[0, :npus] < 0).any():
-            return _cut_off(left, "from NPU 0")
-        if (hop_distances(left.transposed(), np.arange(1))[0, :npus] < 0).any():
-            return _cut_off(left.transposed(), "to NPU 0")
+        degraded = with_faults(healthy, faults)
+        if (hop_distances(degraded, np.arange(1))[0, :npus] < 0).any():
+            return _cut_off(degraded, "from NPU 0")
+        if (hop_distances(degraded.transposed(), np.arange(1))[0, :npus] < 0).any():
+            return _cut_off(degraded.transposed(), "to NPU 0")
     return ""
 
 

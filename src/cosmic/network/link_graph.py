@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import require
 
 # --------------------------------------------------------------------------------------
@@ -48,18 +48,18 @@ class LinkGraph:
     def __post_init__(self) -> None:
         require(self.npus >= 1, "npus", self.npus, "a network has at least 1 NPU")
         require(self.switches >= 0, "switches", self.switches, "must not be negative")
-        for place in np.flatnonzero(~(np.isfinite(self.bandwidth_bytes_per_s) & (self.bandwidth_bytes_per_s > 0))):
-            value = float(self.bandwidth_bytes_per_s[place])
-            require(False, f"{self.describe(int(place))}.bandwidth", value, "must be positive")
-        for place in np.flatnonzero(~(np.isfinite(self.latency_s) & (self.latency_s >= 0))):
-            value = float(self.latency_s[place])
-            require(False, f"{self.describe(int(place))}.latency", value, "must not be negative")
+        for link in np.flatnonzero(~(np.isfinite(self.bandwidth_bytes_per_s) & (self.bandwidth_bytes_per_s > 0))):
+            value = float(self.bandwidth_bytes_per_s[link])
+            require(False, f"{self.describe(int(link))}.bandwidth", value, "must be positive")
+        for link in np.flatnonzero(~(np.isfinite(self.latency_s) & (self.latency_s >= 0))):
+            value = float(self.latency_s[link])
+            require(False, f"{self.describe(int(link))}.latency", value, "must not be negative")
         for ends in (self.sources, self.targets):
-            for place in np.flatnonzero((ends < 0) | (ends >= self.nodes)):
+            for link in np.flatnonzero((ends < 0) | (ends >= self.nodes)):
                 rule = f"is no node: there are {self.nodes}, from 0"
-                require(False, f"links.{int(place)}", int(ends[place]), rule)
-        for place in np.flatnonzero(self.sources == self.targets):
-            require(False, f"links.{int(place)}", int(self.sources[place]), "a link joins two different nodes")
+                require(False, f"links.{int(link)}", int(ends[link]), rule)
+        for link in np.flatnonzero(self.sources == self.targets):
+            require(False, f"links.{int(link)}", int(self.sources[link]), "a link joins two different nodes")
 
     @property
     def nodes(self) -> int:
@@ -80,12 +80,12 @@ class LinkGraph:
     def describe(self, link: int) -> str:
         """Return a link in words, such as ``link 3→7``."""
         source, target = int(self.sources[link]), int(self.targets[link])
-        known = max(source, target) < self.nodes and min(source, target) >= 0
-        return f"link {self.name(source)}→{self.name(target)}" if known else f"links.{link}"
+        exists = max(source, target) < self.nodes and min(source, target) >= 0
+        return f"link {self.name(source)}→{self.name(target)}" if exists else f"links.{link}"
 
     @cached_property
     def digest(self) -> str:
-        """Digits that are equal for equal networks, whatever the order of their links and the names of nodes."""
+        """A digest that does not depend on the order of links and the names of nodes."""
         order = np.lexsort((self.latency_s, self.bandwidth_bytes_per_s, self.targets, self.sources))
         columns = (self.sources, self.targets, self.bandwidth_bytes_per_s, self.latency_s)
         sizes = f"{self.npus} {self.switches} {sorted(self.reducing)}"
@@ -137,16 +137,17 @@ def reachable_nodes(graph: LinkGraph, start: int) -> npt.NDArray[np.bool_]:
     order = np.argsort(graph.sources, kind="stable")
     targets: Ints = graph.targets[order]
     first = np.searchsorted(graph.sources[order], np.arange(graph.nodes + 1))
-    found = np.zeros(graph.nodes, np.bool_)
-    found[start] = True
+    reached = np.zeros(graph.nodes, np.bool_)
+    reached[start] = True
     front = np.array([start])
     while len(front):
         counts = first[front + 1] - first[front]
-        places = np.repeat(first[front + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
-        front = np.unique(targets[places])
-        front = front[~found[front]]
-        found[front] = True
-    return found
+        # The links of all nodes of the front at once: ranges of the sorted links, one after the other.
+        rows = np.repeat(first[front + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
+        front = np.unique(targets[rows])
+        front = front[~reached[front]]
+        reached[front] = True
+    return reached
 
 
 def require_connected(graph: LinkGraph, groups: Sequence[Sequence[int]] | None = None, where: str = "network") -> None:
@@ -155,10 +156,10 @@ def require_connected(graph: LinkGraph, groups: Sequence[Sequence[int]] | None =
     for group in groups or [range(graph.npus)]:
         members = np.asarray(group, np.int64)
         start = int(members[0])
-        for found, words in (
+        for reached, words in (
             (reachable_nodes(graph, start), "from {} to {}"),
             (reachable_nodes(back, start), "from {1} to {0}"),
         ):
-            for lost in members[~found[members]][:1]:
+            for lost in members[~reached[members]][:1]:
                 path = words.format(graph.name(start), graph.name(int(lost)))
                 require(False, where, f"{graph.npus} NPUs", f"is not connected: no path leads {path}")

@@ -54,13 +54,13 @@ class Routes:
 
     def path(self, source: int, target: int) -> tuple[int, ...]:
         """Return the links from one node to another."""
-        found = self._paths.get((source, target))
-        if found is None:
-            self._paths[source, target] = found = self._walk(source, target)
-        return found
+        links = self._paths.get((source, target))
+        if links is None:
+            self._paths[source, target] = links = self._walk(source, target)
+        return links
 
-    def paths(self, source: int, target: int, most: int) -> tuple[tuple[int, ...], ...]:
-        """Return up to *most* paths from one node to another that are equally quick, if *balanced*; else the one.
+    def paths(self, source: int, target: int, limit: int) -> tuple[tuple[int, ...], ...]:
+        """Return up to *limit* paths from one node to another that are equally quick, if *balanced*; else the one.
 
         They differ in the nodes that they pass: of links beside each other, they have the first.
         """
@@ -68,16 +68,16 @@ class Routes:
         ways = self._ways[source]
         if not ways:
             return (first,)
-        found: list[tuple[int, ...]] = []
+        listed: list[tuple[int, ...]] = []
         open_ends: list[tuple[int, tuple[int, ...]]] = [(target, ())]
-        while open_ends and len(found) < most:
+        while open_ends and len(listed) < limit:
             node, rest = open_ends.pop()
             if node == source:
-                found.append(rest)
+                listed.append(rest)
                 continue
             before = {self._sources[link]: link for link in reversed(ways[node])}
             open_ends += [(above, (link, *rest)) for above, link in before.items()]
-        return tuple(found)
+        return tuple(listed)
 
     def _walk(self, source: int, target: int) -> tuple[int, ...]:
         came = self._tree(source)
@@ -147,9 +147,9 @@ class Routes:
             while node != source and first[node] == NO_LINK and came[node] != NO_LINK:
                 chain.append(node)
                 node = self._sources[came[node]]
-            for each in reversed(chain):
-                above = self._sources[came[each]]
-                first[each] = came[each] if above == source else first[above]
+            for step in reversed(chain):
+                above = self._sources[came[step]]
+                first[step] = came[step] if above == source else first[above]
         return first
 
 
@@ -161,8 +161,8 @@ def next_links(graph: LinkGraph, size_bytes: float = TYPICAL_BYTES) -> Ints:
     >>> next_links(ring).tolist()
     [[-1, 0, 0], [1, -1, 1], [2, 2, -1]]
     """
-    found = Routes(graph, size_bytes).next_links(range(graph.nodes))
-    return np.stack([found[node] for node in range(graph.nodes)])
+    by_node = Routes(graph, size_bytes).next_links(range(graph.nodes))
+    return np.stack([by_node[node] for node in range(graph.nodes)])
 
 
 # --------------------------------------------------------------------------------------
@@ -174,27 +174,28 @@ ROOM = 4_000_000
 Bools = npt.NDArray[np.bool_]
 
 
-def hop_distances(graph: LinkGraph, sources: Ints, asked: Bools | None = None) -> Ints:
+def hop_distances(graph: LinkGraph, sources: Ints, wanted: Bools | None = None) -> Ints:
     """Return the links between each of *sources* and every node; -1 where no path leads there.
 
-    Nodes farther away than all that are *asked* for, by source, are left at -1.
+    Nodes farther away than all that are *wanted* for, by source, are left at -1.
 
     >>> from cosmic.network.link_graph import graph_of
     >>> hop_distances(graph_of(3, [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0)]), np.array([0, 2])).tolist()
     [[0, 1, 2], [-1, -1, 0]]
     """
+    # Breadth first from all sources at once: a row for each source, a level of distance in each pass.
     into = _Sums(graph.targets)
-    found = np.full((len(sources), graph.nodes), -1, np.int64)
-    found[np.arange(len(sources)), sources] = 0
+    distances = np.full((len(sources), graph.nodes), -1, np.int64)
+    distances[np.arange(len(sources)), sources] = 0
     level = 0
     while True:
-        there: Bools = into.any((found == level)[:, graph.sources], graph.nodes) & (found < 0)
-        if not there.any():
-            return found
+        reached: Bools = into.any((distances == level)[:, graph.sources], graph.nodes) & (distances < 0)
+        if not reached.any():
+            return distances
         level += 1
-        found[there] = level
-        if asked is not None and (found[asked] >= 0).all():
-            return found
+        distances[reached] = level
+        if wanted is not None and (distances[wanted] >= 0).all():
+            return distances
 
 
 def link_loads(graph: LinkGraph, sources: Ints, targets: Ints, sizes: Floats) -> tuple[Floats, float]:
@@ -230,19 +231,21 @@ def _route_block(graph: LinkGraph, sources: Ints, demand: Floats) -> tuple[Float
     apart = hop_distances(graph, sources, demand > 0)
     into, out = _Sums(graph.targets), _Sums(graph.sources)
     begins, ends = apart[:, graph.sources], apart[:, graph.targets]
+    # Of the links on shortest paths into a node, each carries in proportion to its bandwidth.
     weight = np.where((begins >= 0) & (begins + 1 == ends), graph.bandwidth_bytes_per_s, 0.0)
-    there = into.sum(weight, graph.nodes)[:, graph.targets]
-    part = np.divide(weight, there, out=np.zeros_like(weight), where=there > 0)
+    total = into.sum(weight, graph.nodes)[:, graph.targets]
+    part = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
     levels = range(1, int(apart.max(initial=0)) + 1)
     latency = np.zeros(demand.shape)
     for level in levels:
-        here = np.where((weight > 0) & (ends == level), latency[:, graph.sources] + graph.latency_s, 0.0)
-        latency = np.maximum(latency, into.most(here, graph.nodes))
-    carried, left = np.zeros(graph.links), demand.copy()
+        arriving = np.where((weight > 0) & (ends == level), latency[:, graph.sources] + graph.latency_s, 0.0)
+        latency = np.maximum(latency, into.most(arriving, graph.nodes))
+    carried, remaining = np.zeros(graph.links), demand.copy()
+    # From the farthest nodes back: what a node receives or passes on arrives over the links before it.
     for level in reversed(levels):
-        passed = np.where(ends == level, left[:, graph.targets] * part, 0.0)
+        passed = np.where(ends == level, remaining[:, graph.targets] * part, 0.0)
         carried += passed.sum(axis=0)
-        left += out.sum(passed, graph.nodes)
+        remaining += out.sum(passed, graph.nodes)
     return carried, float(latency[demand > 0].max(initial=0.0))
 
 
@@ -254,19 +257,19 @@ class _Sums:
         self._nodes, self._starts = np.unique(nodes[self._order], return_index=True)
 
     def sum(self, values: Floats, nodes: int) -> Floats:
-        found: Floats = self._spread(np.add, values, nodes)
-        return found
+        sums: Floats = self._spread(np.add, values, nodes)
+        return sums
 
     def most(self, values: Floats, nodes: int) -> Floats:
-        found: Floats = self._spread(np.maximum, values, nodes)
-        return found
+        maxima: Floats = self._spread(np.maximum, values, nodes)
+        return maxima
 
     def any(self, values: Bools, nodes: int) -> Bools:
-        found: Bools = self._spread(np.logical_or, values, nodes)
-        return found
+        hits: Bools = self._spread(np.logical_or, values, nodes)
+        return hits
 
     def _spread(self, function: np.ufunc, values: npt.NDArray[Any], nodes: int) -> npt.NDArray[Any]:
-        found = np.zeros((len(values), nodes), values.dtype)
+        result = np.zeros((len(values), nodes), values.dtype)
         if len(self._starts):
-            found[:, self._nodes] = function.reduceat(values[:, self._order], self._starts, axis=1)
-        return found
+            result[:, self._nodes] = function.reduceat(values[:, self._order], self._starts, axis=1)
+        return result

@@ -53,8 +53,8 @@ def link_terms(
     slowest = (0.0, 0.0)
     for graph in copies_of(label, npus):
         for groups in group_layouts(npus, members, step):
-            found = _quickest_way(graph, groups, algorithm, kind)
-            slowest = (max(slowest[0], found[0]), max(slowest[1], found[1]))
+            terms = _find_quickest_way(graph, groups, algorithm, kind)
+            slowest = (max(slowest[0], terms[0]), max(slowest[1], terms[1]))
     return slowest
 
 
@@ -75,7 +75,7 @@ def group_layouts(npus: int, members: int, step: int) -> Iterator[Ints]:
         yield groups + npus % block
 
 
-def _quickest_way(graph: LinkGraph, groups: Ints, algorithm: str, kind: CollectiveKind) -> tuple[float, float]:
+def _find_quickest_way(graph: LinkGraph, groups: Ints, algorithm: str, kind: CollectiveKind) -> tuple[float, float]:
     """Return hops and seconds of an algorithm, in the order of messages that is fastest."""
     if graph.npus * graph.links > MOST_WORK or groups.size * groups.shape[1] > MOST_MESSAGES:
         return 1.0, slowest_npu(graph)
@@ -107,19 +107,21 @@ def message_patterns(algorithm: str, kind: CollectiveKind, members: int) -> list
     """Return the ways in which an algorithm may send, each as phases."""
     name = pattern_of(algorithm, kind, members)
     if name == "halving_doubling":
-        return [_bruck(members) if kind == "all_to_all" else _halving(members)]
+        return [_bruck_phases(members) if kind == "all_to_all" else _halving_phases(members)]
     if name == "double_binary_tree":
-        return [_trees(members)]
+        return [_tree_phases(members)]
     own: Ints = np.arange(members, dtype=np.int64)
     if name == "direct":
-        senders, receivers = (each.reshape(-1) for each in np.meshgrid(own, own, indexing="ij"))
+        # All ordered pairs of different members, a (p - 1)-th of the traffic each.
+        senders, receivers = (grid.reshape(-1) for grid in np.meshgrid(own, own, indexing="ij"))
         apart = senders != receivers
-        return [[_messages(senders[apart], receivers[apart], 1 / (members - 1))]]
+        return [[_make_messages(senders[apart], receivers[apart], 1 / (members - 1))]]
     onwards, back = (own + 1) % members, (own - 1) % members
-    one_way = [[_messages(own, onwards, 1.0)], [_messages(own, back, 1.0)]]
+    one_way = [[_make_messages(own, onwards, 1.0)], [_make_messages(own, back, 1.0)]]
     if members == 2:
         return one_way[:1]
-    return [[_messages(np.tile(own, 2), np.concatenate((onwards, back)), 0.5)], *one_way]
+    # Both directions at once, or either alone: links may be faster one way.
+    return [[_make_messages(np.tile(own, 2), np.concatenate((onwards, back)), 0.5)], *one_way]
 
 
 def pattern_of(algorithm: str, kind: CollectiveKind, members: int) -> str:
@@ -133,42 +135,42 @@ def pattern_of(algorithm: str, kind: CollectiveKind, members: int) -> str:
     return "ring" if float(algorithms[algorithm].peers(max(members, 4))) <= 2 else "direct"
 
 
-def _messages(senders: Ints, receivers: Ints, size: float) -> Messages:
+def _make_messages(senders: Ints, receivers: Ints, size: float) -> Messages:
     return senders, receivers, np.full(len(senders), size)
 
 
-def _halving(members: int) -> list[Messages]:
+def _halving_phases(members: int) -> list[Messages]:
     """Return the phases of recursive halving: members beyond a power of two join a partner first."""
     own: Ints = np.arange(1 << (members.bit_length() - 1), dtype=np.int64)
     sizes = [0.5 ** (phase + 1) for phase in range(len(own).bit_length() - 1)]
     beyond = members - len(own)
     total = sum(sizes) + (0.5 if beyond else 0.0)
-    phases = [_messages(own, own ^ (1 << phase), size / total) for phase, size in enumerate(sizes)]
+    phases = [_make_messages(own, own ^ (1 << phase), size / total) for phase, size in enumerate(sizes)]
     if beyond:
-        phases.insert(0, _messages(own[:beyond] + len(own), own[:beyond], 0.5 / total))
+        phases.insert(0, _make_messages(own[:beyond] + len(own), own[:beyond], 0.5 / total))
     return phases
 
 
-def _bruck(members: int) -> list[Messages]:
+def _bruck_phases(members: int) -> list[Messages]:
     own: Ints = np.arange(members, dtype=np.int64)
     apart = [1 << phase for phase in range((members - 1).bit_length())]
-    return [_messages(own, (own + distance) % members, 1 / len(apart)) for distance in apart]
+    return [_make_messages(own, (own + distance) % members, 1 / len(apart)) for distance in apart]
 
 
-def _trees(members: int) -> list[Messages]:
+def _tree_phases(members: int) -> list[Messages]:
     """Return two phases, up and down two binary trees; each edge carries half of the data in either.
 
     The second tree is the first turned round, or moved on by one, so that inner nodes of one are leaves of the other.
     """
-    pairs = [(member, _parent(member, members)) for member in range(1, members)]
-    other = [members - 1 - each if members % 2 == 0 else (each + 1) % members for each in range(members)]
-    pairs += [(other[child], other[parent]) for child, parent in pairs]
+    pairs = [(member, _tree_parent(member, members)) for member in range(1, members)]
+    mirrored = [members - 1 - rank if members % 2 == 0 else (rank + 1) % members for rank in range(members)]
+    pairs += [(mirrored[child], mirrored[parent]) for child, parent in pairs]
     ends: Ints = np.array(pairs, np.int64)
     up, down = (ends[:, 0], ends[:, 1]), (ends[:, 1], ends[:, 0])
-    return [_messages(*up, 0.25), _messages(*down, 0.25)] if members > 2 else [_messages(*up, 1.0)]
+    return [_make_messages(*up, 0.25), _make_messages(*down, 0.25)] if members > 2 else [_make_messages(*up, 1.0)]
 
 
-def _parent(member: int, members: int) -> int:
+def _tree_parent(member: int, members: int) -> int:
     """Return the parent in a binary tree in whose order odd members are leaves: 0 is the root."""
     lowest = member & -member
     above = (member ^ lowest) | (lowest << 1)

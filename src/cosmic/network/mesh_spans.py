@@ -44,12 +44,12 @@ def axis_strides(placement: Sequence[str], degrees: Mapping[str, N]) -> dict[str
     >>> axis_strides(("tp", "dp"), {"tp": 4, "dp": 8})
     {'tp': 1, 'dp': 4}
     """
-    found: dict[str, N] = {}
+    strides: dict[str, N] = {}
     inside: Any = 1
     for axis in placement:
-        found[axis] = inside
+        strides[axis] = inside
         inside = inside * degrees[axis]
-    return found
+    return strides
 
 
 def axis_spans(dims: Sequence[Numeric], stride: Numeric, degree: Numeric) -> tuple[Span, ...]:
@@ -72,10 +72,11 @@ def joint_spans(shapes: Sequence[tuple[Span, ...]]) -> tuple[Span, ...]:
     if len(shapes) == 1:
         return shapes[0]
     spans = []
-    for each in zip(*shapes, strict=True):
+    for dimension_spans in zip(*shapes, strict=True):
         members: Numeric = 1.0
         step: Numeric = np.inf
-        for span in each:
+        for span in dimension_spans:
+            # Neighbours in a joint group are neighbours along its innermost axis that has members at all.
             step = np.minimum(step, np.where(span.members > 1, span.step, np.inf))
             members = members * span.members
         spans.append(Span(members, np.where(np.isinf(step), 1.0, step)))

@@ -51,17 +51,17 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
     >>> graph.npus, graph.links, float(graph.bandwidth_bytes_per_s[0])
     (16, 64, 50000000000.0)
     """
-    whole = network if isinstance(network, Network) else Network(dims=tuple(network))
-    npus, stride, links = whole.npus, 1, 0
+    full = network if isinstance(network, Network) else Network(dims=tuple(network))
+    npus, stride, links = full.npus, 1, 0
     parts = [graph_of(npus, [])]
-    for index, dim in enumerate(whole.dims):
-        tiers = tiers_of(whole.dims, index) if not dim.links and topologies[dim.topology].switched else ()
-        one = tiered_graph(dim, tiers) if tiers else healthy_graph(dim.topology, dim.npus, dim.links)
-        links += one.links * (npus // dim.npus)
+    for index, dim in enumerate(full.dims):
+        tiers = tiers_of(full.dims, index) if not dim.links and topologies[dim.topology].switched else ()
+        graph = tiered_graph(dim, tiers) if tiers else healthy_graph(dim.topology, dim.npus, dim.links)
+        links += graph.links * (npus // dim.npus)
         rule = f"more than {MOST_LINKS:,} are not listed one by one"
         require(links <= MOST_LINKS, "network", f"{links:,} links", rule)
-        every = _copy_dimension(one, dim, npus, stride, parts[-1].nodes)
-        parts.append(with_faults(every, tuple(fault for fault in whole.faults if fault.dim == index)))
+        copies = _copy_dimension(graph, dim, npus, stride, parts[-1].nodes)
+        parts.append(with_faults(copies, tuple(fault for fault in full.faults if fault.dim == index)))
         stride *= dim.npus
     return LinkGraph(
         npus,
@@ -86,39 +86,35 @@ def tiered_graph(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
     ends: list[tuple[int, int]] = []
     rates: list[float] = []
     latencies: list[float] = []
+    # Normalised: an NPU injects 1 byte a second. Further tiers add latency in a fat tree only.
     below, rate, latency = [(npu, npu) for npu in range(dim.npus)], 1.0, 1.0  # nodes, with the first NPU of each
     for tier in (*tiers, FabricTier(dim.npus, 1.0)):
         first = max(node for node, _ in below) + 1
         above = {npu // tier.npus: npu for _, npu in reversed(below)}
-        places = {group: first + index for index, group in enumerate(sorted(above))}
+        switch_of = {group: first + index for index, group in enumerate(sorted(above))}
         for node, npu in below:
-            switch = places[npu // tier.npus]
+            switch = switch_of[npu // tier.npus]
             ends += [(node, switch), (switch, node)]
         rates += [rate] * (2 * len(below))
         latencies += [latency] * (2 * len(below))
-        below = [(places[group], npu) for group, npu in sorted(above.items())]
+        below = [(switch_of[group], npu) for group, npu in sorted(above.items())]
         rate, latency = tier.npus / tier.oversubscription, 1.0 if dim.topology == FAT_TREE else 0.0
     links: Ints = np.array(ends, np.int64)
     switches = int(links.max()) + 1 - dim.npus
     return LinkGraph(dim.npus, links[:, 0], links[:, 1], np.array(rates), np.array(latencies), switches)
 
 
-def _copy_dimension(one: LinkGraph, dim: Dimension, npus: int, stride: int, nodes: int) -> LinkGraph:
-    """Return every copy of a dimension, whose ranks are *stride* apart; its switches come after so many *nodes*."""
+def _copy_dimension(graph: LinkGraph, dim: Dimension, npus: int, stride: int, nodes: int) -> LinkGraph:
+    """Return all copies of a dimension with ranks *stride* apart; its switches are numbered from *nodes* on."""
     copies = npus // dim.npus
-    ends = np.stack((one.sources, one.targets), axis=1)
-    placed = _place_ends(ends, dim.npus, _first_ranks(npus, stride, dim.npus), stride, nodes, one.switches)
-    rates = np.tile(one.bandwidth_bytes_per_s * (dim.bandwidth_bytes_per_s / dim.blocking), copies)
-    latencies = np.tile(one.latency_s * dim.latency_s, copies)
-    switches = nodes - npus + one.switches * copies
-    return LinkGraph(npus, placed[:, 0], placed[:, 1], rates, latencies, switches)
-
-
-def _first_ranks(npus: int, stride: int, size: int) -> Ints:
-    """Return the lowest rank of every copy of a dimension of *size* NPUs that are *stride* ranks apart."""
+    ends = np.stack((graph.sources, graph.targets), axis=1)
     ranks: Ints = np.arange(npus, dtype=np.int64)
-    found: Ints = ranks[ranks // stride % size == 0]
-    return found
+    first: Ints = ranks[ranks // stride % dim.npus == 0]  # the lowest rank of every copy
+    placed = _place_ends(ends, dim.npus, first, stride, nodes, graph.switches)
+    rates = np.tile(graph.bandwidth_bytes_per_s * (dim.bandwidth_bytes_per_s / dim.blocking), copies)
+    latencies = np.tile(graph.latency_s * dim.latency_s, copies)
+    switches = nodes - npus + graph.switches * copies
+    return LinkGraph(npus, placed[:, 0], placed[:, 1], rates, latencies, switches)
 
 
 def _place_ends(ends: Ints, size: int, first: Ints, stride: int, beyond: int, switches: int) -> Ints:
@@ -137,7 +133,7 @@ NEITHER = "is no network: give a file of links, a design, MODEL@SYSTEM:N or SYST
 
 
 def load_network(source: str, failures: Sequence[str] = ()) -> LinkGraph:
-    """Return the links of the network that *source* names, without those that *failures* name.
+    """Return the network of *source*, without the links in *failures*.
 
     *source* is the path of a network file of any format, or of a design; ``MODEL@SYSTEM:N`` or ``SYSTEM:N``.
 

@@ -68,9 +68,9 @@ class Tiers:
     routing: Label = "adaptive"
 
     @classmethod
-    def of(cls, batch: Batch, place: int) -> Tiers | None:
-        """Return those of the dimension at *place*; None if in no design of the batch anything follows from them."""
-        where = f"network.dims.{place}"
+    def of(cls, batch: Batch, index: int) -> Tiers | None:
+        """Return those of the dimension at *index*; None if in no design of the batch anything follows from them."""
+        where = f"network.dims.{index}"
         build = batch[f"{where}.fabric.build"]
         if not _has_tiers(build):
             return None
@@ -80,19 +80,20 @@ class Tiers:
         if FAT_TREE not in _label_names(batch[f"{where}.topology"]) and not anywhere(blocks) and not hashed:
             return None
         inside: Numeric = 1
-        for each in range(place):
-            inside = inside * batch[f"network.dims.{each}.npus"]
+        # NPUs that differ in inner dimensions only are neighbours here, such as those of one node.
+        for inner in range(index):
+            inside = inside * batch[f"network.dims.{inner}.npus"]
         leaves, pods = (batch[f"{where}.{key}"] for key in ("oversubscription", "fabric.core_oversubscription"))
         instances = batch.npus // batch[f"{where}.npus"]
-        return cls(build, inside, instances, ports_of(batch, place), leaves, pods, routing)
+        return cls(build, inside, instances, ports_of(batch, index), leaves, pods, routing)
 
     @classmethod
-    def at(cls, dims: Sequence[Dimension], place: int) -> Tiers | None:
-        """Return those of the dimension at *place* of one network."""
-        dim, fabric = dims[place], dims[place].fabric
+    def at(cls, dims: Sequence[Dimension], index: int) -> Tiers | None:
+        """Return those of the dimension at *index* of one network."""
+        dim, fabric = dims[index], dims[index].fabric
         if fabric.build in UNTIERED:
             return None
-        inside, whole = (prod(each.npus for each in some) for some in (dims[:place], dims))
+        inside, whole = (prod(member.npus for member in some) for some in (dims[:index], dims))
         shares = (dim.oversubscription, fabric.core_oversubscription)
         ports = int(ports_at(fabric.radix, fabric.port_bandwidth_bytes_per_s, dim.bandwidth_bytes_per_s))
         return cls(fabric.build, inside, whole // dim.npus, ports, *shares, routing=fabric.routing)
@@ -104,19 +105,19 @@ class Tiers:
         return self.build, self.inside, self.instances, self.radix, *shares
 
 
-def tiers_of(dims: Sequence[Dimension], place: int) -> tuple[FabricTier, ...]:
-    """Return the tiers of the dimension at *place*, innermost first."""
-    tiers = Tiers.at(dims, place)
+def tiers_of(dims: Sequence[Dimension], index: int) -> tuple[FabricTier, ...]:
+    """Return the tiers of the dimension at *index*, innermost first."""
+    tiers = Tiers.at(dims, index)
     if tiers is None:
         return ()
     build, *numbers = tiers.columns
-    site: Any = (dims[place].npus, *numbers)
+    site: Any = (dims[index].npus, *numbers)
     return tiers_at(str(build), Site(*site))
 
 
-def ports_of(batch: Batch, place: int) -> Numeric:
-    """Return the ports that a switch of the dimension at *place* has at the bandwidth of its NICs."""
-    where = f"network.dims.{place}"
+def ports_of(batch: Batch, index: int) -> Numeric:
+    """Return the ports that a switch of the dimension at *index* has at the bandwidth of its NICs."""
+    where = f"network.dims.{index}"
     return ports_at(*(batch[f"{where}.{key}"] for key in ("fabric.radix", "fabric.port_bandwidth", "bandwidth")))
 
 
@@ -130,18 +131,19 @@ def ports_at(radix: Numeric, port_bandwidth: Any, bandwidth: Numeric) -> Numeric
     """
     if port_bandwidth is None:
         return radix
+    # 64 ports of 800 Gbit/s are 128 of 400: switches are counted in ports of a NIC's bandwidth.
     ports: Numeric = np.floor(radix * first_known(port_bandwidth, bandwidth) / bandwidth * (1 + ROUNDING))
     return np.maximum(ports, FEWEST)
 
 
-def injected_bandwidth(batch: Batch, place: int) -> Numeric:
+def injected_bandwidth(batch: Batch, index: int) -> Numeric:
     """Return the bandwidth of an NPU into a dimension, over the oversubscription where that acts on all traffic."""
-    where = f"network.dims.{place}"
+    where = f"network.dims.{index}"
     build, share = batch[f"{where}.fabric.build"], batch[f"{where}.oversubscription"]
     if _has_tiers(build):
-        share = 1.0 if isinstance(build, str) else choose(_untiered(build), share, 1.0)
-    found: Numeric = batch[f"{where}.bandwidth"] / share
-    return found
+        share = 1.0 if isinstance(build, str) else choose(_is_untiered(build), share, 1.0)
+    bandwidth: Numeric = batch[f"{where}.bandwidth"] / share
+    return bandwidth
 
 
 def _has_tiers(build: Label) -> bool:
@@ -152,11 +154,11 @@ def _label_names(label: Label) -> tuple[str, ...]:
     return (label,) if isinstance(label, str) else label.names
 
 
-def _untiered(build: Names) -> Condition:
-    found: Condition = False
+def _is_untiered(build: Names) -> Condition:
+    matches: Condition = False
     for name in UNTIERED:
-        found = found | (build == name)
-    return found
+        matches = matches | (build == name)
+    return matches
 
 
 # --------------------------------------------------------------------------------------------------- tables
@@ -173,12 +175,12 @@ def tier_terms(
     build, inside, instances, radix, *shares = tiers
     if members <= 1 or build in UNTIERED:
         return 1.0, 1.0
-    found = tiers_at(build, Site(int(npus), int(inside), int(instances), int(radix), *shares))
+    levels = tiers_at(build, Site(int(npus), int(inside), int(instances), int(radix), *shares))
     group = group_of(npus, members, step)
     farther = 1.0
     if topology_of(topology)[0] == FAT_TREE:
-        farther = _links(kind, algorithm, group, found) / float(topologies[FAT_TREE].hops(members, npus, step))
-    return tier_share(kind, algorithm, group, found), farther
+        farther = _count_links(kind, algorithm, group, levels) / float(topologies[FAT_TREE].hops(members, npus, step))
+    return tier_share(kind, algorithm, group, levels), farther
 
 
 @lru_cache(maxsize=65536)
@@ -199,14 +201,15 @@ def tiers_at(build: str, site: Site) -> tuple[FabricTier, ...]:
 
     The leaves of a build send 1/2 of what they get into pods, and these 1/3 of that: 1/6 of what NPUs send.
     """
-    found: list[FabricTier] = []
+    listed: list[FabricTier] = []
     thinned = 1.0
     for tier in builds[build].tiers(site):
         if tier.npus < 1 or not (isfinite(tier.oversubscription) and tier.oversubscription >= 1):
             raise BackendError(f"build {build!r} gave {tier}; a tier has NPUs below it, and oversubscription from 1 on")
+        # Traffic that leaves a pod has passed the leaf's uplinks too: oversubscription multiplies.
         thinned *= tier.oversubscription
-        found.append(FabricTier(tier.npus, thinned))
-    return tuple(found)
+        listed.append(FabricTier(tier.npus, thinned))
+    return tuple(listed)
 
 
 class GroupShape(NamedTuple):
@@ -252,7 +255,10 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
     if algorithm == SYNTHESIZED:  # forwarding saves an all-to-all nothing; others take the order that crosses least
         names = ("direct",) if kind == "all_to_all" else TEXTBOOK
         return max(tier_share(kind, name, group, tiers) for name in names)
-    pattern, oversubscribed = _pattern(kind, algorithm, group), [each for each in tiers if each.oversubscription > 1]
+    pattern, oversubscribed = (
+        _message_pattern(kind, algorithm, group),
+        [tier for tier in tiers if tier.oversubscription > 1],
+    )
     if not oversubscribed:
         return 1.0
     loads = [
@@ -260,6 +266,7 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
         for tier in oversubscribed
     ]
     seconds = [max(max(pair) for pair in phase) for phase in zip(*loads, strict=True)]
+    # Phases follow each other: each takes as long as its own links or its share of the uplinks, whichever is slower.
     longer = float(sum_of(seconds) / sum_of(own for own, _ in loads[0]))
     return 1.0 / max(1.0, longer)
 
@@ -273,27 +280,27 @@ def uplink_loads(
     True
     """
     name = ("direct" if kind == "all_to_all" else "ring") if algorithm == SYNTHESIZED else algorithm
-    pattern = _pattern(kind, name, group)
+    pattern = _message_pattern(kind, name, group)
     return tuple(
         tier.oversubscription * float(sum_of(phase.leaving for phase in crossing_phases(pattern, group, tier.npus)))
         for tier in tiers
     )
 
 
-def _links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
+def _count_links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
     """Return the links of a message: up to a leaf and down, and two more for each tier that it crosses."""
     name = "ring" if algorithm == SYNTHESIZED else algorithm
-    pattern, found = _pattern(kind, name, group), 2.0
+    pattern, links = _message_pattern(kind, name, group), 2.0
     for tier in tiers:
         phases = crossing_phases(pattern, group, tier.npus)
-        found += 2 * float(sum_of(phase.across for phase in phases)) / len(phases)
-    return found
+        links += 2 * float(sum_of(phase.across for phase in phases)) / len(phases)
+    return links
 
 
 # ------------------------------------------------------------------------------------------------- counting
 
 
-def _pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
+def _message_pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
     """Return the name of an algorithm's messages; an all-to-all is direct unless members forward it."""
     name = pattern_of(algorithm, kind, group.members)
     if kind == "all_to_all" and algorithm != "ring":
@@ -312,37 +319,39 @@ def crossing_phases(pattern: str, group: GroupShape, below: int) -> tuple[Phase,
     """
     slowest: list[Phase] = []
     for groups in group_layouts(*group):
-        found = [_direct(groups, below)] if pattern == "direct" else _in_phases(pattern, groups, below)
-        slowest = [Phase(*map(max, one, other)) for one, other in zip(found, slowest or found, strict=True)]
+        phases = [_direct_phase(groups, below)] if pattern == "direct" else _pattern_phases(pattern, groups, below)
+        slowest = [Phase(*map(max, first, second)) for first, second in zip(phases, slowest or phases, strict=True)]
     return tuple(slowest)
 
 
-def _direct(groups: Ints, below: int) -> Phase:
+def _direct_phase(groups: Ints, below: int) -> Phase:
     """Return the one phase of all to all: c of p members in a leaf send c (p - c) of its messages out."""
     members = groups.shape[1]
     if members == 1 or below >= groups.max() + 1:
         return Phase(1.0, 0.0, 0.0)
+    # NPUs are numbered along leaves, so that the leaf of an NPU is its number over the NPUs of a leaf.
     leaf = groups // below
     keys = np.arange(len(groups), dtype=np.int64)[:, None] * (leaf.max() + 1) + leaf
-    found, here = np.unique(keys, return_counts=True)
-    leaving = np.bincount(found % (leaf.max() + 1), here * (members - here) / (members - 1))
-    return Phase(1.0, min(1.0, float(leaving.max()) / below), float((here < members).any()))
+    distinct, counts = np.unique(keys, return_counts=True)
+    leaving = np.bincount(distinct % (leaf.max() + 1), counts * (members - counts) / (members - 1))
+    return Phase(1.0, min(1.0, float(leaving.max()) / below), float((counts < members).any()))
 
 
-def _in_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
+def _pattern_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
     members = groups.shape[1]
     kind: CollectiveKind = "all_to_all" if pattern == "bruck" else "all_gather"
     phases = message_patterns("halving_doubling" if pattern == "bruck" else pattern, kind, members)[0]
-    leaf, found = groups // below, []
+    leaf, listed = groups // below, []
     for senders, receivers, sizes in phases:
+        # An NPU sends at most what its busiest phase has; of two trees each phase carries half of the data.
         own = 1 / len(phases) if pattern == DOUBLE_TREE else float(np.bincount(senders, sizes).max())
         begin, end = leaf[:, senders], leaf[:, receivers]
         across = begin != end
         weights = np.broadcast_to(sizes, across.shape)[across]
-        leaving = max(_busiest(ends[across], weights) for ends in (begin, end)) / below
-        found.append(Phase(own, min(own, leaving), float(across.mean())))
-    return found
+        leaving = max(_largest_load(ends[across], weights) for ends in (begin, end)) / below
+        listed.append(Phase(own, min(own, leaving), float(across.mean())))
+    return listed
 
 
-def _busiest(leaves: Ints, sizes: Floats) -> float:
+def _largest_load(leaves: Ints, sizes: Floats) -> float:
     return float(np.bincount(leaves, sizes).max(initial=0.0))

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.network_layer import GRAPH, topologies
 from cosmic.network.algorithm_terms import all_but_own, passes_of
@@ -76,20 +76,20 @@ def synthesized_lines(
         once, per_byte = _slowest_lines("floors", kind, label, (size, several, apart))[0]
         least = (once, per_byte * own)
     else:
-        least = (_farthest(kind, label, size) if several == size else 0.0, 0.0)
-    known = [_line_at_least(line, least) for line in textbook]
-    if any(line[0] <= least[0] * (1 + EXACT) and line[1] <= least[1] * (1 + EXACT) for line in known):
-        return envelope(known)
+        least = (_farthest_latency(kind, label, size) if several == size else 0.0, 0.0)
+    bounded = [_line_at_least(line, least) for line in textbook]
+    if any(line[0] <= least[0] * (1 + EXACT) and line[1] <= least[1] * (1 + EXACT) for line in bounded):
+        return envelope(bounded)
     if size <= (MOST_NPUS if several == size and kind != "all_to_all" else MOST_SEVERAL):
         made = _slowest_lines("schedules", kind, label, (size, several, apart))
-        found = [(once, per_byte * own) for once, per_byte in made]
+        lines = [(once, per_byte * own) for once, per_byte in made]
     else:
-        found = _estimate_lines(kind, label, size, several, apart)
-    return envelope([*known, *(_line_at_least(line, least) for line in found)])
+        lines = _estimate_lines(kind, label, size, several, apart)
+    return envelope([*bounded, *(_line_at_least(line, least) for line in lines)])
 
 
-def _line_at_least(line: Line, other: Line) -> Line:
-    return max(line[0], other[0]), max(line[1], other[1])
+def _line_at_least(line: Line, floor: Line) -> Line:
+    return max(line[0], floor[0]), max(line[1], floor[1])
 
 
 def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -98,55 +98,58 @@ def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
     >>> envelope([(1.0, 9.0), (2.0, 9.5), (9.0, 1.0), (3.0, 3.0), (4.0, 3.5)])
     ((1.0, 9.0), (3.0, 3.0), (9.0, 1.0))
     """
-    given = sorted(set(lines))
-    low, flat = given[0], min(given, key=lambda line: (line[1], line[0]))
+    distinct = sorted(set(lines))
+    low, flat = distinct[0], min(distinct, key=lambda line: (line[1], line[0]))
     if low[1] <= flat[1]:
         return (low,) * LINES
+    # The size at which the line of least latency and that of least slope cost the same.
     meeting = (flat[0] - low[0]) / (low[1] - flat[1])
-    return low, min(given, key=lambda line: (line[0] + line[1] * meeting, line)), flat
+    return low, min(distinct, key=lambda line: (line[0] + line[1] * meeting, line)), flat
 
 
 # ------------------------------------------------------------------------------------------------ schedules
 
 
-def _slowest_lines(what: str, kind: CollectiveKind, label: str, shape: tuple[int, int, int]) -> list[Line]:
+def _slowest_lines(cache_kind: str, kind: CollectiveKind, label: str, shape: tuple[int, int, int]) -> list[Line]:
     """Return the floor, or the lines of schedules, of a collective; each as in the slowest copy of the dimension."""
     slowest: list[Line] = []
     for graph in copies_of(label, shape[0]):
         for groups in group_layouts(*shape):
-            lines = _cached_lines(what, kind, graph, tuple(map(tuple, groups.tolist())))
-            slowest = [_line_at_least(line, other) for line, other in zip(lines, slowest or lines, strict=True)]
+            lines = _cached_lines(cache_kind, kind, graph, tuple(map(tuple, groups.tolist())))
+            slowest = [_line_at_least(line, slow) for line, slow in zip(lines, slowest or lines, strict=True)]
     return slowest
 
 
-def _cached_lines(what: str, kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> list[Line]:
+def _cached_lines(cache_kind: str, kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> list[Line]:
     """Return the lines of a graph, from the disk if another process has made them."""
     shape = (len(groups), len(groups[0]), groups[0][0], groups[0][1])
     key = f"{graph.digest} {kind} {shape}"
-    content = recall_cached(what, key)
+    content = read_cached(cache_kind, key)
     if content is not None:
         return [(once, per_byte) for once, per_byte in json.loads(content)]
-    found = [_floor(kind, graph, groups)] if what == "floors" else _make_lines(kind, graph, groups)
-    keep_cached(what, key, json.dumps(found).encode())
-    return found
+    lines = [_lower_line(kind, graph, groups)] if cache_kind == "floors" else _make_lines(kind, graph, groups)
+    keep_cached(cache_kind, key, json.dumps(lines).encode())
+    return lines
 
 
 def _make_lines(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> list[Line]:
     if kind == "reduce_scatter":
         return _cached_lines("schedules", "all_gather", graph.transposed(), groups)
     if kind == "all_reduce":
-        first, second = (_cached_lines("schedules", "all_gather", each, groups) for each in (graph.transposed(), graph))
-        return [(one[0] + other[0], one[1] + other[1]) for one, other in zip(first, second, strict=True)]
+        first, second = (
+            _cached_lines("schedules", "all_gather", direction, groups) for direction in (graph.transposed(), graph)
+        )
+        return [(scatter[0] + gather[0], scatter[1] + gather[1]) for scatter, gather in zip(first, second, strict=True)]
     key = (graph.digest, kind, groups)
     if key not in _MADE:
-        _MADE[key] = [line_of(schedule) for schedule in _schedules(kind, graph, groups)]
+        _MADE[key] = [line_of(schedule) for schedule in _synthesize_sizes(kind, graph, groups)]
     return _MADE[key]
 
 
 _MADE: dict[tuple[str, str, Groups], list[Line]] = {}
 
 
-def _schedules(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Iterator[Schedule]:
+def _synthesize_sizes(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Iterator[Schedule]:
     from cosmic.network.synthesis.schedule_synthesis import synthesize  # noqa: PLC0415  only some designs need it
 
     for size, chunks in SIZES if len(groups) == 1 else SIZES_OF_SEVERAL:
@@ -158,31 +161,31 @@ def line_of(schedule: Schedule) -> Line:
     graph, sizes = schedule.graph, [schedule.chunk_bytes(group) for group in range(len(schedule.groups))]
     size = max(sizes, default=0.0)
     per_byte = size / graph.bandwidth_bytes_per_s[schedule.link] / schedule.size_bytes
-    return _replayed(schedule, graph.latency_s[schedule.link]), _replayed(schedule, per_byte)
+    return _replay_s(schedule, graph.latency_s[schedule.link]), _replay_s(schedule, per_byte)
 
 
-def _replayed(schedule: Schedule, seconds: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Return when the last transfer ends if each takes so many *seconds*, and all begin in the same order.
+def _replay_s(schedule: Schedule, seconds: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """Return when the last transfer ends if each takes its *seconds*, and all start in the same order.
 
     What a switch sends on is the last that came in, as it keeps nothing; an NPU has a chunk from when it first came.
     """
     graph, last = schedule.graph, 0.0
     free = [0.0] * graph.links
-    there: dict[tuple[int, int], float] = {}
+    arrived: dict[tuple[int, int], float] = {}
     sources, targets = graph.sources[schedule.link].tolist(), graph.targets[schedule.link].tolist()
     taken = np.asarray(seconds, np.float64).tolist()
     for link, chunk, source, target, lasts in zip(
         schedule.link.tolist(), schedule.chunk.tolist(), sources, targets, taken, strict=True
     ):
-        ends = max(free[link], there.get((chunk, source), 0.0)) + lasts
+        ends = max(free[link], arrived.get((chunk, source), 0.0)) + lasts
         free[link] = ends
-        before = there.get((chunk, target)) if target < graph.npus else None
-        there[chunk, target] = ends if before is None else min(before, ends)
+        before = arrived.get((chunk, target)) if target < graph.npus else None
+        arrived[chunk, target] = ends if before is None else min(before, ends)
         last = max(last, ends)
     return last
 
 
-def _floor(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Line:
+def _lower_line(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Line:
     """Return what no schedule goes below: latencies to the farthest member, and bytes' time through nodes and cuts."""
     members = len(groups[0])
     through = node_floor(kind, graph, members)
@@ -212,7 +215,7 @@ def node_floor(kind: CollectiveKind, graph: LinkGraph, members: int) -> float:
     return float(max(received / rates[0], sent / rates[1]))
 
 
-def _farthest(kind: CollectiveKind, label: str, npus: int) -> float:
+def _farthest_latency(kind: CollectiveKind, label: str, npus: int) -> float:
     """Return the latencies between the NPUs farthest apart, of a large dimension of a named topology."""
     name, _ = topology_of(label)
     return 0.0 if name == GRAPH else passes_of(kind) * float(topologies[name].diameter(npus))

@@ -63,7 +63,7 @@ class Lane:
 
 
 def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
-    """Return T: the most loaded set of dimensions, and the first chunk's way through the others.
+    """Return T: the time of the most loaded set of dimensions, plus the first chunk's time in the others.
 
     Two dimensions of 4, of 200 and 100 bytes/s, 256 bytes in 4 chunks: together they send 240 bytes at 300 bytes/s, and
     the first chunk takes 0.12 seconds more in the outer one.
@@ -77,14 +77,15 @@ def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric
 
 def level_s(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
     """Return the seconds that the most loaded set of dimensions is busy."""
+    # Latencies as bytes at the rate of their dimension: a level is one time for all dimensions of a set.
     fixed = [(lane.first_s + (chunks - 1) * lane.per_chunk_s) * lane.rate for lane in lanes]
     spread = size_bytes * (chunks - 1) / chunks / prod(lane.members for lane in lanes)
-    most: Numeric = 0.0
+    longest: Numeric = 0.0
     for chosen in lane_sets(len(lanes)):
-        members = prod(lanes[place].members for place in chosen)
-        work = sum_of(fixed[place] for place in chosen) + spread * (members - 1)
-        most = larger(most, work / larger(sum_of(lanes[place].rate for place in chosen), NOTHING))
-    return most
+        members = prod(lanes[index].members for index in chosen)
+        work = sum_of(fixed[index] for index in chosen) + spread * (members - 1)
+        longest = larger(longest, work / larger(sum_of(lanes[index].rate for index in chosen), NOTHING))
+    return longest
 
 
 def other_lanes_s(lanes: Sequence[Lane]) -> Numeric:
@@ -98,7 +99,7 @@ def other_lanes_s(lanes: Sequence[Lane]) -> Numeric:
 
 
 def lane_sets(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of so many dimensions that count.
+    """Yield the sets of dimensions that can be the most loaded.
 
     >>> [len(list(lane_sets(count))) for count in (1, 2, 3, 4, 5)]
     [1, 3, 7, 15, 21]
@@ -120,23 +121,25 @@ def levelled_shares(lanes: Sequence[Lane], size_bytes: float, chunks: float) -> 
     [0.75, 0.75]
     """
     level, count = float(level_s(lanes, size_bytes, chunks)), len(lanes)
-    first = [float((each.first_s - each.per_chunk_s) * each.rate) / size_bytes for each in lanes]
+    first = [float((lane.first_s - lane.per_chunk_s) * lane.rate) / size_bytes for lane in lanes]
     room = [
-        max(0.0, float((level - chunks * each.per_chunk_s) * each.rate) / size_bytes - own)
-        for each, own in zip(lanes, first, strict=True)
+        max(0.0, float((level - chunks * lane.per_chunk_s) * lane.rate) / size_bytes - own)
+        for lane, own in zip(lanes, first, strict=True)
     ]
 
     def carried(inner: int) -> float:
-        found = []
+        candidates = []
         for size in range(inner + 1):
             for chosen in combinations(range(inner), size):
-                ranked = (chunks - 1) / chunks * (1 - 1 / prod(float(lanes[place].members) for place in chosen))
-                found.append(ranked + sum(room[index] for index in range(inner) if index not in chosen))
-        return min(found)
+                ranked = (
+                    (chunks - 1) / chunks * (1 - 1 / prod(float(lanes[lane_index].members) for lane_index in chosen))
+                )
+                candidates.append(ranked + sum(room[index] for index in range(inner) if index not in chosen))
+        return min(candidates)
 
     sums = [carried(inner) for inner in range(count + 1)]
     sent = [own + after - before for own, before, after in zip(first, sums[:-1], sums[1:], strict=True)]
-    return [each / (1 - 1 / float(lane.members)) for each, lane in zip(sent, lanes, strict=True)]
+    return [share / (1 - 1 / float(lane.members)) for share, lane in zip(sent, lanes, strict=True)]
 
 
 # --------------------------------------------------------------------------------------
@@ -206,25 +209,26 @@ def themis_chunks(kind: ThemisKind, inputs: ThemisInput) -> tuple[Chunk, ...]:
     if kind == "all_gather" and not inputs.as_in_astra_sim:
         return _mirror_reduce_scatter(inputs)
     gathers = kind == "all_gather"
-    recommended, left = inputs.size_bytes // inputs.splits, inputs.size_bytes
+    recommended, remaining = inputs.size_bytes // inputs.splits, inputs.size_bytes
     ranking, loads = list(range(len(inputs.npus))), [0.0] * len(inputs.npus)
-    found: list[Chunk] = []
-    while left:
+    chunks: list[Chunk] = []
+    while remaining:
         ranking.sort(key=loads.__getitem__)
+        # An all-gather grows on its way: what comes last carries most, so that the least loaded dimension is last.
         if gathers:
             ranking.reverse()
         levelling = _levelling_bytes(inputs, ranking, loads, gathers=gathers)
         uneven = levelling >= (recommended if inputs.flexible else recommended // EVEN_ENOUGH)
         size = levelling if inputs.flexible and uneven else recommended
         if inputs.flexible and not uneven:
-            size = min(left, size)
+            size = min(remaining, size)
         if not uneven:
             ranking = sorted(ranking, reverse=gathers)
         order = ranking if uneven else sorted(ranking)
         _add_chunk(inputs, loads, zip(order, ranking, strict=True), size, gathers=gathers)
-        found.append(Chunk(tuple(order), min(left, size), tuple(loads)))
-        left -= min(left, size)
-    return tuple(found)
+        chunks.append(Chunk(tuple(order), min(remaining, size), tuple(loads)))
+        remaining -= min(remaining, size)
+    return tuple(chunks)
 
 
 def themis_orders(kind: ThemisKind, inputs: ThemisInput) -> tuple[tuple[int, ...], ...]:
@@ -277,12 +281,12 @@ def _add_chunk(
 def _mirror_reduce_scatter(inputs: ThemisInput) -> tuple[Chunk, ...]:
     """Return an all-gather: the reduce-scatter of its result, in reverse."""
     npus = prod(inputs.npus)
-    whole = ThemisInput(
+    gathered = ThemisInput(
         npus=inputs.npus,
         bandwidths=inputs.bandwidths,
         size_bytes=inputs.size_bytes * npus,
         splits=inputs.splits,
         flexible=inputs.flexible,
     )
-    scattered = themis_chunks("reduce_scatter", whole)
+    scattered = themis_chunks("reduce_scatter", gathered)
     return tuple(Chunk(chunk.order[::-1], chunk.size_bytes // npus, chunk.loads) for chunk in scattered)

@@ -36,7 +36,7 @@ import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, anywhere, choose, larger, power, smaller
 from cosmic.base.units import split_name
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.network_layer import Transport
 from cosmic.network.algorithm_terms import tree_depth
 from cosmic.network.collective_algorithms.auto import reduction_traffic
@@ -139,10 +139,14 @@ def stage_cost(
     rate, several = bandwidth_bytes_per_s, route.members > 1
     contention: Numeric = 1.0
     if anywhere(transport.contention):
+        # 1 for two members; the bandwidth of each falls as more of them share the links.
         contention = power(larger(route.members / 2, 1.0), transport.contention)
+    # An NPU copies its own part, a p-th of the data: a share of what sending it would take.
     own = several * transport.copy_share / route.members if route.copies_own else 0.0
     wire = (route.traffic + own) * contention / rate
+    # Large messages synchronise first (NCCL's Simple), small ones carry flags beside the data (LL), at a lower rate.
     large, small = wire / transport.efficiency, wire / larger(transport.small_efficiency, NEVER)
+    # The bulk protocol synchronises once a call and once a hop.
     bulk = several * transport.bulk_s + route.hops * transport.bulk_latency_s
     if route.direct:
         large, small = large / transport.direct_share, small / transport.direct_small_share
@@ -161,7 +165,7 @@ def stage_cost(
         once = called + transport.reduction_s
         protocols.append((choose(in_switch, once, np.inf), per_byte - least))
     if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
-        protocols += _tree(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
+        protocols += _tree_protocols(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
     return StageCost(choose(route.auto, 0.0, latency), least, tuple(protocols))
 
 
@@ -185,9 +189,9 @@ def fastest_cost(costs: Sequence[StageCost]) -> StageCost:
 
 def either_cost(chosen: Condition, first: StageCost, second: StageCost) -> StageCost:
     """Return the *first* cost in designs that are *chosen*, the *second* in others."""
-    others = second.protocols or ((0.0, 0.0),)
+    second_protocols = second.protocols or ((0.0, 0.0),)
     protocols = [(choose(chosen, once, np.inf), choose(chosen, per_byte, 0.0)) for once, per_byte in first.protocols]
-    protocols += [(choose(chosen, np.inf, once), choose(chosen, 0.0, per_byte)) for once, per_byte in others]
+    protocols += [(choose(chosen, np.inf, once), choose(chosen, 0.0, per_byte)) for once, per_byte in second_protocols]
     return StageCost(
         choose(chosen, first.per_chunk_s, second.per_chunk_s),
         choose(chosen, first.per_byte_s, second.per_byte_s),
@@ -195,20 +199,21 @@ def either_cost(chosen: Condition, first: StageCost, second: StageCost) -> Stage
     )
 
 
-def _tree(
+def _tree_protocols(
     route: Route, ring: list[Protocol], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
 ) -> Iterator[Protocol]:
     """Yield the protocols of a tree from those of the *ring* and their seconds per byte: fewer hops, more traffic."""
-    others = larger(route.members - 1, 1.0)
-    fewer = 1 - tree_depth(route.members) / others
+    # A ring has p - 1 hops a pass, a tree ceil(log2 p); it sends 2 S instead of 2 S (p - 1) / p, 1 / (p - 1) more.
+    peers = larger(route.members - 1, 1.0)
+    fewer = 1 - tree_depth(route.members) / peers
     applies = route.auto & (route.members > CONSTANTS.host_members)
     saved_s, saved_bulk_s = fewer * latency, fewer * route.hops * bulk_latency_s
     for index, (once, per_byte) in enumerate(ring):
         saved = saved_s + (saved_bulk_s if index == 0 else 0.0)
-        more = rates[index] / others
+        more = rates[index] / peers
         if route.crossing is not None:
             rings, trees = route.crossing
-            more = rates[index] * ((1 + 1 / others) * rings / trees - 1)
+            more = rates[index] * ((1 + 1 / peers) * rings / trees - 1)
         yield choose(applies, once - saved, np.inf), per_byte + more
 
 
@@ -216,4 +221,4 @@ def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> 
     """Return the transport of a dimension: *base*, or columns if it *varies* among the designs of a batch."""
     if not varies:
         return IDEAL if base == IDEAL else base
-    return TransportColumns(**{each.name: field(split_name(each.name)[0]) for each in fields(Transport)})
+    return TransportColumns(**{slot.name: field(split_name(slot.name)[0]) for slot in fields(Transport)})

@@ -1,6 +1,6 @@
 """The page on the accuracy of predictions: tables, plots, a comparison with other models, known weaknesses.
 
-It is made from a validation alone, so that it has the same numbers as `cosmic validate`.
+It is made from a validation alone, so that it has the same numbers as `cosmic calibrate validate`.
 """
 
 from __future__ import annotations
@@ -129,25 +129,23 @@ def accuracy_page(validation: Validation, name: str = "accuracy") -> Page:
     verdicts = validation.verdicts
     parts: list[Part] = [
         Text(INTRODUCTION.replace("*", "")),
-        Code("cosmic validate --page docs/reference/accuracy.md", "console"),
+        Code("cosmic calibrate validate --page docs/reference/accuracy.md", "console"),
     ]
     for title, kinds in SECTIONS:
-        here = [verdict for verdict in verdicts if verdict.kind in kinds]
-        if not here:
+        judged = [verdict for verdict in verdicts if verdict.kind in kinds]
+        if not judged:
             continue
         parts.append(Heading(title))
         if title == RUNS:
             parts += [
-                *_left_out_errors(here),
-                Table(RUN_COLUMNS, [_run_row(summarise_set) for summarise_set in _summarise_sets(here)]),
+                *_left_out_errors(judged),
+                Table(RUN_COLUMNS, [_run_row(errors) for errors in _summarise_sets(judged)]),
             ]
         else:
-            parts.append(
-                Table(("set", *COLUMNS, "τ"), [_summary_row(summarise_set) for summarise_set in _summarise_sets(here)])
-            )
-        parts += _agreement_figures(here)
+            parts.append(Table(("set", *COLUMNS, "τ"), [_summary_row(errors) for errors in _summarise_sets(judged)]))
+        parts += _agreement_figures(judged)
         if title == RUNS:
-            parts += [*_ranges_table(), *_compare_models(here)]
+            parts += [*_ranges_table(), *_compare_models(judged)]
     parts += _memory_table(verdicts)
     parts += [Heading("Where predictions are off, and why"), Items(REMARKS)]
     parts += _skipped_table(verdicts)
@@ -227,7 +225,7 @@ def _percent(share: float | None, sign: str = "") -> str | None:
 
 def _agreement_figures(verdicts: Sequence[Verdict]) -> list[Part]:
     """Return the figures whose sets are among those of *verdicts*."""
-    found: list[Part] = []
+    figures: list[Part] = []
     for name, title, starts in PLOTS:
         series = []
         for start in starts:
@@ -240,8 +238,8 @@ def _agreement_figures(verdicts: Sequence[Verdict]) -> list[Part]:
                 series.append(Series(NAMES.get(start, start), points))
         if series:
             chart = agreement_plot(series, x=Axis("measured", "s"), y=Axis("predicted", "s"), title=title, within=0.2)
-            found.append(Figure(chart, name))
-    return found
+            figures.append(Figure(chart, name))
+    return figures
 
 
 def _compare_models(verdicts: Sequence[Verdict]) -> list[Part]:
@@ -265,15 +263,13 @@ def _memory_table(verdicts: Sequence[Verdict]) -> list[Part]:
     weighed = [verdict for verdict in verdicts if verdict.peak_bytes_measured]
     if not weighed:
         return []
-    rows = [_summary_row(summarise_set)[:-1] for summarise_set in _summarise_sets(weighed, memory=True)]
+    rows = [_summary_row(errors)[:-1] for errors in _summarise_sets(weighed, memory=True)]
     return [Heading("Peak memory"), Table(("set", *COLUMNS), rows)]
 
 
 def _skipped_table(verdicts: Sequence[Verdict]) -> list[Part]:
     rows = [
-        (summarise_set.name, count, reason)
-        for summarise_set in _summarise_sets(verdicts)
-        for reason, count in summarise_set.skipped.items()
+        (errors.name, count, reason) for errors in _summarise_sets(verdicts) for reason, count in errors.skipped.items()
     ]
     if not rows:
         return []
@@ -282,9 +278,9 @@ def _skipped_table(verdicts: Sequence[Verdict]) -> list[Part]:
 
 def _sources_of_sets(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """Return the source of each set: that of its rows, or our own measurement."""
-    found: dict[str, dict[str, None]] = {}
+    sources: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         where = verdict.row.get("url") or verdict.row.get("source") or "measured by this project on one H200"
         name = verdict.set.partition(" ")[0] if verdict.kind != "training runs" else verdict.set
-        found.setdefault(name, {})[where] = None
-    return [(name, ", ".join(places)) for name, places in found.items()]
+        sources.setdefault(name, {})[where] = None
+    return [(name, ", ".join(places)) for name, places in sources.items()]

@@ -114,12 +114,12 @@ def gzip_parts(parts: list[bytes]) -> bytes:
     if sum(map(len, parts)) > HUGE:
         return _gzip_parts_fast(parts)
     stream = zlib.compressobj(9, zlib.DEFLATED, GZIP, 9)
-    found = []
+    chunks = []
     for part in parts:
-        found.append(stream.compress(part))
+        chunks.append(stream.compress(part))
         if len(part) >= LONG:
-            found.append(stream.flush(zlib.Z_BLOCK))
-    return b"".join([*found, stream.flush()])
+            chunks.append(stream.flush(zlib.Z_BLOCK))
+    return b"".join([*chunks, stream.flush()])
 
 
 def _gzip_parts_fast(parts: list[bytes]) -> bytes:
@@ -128,15 +128,15 @@ def _gzip_parts_fast(parts: list[bytes]) -> bytes:
     Columns of trials that were drawn at random have no repetitions worth a search: without it they are deflated ten
     times as fast, and are shorter. The beginning of each part tells.
     """
-    found, crc, size = [GZIP_HEAD], 0, 0
+    chunks, crc, size = [GZIP_HEAD], 0, 0
     for part in parts:
         tried = {
             strategy: len(_deflate_part(part[:SAMPLE], strategy)) for strategy in (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
         }
-        found.append(_deflate_part(part, min(tried, key=lambda strategy: tried[strategy])))
+        chunks.append(_deflate_part(part, min(tried, key=lambda strategy: tried[strategy])))
         crc, size = zlib.crc32(part, crc), size + len(part)
     end = zlib.compressobj(wbits=-15).flush()  # the empty block that ends a stream
-    return b"".join([*found, end, crc.to_bytes(4, "little"), (size % 2**32).to_bytes(4, "little")])
+    return b"".join([*chunks, end, crc.to_bytes(4, "little"), (size % 2**32).to_bytes(4, "little")])
 
 
 def _deflate_part(part: bytes, strategy: int) -> bytes:

@@ -71,19 +71,23 @@ def slos_of(load: Load, limits: Sequence[MetricLimit] = ()) -> list[SloJson]:
 
     Of several on one metric, the tightest counts. Those of the search come first.
     """
-    found: dict[str, SloJson] = {}
+    slos: dict[str, SloJson] = {}
     asked = [(limit.metric, limit.bound) for limit in limits if limit.most and limit.metric in LATENCY_METRICS]
-    for one in load.all_classes:
-        asked += [(f"ttft_{USUAL_STATISTIC}_s", one.ttft_slo_s)] if one.ttft_slo_s is not None else []
-        asked += [(f"tpot_{USUAL_STATISTIC}_s", one.tpot_slo_s)] if one.tpot_slo_s is not None else []
+    for request_class in load.all_classes:
+        asked += (
+            [(f"ttft_{USUAL_STATISTIC}_s", request_class.ttft_slo_s)] if request_class.ttft_slo_s is not None else []
+        )
+        asked += (
+            [(f"tpot_{USUAL_STATISTIC}_s", request_class.tpot_slo_s)] if request_class.tpot_slo_s is not None else []
+        )
     for metric, bound in sorted(asked, key=lambda each: -each[1]):
         name, statistic = LATENCY_METRICS[metric]
         text = f"{LATENCY_LABELS[name]} {statistic} ≤ {seconds_text(bound)}"
-        found[metric] = {"metric": metric, "statistic": statistic, "limit_s": bound, "text": text}
-    stated = {limit.metric for limit in limits}
+        slos[metric] = {"metric": metric, "statistic": statistic, "limit_s": bound, "text": text}
+    limited = {limit.metric for limit in limits}
     return [
-        found[metric]
-        for metric in sorted(found, key=lambda each: (each not in stated, list(LATENCY_METRICS).index(each)))
+        slos[metric]
+        for metric in sorted(slos, key=lambda each: (each not in limited, list(LATENCY_METRICS).index(each)))
     ]
 
 
@@ -97,13 +101,13 @@ def price_in_words(point: DesignPoint) -> str:
     price, name = point.compute.price_usd, point.compute.accelerator
     if price is None:
         return ""
-    known = (
+    priced_entry = (
         catalog_entries.read_entry("accelerators", name) if name in catalog_entries.entry_names("accelerators") else {}
     )
-    usual = known and read_quantity(str(known["compute"].get("price", "0 USD")), USD) == price
-    basis = str(known.get("price_basis", "of the catalog")) if usual else "as stated"
+    usual = priced_entry and read_quantity(str(priced_entry["compute"].get("price", "0 USD")), USD) == price
+    basis = str(priced_entry.get("price_basis", "of the catalog")) if usual else "as stated"
     terms = point.facility
-    kept = f"{100 * terms.upkeep_per_year:.0f} % upkeep a year and power at {terms.usd_per_kwh:g} USD/kWh"
+    terms_text = f"{100 * terms.upkeep_per_year:.0f} % upkeep a year and power at {terms.usd_per_kwh:g} USD/kWh"
     hosts = f"host (of {point.node.name})" if point.node.name else ""
     bought = " and ".join(filter(None, ["its network", f"its {hosts}" if hosts else ""]))
     without = (
@@ -111,5 +115,5 @@ def price_in_words(point: DesignPoint) -> str:
     )
     return (
         f"{price:,.0f} for each {name or 'NPU'} ({basis.replace('+-', '±').replace('%', ' %')}) and {bought} over "
-        f"{terms.years:g} years, with {kept}; without {without}"
+        f"{terms.years:g} years, with {terms_text}; without {without}"
     )

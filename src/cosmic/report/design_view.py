@@ -50,6 +50,7 @@ from cosmic.report.document_types import (
     Roofline,
     RooflinePoint,
     TiersJson,
+    TimelineCounter,
     TimelineJson,
 )
 from cosmic.report.launch_commands import is_gpu, launch_of
@@ -62,10 +63,16 @@ from cosmic.simulate.schedule_timeline import draw_design_timeline as scheduled_
 from cosmic.simulate.step_evaluation import expected_in_words
 from cosmic.simulate.step_timeline import CLASSES, Counter, Timeline
 from cosmic.simulate.step_timeline import Timeline as StepTimeline
-from cosmic.step.bottleneck import PART_TITLES, RooflineOperator, roofline_operators, workload_peak_flop_per_s
-from cosmic.step.network_load import NetworkLoad, network_loads
+from cosmic.step.bottleneck import (
+    PART_TITLES,
+    NetworkLoad,
+    RooflineOperator,
+    network_loads,
+    roofline_operators,
+    workload_peak_flop_per_s,
+)
 from cosmic.step.step_profile import StepProfile
-from cosmic.step.tier_usage import TOTAL_KEYS
+from cosmic.step.tier_traffic import TOTAL_KEYS
 
 # --------------------------------------------------------------------------------------
 # The links of one network dimension, as pairs of its members, for drawing
@@ -114,7 +121,7 @@ def _grid_links(
             step = prod(sides[:axis])
             for start in range(npus):
                 if start // step % length == 0:
-                    yield from ((start + one * step, start + other * step) for one, other in side(length))
+                    yield from ((start + source * step, start + target * step) for source, target in side(length))
 
     return wired
 
@@ -138,12 +145,12 @@ def _dragonfly_links(npus: int) -> Iterator[LinkPair]:
     h = int(Dragonfly.per_router(npus))
     routers = -(-npus // h)
     yield from ((index, npus + index // h) for index in range(npus))
-    for one, other in combinations(range(routers), 2):
-        if one // (2 * h) == other // (2 * h):
-            yield npus + one, npus + other
+    for source, target in combinations(range(routers), 2):
+        if source // (2 * h) == target // (2 * h):
+            yield npus + source, npus + target
     groups = -(-routers // (2 * h))
-    for one, other in combinations(range(groups), 2):
-        ends = (one * 2 * h + (other - 1) // h, other * 2 * h + one // h)
+    for source, target in combinations(range(groups), 2):
+        ends = (source * 2 * h + (target - 1) // h, target * 2 * h + source // h)
         yield npus + min(ends[0], routers - 1), npus + min(ends[1], routers - 1)
 
 
@@ -206,23 +213,23 @@ def axes_of(point: DesignPoint) -> list[ParallelAxis]:
 
 
 def _dimension_json(
-    profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], step_s: float
+    profile: StepProfile, index: int, sent: tuple[NetworkLoad, ...], step_s: float
 ) -> NetworkDimensionJson:
     point, shapes = profile.batch.base, profile.network.shapes
-    dim = point.network.dims[place]
-    own = [load for load in sent if load.dimension == place]
+    dim = point.network.dims[index]
+    own = [load for load in sent if load.dimension == index]
     names = [name for name in (*point.workload.placement, "ep") if name in shapes]
-    here = [(name, float(shapes[name][place].members)) for name in names]
+    ranks_by_axis = [(name, float(shapes[name][index].members)) for name in names]
     total = sum(load.bytes for load in own)
     uplinks = [sum(tier) for tier in zip(*(load.uplinks for load in own), strict=True)] or [0.0]
     return {
         "topology": dim.topology,
-        "label": _dimension_label(point.network, place),
+        "label": _dimension_label(point.network, index),
         "npus": dim.npus,
         "bandwidth_bytes_per_s": dim.bandwidth_bytes_per_s,
         "latency_s": dim.latency_s,
-        "algorithm": point.collective.algorithms[place],
-        "axes": [{"name": name, "ranks": ranks} for name, ranks in here if ranks > 1],
+        "algorithm": point.collective.algorithms[index],
+        "axes": [{"name": name, "ranks": ranks} for name, ranks in ranks_by_axis if ranks > 1],
         "load": [
             {
                 "axis": AXIS_OF_COMPONENT.get(load.part, load.part),
@@ -233,23 +240,23 @@ def _dimension_json(
             for load in sorted(own, key=lambda load: -load.bytes)
         ],
         "utilization": min(1.0, max(total * dim.blocking, *uplinks) / (dim.bandwidth_bytes_per_s * step_s)),
-        "links": [list(pair) for pair in drawn_links(dim.topology, dim.npus, dim.links)],
+        "links": list(drawn_links(dim.topology, dim.npus, dim.links)),
     }
 
 
-def _dimension_label(network: Network, place: int) -> str:
+def _dimension_label(network: Network, index: int) -> str:
     """Return what a dimension is called, with what sets it apart from its topology."""
-    dim, faults = network.dims[place], [fault for fault in network.faults if fault.dim == place]
+    dim, faults = network.dims[index], [fault for fault in network.faults if fault.dim == index]
     name = f"{dim.topology.replace('_', ' ')} of {dim.npus}"
     listed = f", {len(dim.links):,} links" if dim.links else ""
     listed += "".join(
         f", {tier.oversubscription:g}:1 out of {tier.npus}"
-        for tier in tiers_of(network.dims, place)
+        for tier in tiers_of(network.dims, index)
         if tier.oversubscription > 1 and tier.npus < dim.npus
     )
     broken = sum(fault.speed == 0 for fault in faults)
-    said = [f"{count} {word}" for count, word in ((broken, "broken"), (len(faults) - broken, "slow")) if count]
-    return f"{name}{listed}{', faults: ' + ' and '.join(said) if said else ''}"
+    faults_text = [f"{count} {word}" for count, word in ((broken, "broken"), (len(faults) - broken, "slow")) if count]
+    return f"{name}{listed}{', faults: ' + ' and '.join(faults_text) if faults_text else ''}"
 
 
 def _describe_cluster(axes: list[ParallelAxis], dims: list[NetworkDimensionJson]) -> str:
@@ -332,13 +339,13 @@ OTHER_OPERATORS = "all others"
 def roofline_of(profile: StepProfile) -> Roofline:
     """Return the roofline of the stage that bounds the step: operators that take longest first."""
     point = profile.batch.base
-    found = sorted(roofline_operators(profile), key=lambda each: -each.seconds)
-    kept, rest = found[:MOST_ROOFLINE_POINTS], found[MOST_ROOFLINE_POINTS:]
+    operators = sorted(roofline_operators(profile), key=lambda each: -each.seconds)
+    shown, rest = operators[:MOST_ROOFLINE_POINTS], operators[MOST_ROOFLINE_POINTS:]
     if rest:
         sums = (sum(getattr(each, name) for each in rest) for name in ("flop", "bytes", "seconds"))
-        kept = [*kept, RooflineOperator(f"{OTHER_OPERATORS} ({len(rest)})", "", *sums)]
+        shown = [*shown, RooflineOperator(f"{OTHER_OPERATORS} ({len(rest)})", "", *sums)]
     peak, bandwidth = workload_peak_flop_per_s(point), point.memory.bandwidth_bytes_per_s
-    points = [_roofline_point(each, peak / bandwidth) for each in kept]
+    points = [_roofline_point(each, peak / bandwidth) for each in shown]
     return {
         "precision": point.workload.precision,
         "peak_flop_per_s": peak,
@@ -434,7 +441,7 @@ def _gaps_between_spans(track: Any, start: Any, duration: Any) -> Any:
     return start - np.where(first, 0, before)
 
 
-def _pack_counter(counter: Counter, times: Packed, binary: Binary) -> dict[str, Any]:
+def _pack_counter(counter: Counter, times: Packed, binary: Binary) -> TimelineCounter:
     """Return a counter: *times* are codes of the time since the last sample, values are codes into its levels."""
     levels, codes = np.unique(counter.values, return_inverse=True)
     return {
@@ -503,11 +510,11 @@ class NamedDesign:
 
 def design_of(named: NamedDesign, engine: str, binary: Binary, limits: Sequence[MetricLimit] = ()) -> Design:
     """Return a design for a page, evaluated by *engine*, with its cluster, roofline and timeline."""
-    found = design_without_timeline(named, engine, limits)
-    if found["feasible"]:
-        found["launch"] = launch_of(named.point, file_of(named))
-        found["timeline"] = pack_timeline(timeline_of(named.point, engine), binary)
-    return found
+    document = design_without_timeline(named, engine, limits)
+    if document["feasible"]:
+        document["launch"] = launch_of(named.point, file_of(named))
+        document["timeline"] = pack_timeline(timeline_of(named.point, engine), binary)
+    return document
 
 
 def design_without_timeline(named: NamedDesign, engine: str, limits: Sequence[MetricLimit] = ()) -> Design:
@@ -521,7 +528,7 @@ def design_without_timeline(named: NamedDesign, engine: str, limits: Sequence[Me
         return _infeasible_design(named, engine, outcome)
     step = decode_or_own_step(point)
     profile = bounding_profile(batch_of(step))
-    found: Design = {
+    document: Design = {
         "label": named.label,
         "role": named.role,
         "trial": named.trial,
@@ -543,10 +550,10 @@ def design_without_timeline(named: NamedDesign, engine: str, limits: Sequence[Me
         "launch": launch_of(point, file_of(named)) if named.role == "best" else None,
     }
     if (tiers := memory_tiers_of(outcome)) is not None:
-        found["tiers"] = tiers
+        document["tiers"] = tiers
     if point.serving is not None:
-        found["serving"] = serving_view.serving_part(point, limits, engine)
-    return found
+        document["serving"] = serving_view.serving_part(point, limits, engine)
+    return document
 
 
 def _infeasible_design(named: NamedDesign, engine: str, outcome: Infeasible) -> Design:
@@ -598,22 +605,27 @@ def design_facts(
         return serving_view.serving_facts(point, metrics, limits, engine)
     off = expected_in_words(metrics)
     notes = {"step_s": off, "cost_usd": "to buy", "power_w": "at the meter, all busy", "energy_j": "by use"}
-    found: list[Fact] = []
+    facts: list[Fact] = []
     absent = OF_TOKENS if metrics.counted == "samples" else ()
     for name in FACT_METRICS:
         value, unknown = getattr(metrics, name), metrics.unknown.get(name)
         if value is not None or (unknown and name not in absent):
             text, note = ("unknown", unknown) if unknown else (metric_text(name, value), notes.get(name, ""))
-            found.append({"label": metric_label(name), "text": text, "value": value, "note": note})
+            facts.append({"label": metric_label(name), "text": text, "value": value, "note": note})
         if name == "samples_per_s":  # after tokens, or in their place
-            found.append(rate_per_accelerator(point, metrics))
+            facts.append(rate_per_accelerator(point, metrics))
     capacity = point.memory.capacity_bytes
-    of = f"of {bytes_text(capacity)} on each accelerator"
-    found.append(
-        {"label": "memory", "text": bytes_text(metrics.memory_bytes), "value": metrics.memory_bytes, "note": of}
+    capacity_text = f"of {bytes_text(capacity)} on each accelerator"
+    facts.append(
+        {
+            "label": "memory",
+            "text": bytes_text(metrics.memory_bytes),
+            "value": metrics.memory_bytes,
+            "note": capacity_text,
+        }
     )
-    found.append(_per_million_tokens(metrics))
-    return found
+    facts.append(_per_million_tokens(metrics))
+    return facts
 
 
 def rate_per_accelerator(point: DesignPoint, metrics: Metrics) -> Fact:

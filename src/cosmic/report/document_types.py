@@ -1,21 +1,24 @@
 """The types of the documents that pages show: a report and a page of traces.
 
-`ui/src/document.ts` and `ui/src/trace/document.ts` are the contract and explain every name. A document is plain data:
+They are the contract with the front end: `ui/src/document.ts` is generated from them. A document is plain data:
 dictionaries that are written as JSON. Numbers are in SI units. Classes that share their subject with a class elsewhere
-end in Json.
+end in Json; in TypeScript they do not.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
+
+from cosmic.base.json_types import AnyOf, Ratio
 
 # --------------------------------------------------------------------------------------
-# The types of the document that pages show. `ui/src/document.ts` is the contract and explains every name
+# The document of a report
 # --------------------------------------------------------------------------------------
 
 Type = Literal["u8", "u16", "u32", "f32", "f64"]
 Class = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
 Role = Literal["base", "isolated", "best", "front", "other"]
+Kind = Literal["compute", "communication", "memory", "cpu", "other"]
 Value = str | int | float | bool
 
 
@@ -23,12 +26,49 @@ class Packed(TypedDict):
     """Numbers in the binary part of a container."""
 
     offset: int
+    """Bytes from the beginning of the binary part."""
     count: int
     type: Type
 
 
-Coding = dict[str, Any]
-"""One of four, by its ``kind``: choices, numbers, scaled, from."""
+class ChoicesCoding(TypedDict):
+    """One of a few values; for a metric, a code beyond the last one means no value."""
+
+    kind: Literal["choices"]
+    values: list[Value]
+    labels: list[str]
+    codes: Packed
+    of: NotRequired[list[int]]
+    """Which of the values each code has, where codes are those of a tuple of values, shared by its columns."""
+
+
+class NumbersCoding(TypedDict):
+    """Plain numbers; NaN for no value."""
+
+    kind: Literal["numbers"]
+    numbers: Packed
+
+
+class ScaledCoding(TypedDict):
+    """Numbers between two bounds in 65,534 equal steps, of the logarithm if `log`; code 0 for no value."""
+
+    kind: Literal["scaled"]
+    codes: Packed
+    low: float
+    high: float
+    log: bool
+
+
+class DerivedCoding(TypedDict):
+    """Numbers computed from another column: `by` times, `by` over, or `by` plus its numbers."""
+
+    kind: Literal["from"]
+    column: int
+    rule: Literal["times", "over", "plus"]
+    by: float
+
+
+Coding = AnyOf[ChoicesCoding, NumbersCoding, ScaledCoding, DerivedCoding]
 
 
 class TuplePart(TypedDict):
@@ -42,25 +82,35 @@ class Column(TypedDict):
     """A parameter or a metric of all trials."""
 
     name: str
+    """The path of a parameter ("workload.tp") or the name of a metric ("step_s")."""
     label: str
+    """As it is shown: "tp", "bandwidth of dimension 1", "step"."""
     role: Literal["parameter", "metric"]
     stack: str
+    """The layer that a parameter belongs to; empty for metrics."""
     unit: str
-    better: str
+    """One of "", "s", "B", "B/s", "USD", "J", "share" (0.4 is shown as 40 %), "1/s" …"""
+    better: Literal["", "less", "more"]
+    """Which way a metric is better; empty for parameters."""
     objective: bool
+    """Whether the search optimised it; the first objective decides which design is best."""
     coding: Coding
     part: NotRequired[TuplePart]
+    """Which entry it is of a parameter that sets several fields at once: "workload.{dp,tp}"."""
 
 
 class BlockJson(TypedDict):
     """Trials by column."""
 
     first: int
+    """The number of the first trial."""
     count: int
     columns: list[Column]
     reasons: list[str]
+    """Why each trial cannot run: a code into `reasons`; the first reason is empty, for trials that run."""
     outcomes: Packed
     pools: NotRequired[Packed]
+    """In a study of serving, for each trial 1 where pools of its own prefill (disaggregated), else 0 (aggregated)."""
 
 
 class Fact(TypedDict):
@@ -68,7 +118,9 @@ class Fact(TypedDict):
 
     label: str
     text: str
+    """As it is shown: "11.2 ms"."""
     value: float | None
+    """The exact value in SI units, for copying; null where there is no number."""
     note: str
 
 
@@ -76,15 +128,19 @@ class Gain(TypedDict):
     """How many times better the best design is than another."""
 
     over: str
-    times: float | None
+    """The other design, such as "the base design" or "the best of workload alone"."""
+    times: Ratio | None
+    """How many times better the best is by the first objective; null where the other cannot run."""
 
 
 class PlateauJson(TypedDict):
     """How many designs are as good as the best."""
 
     share: float
+    """Within which share of the best: 0.01."""
     count: int
     error: float | None
+    """The mean relative error of the model and how many designs lie within it; null where it is not known."""
     within_error: int | None
     sentence: str
 
@@ -93,18 +149,26 @@ class LaunchJson(TypedDict):
     """How a design is launched by a framework."""
 
     target: str
+    """Such as "Megatron-LM"; empty where none can."""
     export: str
+    """Such as "cosmic design export best.yaml --to megatron"."""
     script: str
+    """The lines of shell that it prints."""
     note: str
+    """Which frameworks can, or why none can."""
 
 
 class WorkloadVerdict(TypedDict):
     """What the best system does with one of several workloads."""
 
     name: str
+    """Such as "chat"."""
     note: str
+    """Such as "weight 3"."""
     headline: str
+    """Such as "llama3-8b on 16 × h100-sxm-80gb: 1,016 tokens/s/GPU"."""
     design: str
+    """How it is mapped, in words."""
     facts: list[Fact]
 
 
@@ -112,20 +176,30 @@ class VerdictJson(TypedDict):
     """The first section of a page."""
 
     headline: str
+    """Such as "llama3-70b on 512 × h100-sxm-80gb: 1,016 tokens/s/GPU"; empty where there is no single best design."""
     sentence: str
+    """Such as "4.10× over the base design; GEMMs bound it (80 % of the step)"."""
     design: str
+    """The best design in a few words: "dp 128 · tp 2 · microbatch 1 · zero1 · recompute none, on ring 4 × switch 64"."""
     objective: str
     gains: list[Gain]
     bound: str
+    """What bounds the best design."""
     facts: list[Fact]
     provenance: str
+    """measured, calibrated or estimate; empty where nothing runs."""
     expected_error: float | None
+    """Mean relative error to expect of the step; null where nothing runs."""
     expected_on: str
     command: str
+    """The shell command and the Python lines that search this again."""
     python: str
     caveats: list[str]
+    """What a reader should know first: interrupted, no feasible design, no searches of single layers."""
     plateau: PlateauJson | None
+    """null where nothing runs."""
     workloads: NotRequired[list[WorkloadVerdict]]
+    """What the best system does with each of several workloads, each in its own words; left out where there is one."""
 
 
 Part = TypedDict("Part", {"name": str, "label": str, "class": Class, "seconds": float})
@@ -146,7 +220,9 @@ class TierJson(TypedDict):
     capacity_bytes: float
     used_bytes: float
     traffic_bytes: float
+    """Bytes that cross its link in a step, both ways together; 0 of HBM, and of tiers that kernels read in place."""
     parts: list[MemoryPart]
+    """What it holds."""
 
 
 class TiersJson(TypedDict):
@@ -154,6 +230,7 @@ class TiersJson(TypedDict):
 
     sentence: str
     exposed_s: float
+    """Seconds of the step in which compute waits for transfers."""
     rows: list[TierJson]
 
 
@@ -164,26 +241,33 @@ class ChangeJson(TypedDict):
     """Fields that change together between the base and the best."""
 
     label: str
+    """What changes together: "mapping", "network bandwidth"."""
     fields: list[ChangedField]
     worth: float | None
+    """Its factor of the gain; the factors of all changes multiply to the gain."""
     alone: float | None
+    """The gain when the base takes only this change; null where that is an invalid mapping."""
 
 
 class Why(TypedDict):
     """What the gain comes from."""
 
     sentence: str
+    """One sentence on what the changes add up to."""
     changes: list[ChangeJson]
+    """The changes that matter most, at most five, largest worth first; then `rest` for all others together."""
     rest: float | None
     method: str
+    """One of "exact", "sampled", "one_at_a_time" or "none"."""
     compared: list[int]
+    """Indices into `designs`: the base, the best of each layer alone, the best."""
 
 
 class SeriesJson(TypedDict):
     """The best so far of one search."""
 
     name: str
-    points: list[list[float]]
+    points: list[tuple[int, float]]
 
 
 class Convergence(TypedDict):
@@ -192,7 +276,7 @@ class Convergence(TypedDict):
     objective: str
     label: str
     unit: str
-    better: str
+    better: Literal["less", "more"]
     series: list[SeriesJson]
 
 
@@ -214,15 +298,19 @@ class CommandJson(TypedDict):
 class Trust(TypedDict):
     """How far to trust it."""
 
-    inputs: list[list[str]]
-    versions: list[list[str]]
+    inputs: list[tuple[str, str]]
+    """Names and values: space, agent, seed, objectives, constraints, engine, identity, when it was written …"""
+    versions: list[tuple[str, str]]
     limits: list[str]
+    """What the model leaves out, each a sentence."""
     failures: list[Failure]
+    """Designs that cannot run, by reason, most first; `label` is a sentence."""
     raw: int
     valid: int
     evaluated: int
     feasible: int
     coverage: str
+    """A sentence: the share of the valid designs that was tried."""
     commands: list[CommandJson]
 
 
@@ -230,6 +318,7 @@ class ParallelAxis(TypedDict):
     """A parallel axis: dp, tp, cp, pp or ep."""
 
     name: str
+    """dp, tp, cp, pp, ep …"""
     label: str
     size: int
 
@@ -260,9 +349,13 @@ class NetworkDimensionJson(TypedDict):
     latency_s: float
     algorithm: str
     axes: list[AxisRanks]
+    """The axes whose groups span this dimension, innermost first, and how many ranks of each it holds."""
     load: list[DimensionLoad]
+    """What an accelerator sends into it in a step, by axis."""
     utilization: float
-    links: list[list[int]]
+    """Share of its bandwidth that is used over the step: 0 to 1."""
+    links: list[tuple[int, int]]
+    """Links of one instance of the dimension, as pairs of its members; members from `npus` on are switches."""
 
 
 class Cluster(TypedDict):
@@ -272,7 +365,9 @@ class Cluster(TypedDict):
     accelerator: str
     axes: list[ParallelAxis]
     dims: list[NetworkDimensionJson]
+    """Innermost first."""
     reading: str
+    """One sentence on how to read the picture: "tp 8 in network dimension 1 …"."""
 
 
 class RooflinePoint(TypedDict):
@@ -295,17 +390,93 @@ class Roofline(TypedDict):
     reading: str
 
 
-TimelineJson = dict[str, Any]
-"""A timeline, packed by `timelines`."""
+class TimelineProcess(TypedDict):
+    """A rank or stage, and how many ranks are identical to it."""
+
+    name: str
+    ranks: int
+
+
+class TimelineTrack(TypedDict):
+    """A row of a timeline."""
+
+    process: int
+    name: str
+
+
+_SpanClass = TypedDict("_SpanClass", {"class": Packed})
+
+
+class TimelineSpans(_SpanClass):
+    """Spans sorted by track and start."""
+
+    count: int
+    track: Packed
+    name: Packed
+    gap: Packed
+    """Code of the time since the end of the span before on the same track: since 0 for the first; negative where they overlap."""
+    duration: Packed
+    """Code of the duration."""
+    critical: Packed
+    """1 where a span lies on the critical path."""
+
+
+TimelineFlows = TypedDict("TimelineFlows", {"count": int, "from": Packed, "to": Packed})
+
+
+class TimelineCounter(TypedDict):
+    """A value that is valid from each of its times until the next."""
+
+    process: int
+    name: str
+    unit: str
+    most: float | None
+    times: Packed
+    """With `levels`, codes of the time since the sample before (since 0 for the first); without, times."""
+    values: Packed
+    """With `levels`, codes into these; without, values."""
+    levels: NotRequired[list[float]]
+
+
+class TimelineTotals(TypedDict):
+    """Sums of a timeline's spans by class."""
+
+    compute_s: float
+    exposed_s: float
+    hidden_s: float
+    idle_s: float
+
+
+class TimelineJson(TypedDict):
+    """Spans, arrows and counters of a step, or of a load of requests."""
+
+    engine: Literal["analytic", "event"]
+    duration_s: float
+    processes: list[TimelineProcess]
+    tracks: list[TimelineTrack]
+    names: list[str]
+    """Names of spans, by code."""
+    classes: list[Class]
+    spans: TimelineSpans
+    seconds: list[float]
+    """The times of spans and counters, by code."""
+    flows: TimelineFlows
+    counters: list[TimelineCounter]
+    totals: TimelineTotals
+    reading: str
+    """One sentence: what is drawn and what is left out."""
 
 
 class SloJson(TypedDict):
     """A limit on a latency."""
 
     metric: str
+    """The metric that it limits, as a column of the trials is called: "ttft_p95_s"."""
     statistic: str
+    """Which value of the latency: "mean", "p50", "p95" or "p99"."""
     limit_s: float
     text: str
+    """Such as "TTFT p95 ≤ 1 s"."""
 
 
 class Latency(TypedDict):
@@ -318,20 +489,27 @@ class Latency(TypedDict):
     p95_s: float
     p99_s: float
     slo: SloJson | None
+    """The limit that it is to hold; null where there is none."""
 
 
 class PoolJson(TypedDict):
     """Equal engine instances."""
 
     name: str
+    """One of "all", "prefill" or "decode"."""
     label: str
+    """Such as "prefill and decode"."""
     instances: int
     npus: int
     accelerator: str
     mapping: str
+    """An instance: "tp 8 · attention dp 2 · ep 16"."""
     utilization: float | None
+    """Share of time in which its accelerators run steps; null where it is not known."""
     kv_use: float | None
+    """Share of the KV cache that running requests fill."""
     running: float | None
+    """Mean requests that run and that wait, in all instances."""
     waiting: float | None
 
 
@@ -341,11 +519,12 @@ class Spent(TypedDict):
     name: Literal["ttft", "tpot", "decode"]
     label: str
     seconds: float
+    """What the parts add up to."""
     parts: list[Part]
 
 
 class Curve(TypedDict):
-    """A latency by load; None where the load is more than the deployment can serve."""
+    """A latency by load; null where the load is more than the deployment can serve."""
 
     label: str
     p50_s: list[float | None]
@@ -357,15 +536,20 @@ class Curves(TypedDict):
     """Latency over load, in closed form."""
 
     label: str
+    """One of "requests in flight" or "requests per second"."""
     unit: Literal["", "1/s"]
     at: float
+    """The design's own load."""
     loads: list[float]
     ttft: Curve
+    """By load; null where the load is more than the deployment can serve."""
     tpot: Curve
     tokens_per_s_per_npu: list[float | None]
     tokens_per_s_per_user: list[float | None]
     saturated: float | None
+    """The first load, on this grid, that is more than it can serve; null where there is none."""
     holds: float | None
+    """The largest load, on this grid, that holds every SLO; null where there is none, or no SLO."""
     reading: str
 
 
@@ -374,20 +558,28 @@ class ServingJson(TypedDict):
 
     kind: Literal["aggregated", "disaggregated"]
     engine: str
+    """Such as "vllm"."""
     load: str
+    """Such as "64 requests in flight, 4,000 tokens in and 500 out"."""
     mapping: str
+    """Such as "2 replicas × tp 8"."""
     limits: str
+    """Such as "at most 256 requests and 8,192 tokens a step, KV cache in fp8"."""
     latencies: list[Latency]
     pools: list[PoolJson]
     spent: list[Spent]
+    """Where the mean time to first token, the mean time per output token and a mean decode step go."""
     curves: Curves | None
+    """Latency over load; null where none could be computed."""
     reading: str
+    """What the numbers say, in a sentence: whether the SLOs hold, and what waits for what."""
 
 
 class ServingStudy(TypedDict):
     """What a study of serving is about."""
 
     user: str
+    """The metrics of the trade-off, by the names of their columns."""
     npu: str
     slos: list[SloJson]
 
@@ -396,26 +588,35 @@ class Design(TypedDict):
     """One complete design with all that the page shows of it."""
 
     label: str
+    """Such as "base", "best", "workload alone", "trial 412"."""
     role: Role
     trial: int | None
+    """Its number in the study; null for one that is not in it."""
     identity: str
     yaml: str
+    """The whole design, ready for `cosmic evaluate`."""
     command: str
+    """A command that evaluates it again."""
     feasible: bool
     reasons: list[str]
     step_s: float | None
     step_s_range: tuple[float, float] | None
+    """P5 and P95 of what the step is expected to take when measured; null where it cannot run."""
     facts: list[Fact]
     parts: list[Part]
     memory: list[MemoryPart]
     capacity_bytes: float
     tiers: NotRequired[TiersJson]
+    """Of a design whose state is in several tiers of memory; left out where all of it is in HBM."""
     bound: str
     cluster: Cluster | None
     timeline: TimelineJson | None
     roofline: Roofline | None
     launch: LaunchJson | None
+    """Of the best design of a report, and of every design that a page asked for."""
     serving: NotRequired[ServingJson]
+    """Of a design with a load of requests; left out where a design is a single step. Its `step_s`, `parts`, cluster,
+    roofline and timeline are then those of one decode step with the requests that run under the load."""
 
 
 class ReportDocument(TypedDict):
@@ -424,20 +625,24 @@ class ReportDocument(TypedDict):
     format: Literal[1]
     title: str
     study: str
+    """The directory of the study, as it was given."""
     verdict: VerdictJson
     why: Why
     trials: BlockJson
     front: list[int]
+    """Numbers of the trials on the Pareto front."""
     convergence: Convergence
     designs: list[Design]
     best: int | None
+    """Indices into `designs`; null where no design is feasible."""
     base: int | None
     trust: Trust
     serving: NotRequired[ServingStudy]
+    """Of a study of serving; left out otherwise."""
 
 
 # --------------------------------------------------------------------------------------
-# The types of the document that the page of a trace shows. `ui/src/trace/document.ts` explains every name
+# The document of a page of traces
 # --------------------------------------------------------------------------------------
 
 
@@ -459,29 +664,33 @@ class NodeAttribute(TypedDict):
     """What nodes state of one kind: either codes into values, or numbers."""
 
     name: str
+    """The column of Chakra: "comm_size". For "group" and "peer" a value is a place in those of the rank."""
     label: str
     unit: str
+    """One of "", "s", "B", "FLOP"."""
     values: NotRequired[list[str | int | float | None]]
+    """Codes into values, null for nodes that state none; or numbers plus one, 0 for none, each worth `worth`."""
     codes: NotRequired[Packed]
     numbers: NotRequired[Packed]
     worth: NotRequired[float]
-
-
-class Track(TypedDict):
-    """A row of the timeline."""
-
-    process: int
-    name: str
 
 
 class OperatorJson(TypedDict):
     """Nodes of one name, or of one kind of kernel."""
 
     name: str
-    kind: str
+    kind: Kind
     count: int
     total: float
+    """Seconds, or steps: see the unit of the view."""
     share: float
+
+
+class AbsentDependencies(TypedDict):
+    """Dependencies on ids that no node has."""
+
+    node: Packed
+    id: Packed
 
 
 class NodeColumns(TypedDict):
@@ -490,16 +699,20 @@ class NodeColumns(TypedDict):
     count: int
     id: SignedNumbers
     type: Packed
+    """Codes into `types`, `names`, `tracks` and the document's `kinds`."""
     name: Packed
     track: Packed
     kind: Packed
     start: SignedNumbers
     duration: Packed
     depth: Packed
+    """The most nodes that must run before it, one after the other."""
     critical: Packed
+    """1 on the critical path."""
     data: DependencyColumns
     ctrl: DependencyColumns
-    absent: dict[str, Packed]
+    absent: AbsentDependencies
+    """Dependencies on ids that no node has."""
     attributes: list[NodeAttribute]
 
 
@@ -508,26 +721,33 @@ class TraceViewJson(TypedDict):
 
     facts: list[Fact]
     reading: str
+    """Where the times come from."""
     problems: list[str]
+    """What is wrong with the dependencies: cycles, absent nodes."""
     recorded: bool
     tick: float
-    unit: str
+    """What a unit of `start` and `duration` is worth: seconds, or steps."""
+    unit: Literal["s", "steps"]
     duration: float
+    """When the last node ends."""
     processes: list[str]
-    tracks: list[Track]
+    tracks: list[TimelineTrack]
     types: list[str]
     names: list[str]
     operators: list[OperatorJson]
+    """Those that take the most time, and what is to be said of them."""
     operators_note: str
     kernels: list[OperatorJson]
     nodes: NodeColumns
+    """Columns of all nodes, in ascending order of their ids."""
 
 
-class RankJson(TypedDict):
+class TraceRank(TypedDict):
     """A rank: which view it has, and what differs from others that have it."""
 
     rank: int
     view: int
+    """Its place in `views`."""
     groups: list[str]
     peers: list[int]
 
@@ -535,9 +755,10 @@ class RankJson(TypedDict):
 class TraceDocument(TypedDict):
     """The traces of a job."""
 
-    format: int
+    format: Literal[1]
     title: str
     facts: list[Fact]
-    kinds: list[str]
-    ranks: list[RankJson]
+    """Of all ranks together; none of a single one."""
+    kinds: list[Kind]
+    ranks: list[TraceRank]
     views: list[TraceViewJson]

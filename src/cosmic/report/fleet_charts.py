@@ -61,14 +61,14 @@ def jobs_by_line(fleet: Fleet) -> dict[tuple[int, int], list[tuple[float, float,
         covered = {row for first, end in job.accelerators for row in range(first // size, (end - 1) // size + 1)}
         for row in covered:
             rows.setdefault(row, []).append((job.start_s, job.end_s, index))
-    found: dict[tuple[int, int], list[tuple[float, float, int]]] = {}
+    spans_by_line: dict[tuple[int, int], list[tuple[float, float, int]]] = {}
     for row in sorted(rows):
         ends: list[float] = []
-        for start_s, end_s, place in sorted(rows[row]):
+        for start_s, end_s, job_index in sorted(rows[row]):
             line = next((line for line, free_s in enumerate(ends) if free_s <= start_s), len(ends))
             ends[line : line + 1] = [end_s]
-            found.setdefault((row, line), []).append((start_s, end_s, place))
-    return found
+            spans_by_line.setdefault((row, line), []).append((start_s, end_s, job_index))
+    return spans_by_line
 
 
 def fleet_events(fleet: Fleet) -> Iterator[dict[str, Any]]:
@@ -81,8 +81,8 @@ def fleet_events(fleet: Fleet) -> Iterator[dict[str, Any]]:
         name = f"{row * size}-{last}" if last > row * size else f"{last}"
         yield {"ph": "M", "name": "thread_name", **common, "args": {"name": f"{name} ({line + 1})" if line else name}}
         yield {"ph": "M", "name": "thread_sort_index", **common, "args": {"sort_index": number}}
-        for start_s, end_s, place in spans:
-            job = fleet.jobs[place]
+        for start_s, end_s, job_index in spans:
+            job = fleet.jobs[job_index]
             about = {"accelerators": job.npus, "slowdown": job.slowdown, "device": job.device_s / (job.run_s or 1.0)}
             when = {"ts": start_s * MICROSECONDS, "dur": (end_s - start_s) * MICROSECONDS}
             yield {"ph": "X", "name": job.name, "cat": "job", **when, **common, "args": about}
@@ -153,17 +153,17 @@ def fleet_text_chart(fleet: Fleet, columns: int) -> list[str]:
     lines.append(
         f"{'':11} └{format_duration(0.0)}{format_duration(fleet.makespan_s):>{across - len(format_duration(0.0))}}"
     )
-    names = [f"{LETTERS[place]} {job.name}" for place, job in enumerate(shown)]
+    names = [f"{LETTERS[letter]} {job.name}" for letter, job in enumerate(shown)]
     more = len(fleet.jobs) - len(shown)
     return [*lines, ", ".join(names) + (f", and {more:,} that are not drawn" if more else "")]
 
 
 def _add_device_time(
-    weights: list[list[dict[int, float]]], place: int, job: JobResult, size: int, fleet: Fleet
+    weights: list[list[dict[int, float]]], index: int, job: JobResult, size: int, fleet: Fleet
 ) -> None:
     """Add to each cell how much of its accelerators' time a job has."""
     across = len(weights[0])
-    low, high = (across * (at - fleet.start_s) / fleet.makespan_s for at in (job.start_s, job.end_s))
+    low, high = (across * (time_s - fleet.start_s) / fleet.makespan_s for time_s in (job.start_s, job.end_s))
     device = job.device_s / job.run_s if job.run_s else 0.0
     for first, end in job.accelerators:
         for row in range(first // size, (end - 1) // size + 1):
@@ -172,7 +172,7 @@ def _add_device_time(
                 part = min(high, column + 1) - max(low, column)
                 if part > 0:
                     cell = weights[row][column]
-                    cell[place] = cell.get(place, 0.0) + tall * part * device
+                    cell[index] = cell.get(index, 0.0) + tall * part * device
 
 
 def fleet_svg(fleet: Fleet) -> str:
@@ -183,27 +183,27 @@ def fleet_svg(fleet: Fleet) -> str:
     scale = scale_of([0.0, max(fleet.makespan_s, 1e-12)], Axis("time", "s"), zero=True)
     across, size, lines = WIDTH - EDGE - LEFT, accelerators_per_row(fleet), jobs_by_line(fleet)
     bars = 0
-    for place, ((row, line), spans) in enumerate(sorted(lines.items())):
-        middle = top + (place + 0.5) * ROW
+    for drawn_line, ((row, line), spans) in enumerate(sorted(lines.items())):
+        middle = top + (drawn_line + 0.5) * ROW
         if line == 0:
             last = min(fleet.npus, (row + 1) * size) - 1
             name = f"{row * size}-{last}" if last > row * size else f"{last}"
             elements.append(draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - EDGE))
         elements.append(draw_rule((LEFT, middle), (LEFT + across, middle), "cc-grid"))
         for start_s, end_s, index in spans[: max(0, MOST_BARS - bars)]:
-            left, right = (LEFT + scale.share(at - fleet.start_s) * across for at in (start_s, end_s))
+            left, right = (LEFT + scale.share(time_s - fleet.start_s) * across for time_s in (start_s, end_s))
             elements.append(_draw_job(left, middle - BAR / 2, right - left, index, fleet.jobs[index].name))
         bars += len(spans)
     bottom = top + len(lines) * ROW + 4
     elements += draw_abscissa(scale, (LEFT, bottom), across)
-    said = [f"each row {size:,} accelerators", f"{bars - MOST_BARS:,} bars are not drawn" if bars > MOST_BARS else ""]
-    small, end = draw_notes(said, bottom + 50)
+    notes = [f"each row {size:,} accelerators", f"{bars - MOST_BARS:,} bars are not drawn" if bars > MOST_BARS else ""]
+    small, end = draw_notes(notes, bottom + 50)
     return svg_document(title, f"{title}, over {format_duration(fleet.makespan_s)}.", end + 6, [*elements, *small])
 
 
-def _draw_job(left: float, top: float, width: float, place: int, name: str) -> str:
+def _draw_job(left: float, top: float, width: float, index: int, name: str) -> str:
     box = f'x="{coordinate_text(left)}" y="{coordinate_text(top)}" width="{coordinate_text(max(width - 0.5, 0.5))}" height="{coordinate_text(BAR)}"'
-    return f'<rect class="{fill_class(place)}" {box}><title>{escape_line(name)}</title></rect>'
+    return f'<rect class="{fill_class(index)}" {box}><title>{escape_line(name)}</title></rect>'
 
 
 JOB_COLUMNS = ("job", "NPUs", "where", "arrives", "waits", "runs", "step alone", "step here", "tokens/s", "slowdown")
@@ -228,11 +228,11 @@ def job_cells(job: JobResult) -> list[str]:
 def summarise_fleet(fleet: Fleet) -> str:
     """Return what came of a fleet in one sentence."""
     ran = f"{len(fleet.jobs):,} job{'' if len(fleet.jobs) == 1 else 's'} in {format_duration(fleet.makespan_s)}"
-    said = [ran, f"{100 * fleet.utilization:.1f} % utilisation"]
+    sentences = [ran, f"{100 * fleet.utilization:.1f} % utilisation"]
     if fleet.mean_slowdown is not None and fleet.max_slowdown is not None and fleet.fairness is not None:
-        said.append(f"slowdown {fleet.mean_slowdown:.2f} on average, {fleet.max_slowdown:.2f} at most")
-        said.append(f"fairness {fleet.fairness:.2f}")
-    return " · ".join(said)
+        sentences.append(f"slowdown {fleet.mean_slowdown:.2f} on average, {fleet.max_slowdown:.2f} at most")
+        sentences.append(f"fairness {fleet.fairness:.2f}")
+    return " · ".join(sentences)
 
 
 def rules_in_words(fleet: Fleet) -> str:
@@ -252,9 +252,9 @@ def fleet_page(fleet: Fleet, others: Sequence[Fleet] = ()) -> Page:
         rows = [[each.name, "; ".join(each.reasons)] for each in fleet.refused[:MOST_TABLE_ROWS]]
         parts += [Heading("Jobs that cannot run"), Table(("job", "why"), rows)]
     if others:
-        parts += [Heading("Other rules"), Table(RULES_COLUMNS, [rules_cells(other) for other in others])]
-    stated = {field.name: getattr(fleet.rules, field.name) for field in fields(fleet.rules)}
-    parts += [Heading("Rules"), Table(("rule", "value"), [[key, str(value)] for key, value in stated.items()])]
+        parts += [Heading("Other rules"), Table(RULES_COLUMNS, [rules_cells(candidate) for candidate in others])]
+    rule_values = {field.name: getattr(fleet.rules, field.name) for field in fields(fleet.rules)}
+    parts += [Heading("Rules"), Table(("rule", "value"), [[key, str(value)] for key, value in rule_values.items()])]
     return Page(f"Jobs on {fleet.system}", parts)
 
 

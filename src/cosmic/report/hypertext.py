@@ -133,7 +133,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
     )
     lines = [
         "<tr>"
-        + "".join(f"<td{each}>{inline(cell_text(one))}</td>" for each, one in zip(style, row, strict=True))
+        + "".join(f"<td{each}>{inline(cell_text(cell))}</td>" for each, cell in zip(style, row, strict=True))
         + "</tr>"
         for row in rows
     ]
@@ -142,11 +142,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
     return "\n".join([head, "<tbody>", *lines, "</tbody>\n</table>\n</div>\n</figure>"])
 
 
-def figure(svg: str, place: str, caption: str) -> str:
+def figure(svg: str, name: str, caption: str) -> str:
     """Return a drawing with its caption; on a narrow screen it scrolls, so that its text stays readable."""
     below = f"\n<figcaption>{inline(caption)}</figcaption>" if caption else ""
     drawing = svg.strip()
-    return f'<figure class="drawing" id="{escape_line(place)}">\n{_open_scroll_box("Chart")}\n{drawing}\n</div>{below}\n</figure>'
+    return f'<figure class="drawing" id="{escape_line(name)}">\n{_open_scroll_box("Chart")}\n{drawing}\n</div>{below}\n</figure>'
 
 
 def numbered(items: Sequence[str]) -> str:

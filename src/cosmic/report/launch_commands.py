@@ -21,8 +21,8 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "dynamo
 def is_gpu(point: DesignPoint) -> bool:
     """Return whether the accelerator is one that the frameworks run on."""
     name = point.compute.accelerator
-    known = name in catalog_entries.entry_names("accelerators")
-    return known and catalog_entries.read_entry("accelerators", name).get("vendor") in launching.NCCL_VENDORS
+    in_catalog = name in catalog_entries.entry_names("accelerators")
+    return in_catalog and catalog_entries.read_entry("accelerators", name).get("vendor") in launching.NCCL_VENDORS
 
 
 def accelerator_label(point: DesignPoint, metric: str) -> str:
@@ -35,29 +35,31 @@ def launch_of(point: DesignPoint, file: str) -> LaunchJson:
     """Return how to launch a design that is written to *file*: by its engine, or with the fewest warnings."""
     programs = FRAMEWORKS if point.serving is None and point.workload.task == "training" else ENGINES
     engine = "" if point.serving is None else point.serving.engine
-    able: dict[str, launching.Launch] = {}
+    launches: dict[str, launching.Launch] = {}
     reasons: dict[str, None] = {}
     for target in programs:
         try:
-            able[target] = launching.targets[target](point)
+            launches[target] = launching.targets[target](point)
         except SpecError as error:
             reasons[_reason_without_name(error, target)] = None
     if not is_gpu(point):
         name = point.compute.accelerator or "the accelerator"
         why = f"they run on GPUs of {' and '.join(launching.NCCL_VENDORS)}, and {name} is not one of them"
         return _no_launch(programs, why)
-    if not able:
+    if not launches:
         return _no_launch(programs, "; ".join(reasons))
-    chosen = min(able, key=lambda target: (target != engine, len(able[target].warnings)))
-    said = [f"{_join_names([_name_with_notes(programs[each], able[each]) for each in able])} can launch it."]
-    if len(able) < len(programs):
-        others = [programs[program] for program in programs if program not in able]
-        said.append(f"{_join_names(others)} cannot: {'; '.join(reasons)}.")
+    chosen = min(launches, key=lambda target: (target != engine, len(launches[target].warnings)))
+    sentences = [
+        f"{_join_names([_name_with_notes(programs[each], launches[each]) for each in launches])} can launch it."
+    ]
+    if len(launches) < len(programs):
+        others = [programs[program] for program in programs if program not in launches]
+        sentences.append(f"{_join_names(others)} cannot: {'; '.join(reasons)}.")
     return {
         "target": programs[chosen],
-        "export": f"cosmic export {shlex.quote(file)} --to {chosen}",
-        "script": launching.render_script(able[chosen]).partition("\n")[2],
-        "note": " ".join(said),
+        "export": f"cosmic design export {shlex.quote(file)} --to {chosen}",
+        "script": launching.render_script(launches[chosen]).partition("\n")[2],
+        "note": " ".join(sentences),
     }
 
 

@@ -21,7 +21,7 @@ MOST_NAMED_NODES = 8
 
 def network_in_words(network: Network) -> list[str]:
     """Return lines about each dimension that lists its links or has faults; none for a network without such."""
-    found = []
+    lines = []
     for index, dim in enumerate(network.dims):
         wiring = wiring_at(network, index)
         if wiring == PLAIN:
@@ -33,11 +33,11 @@ def network_in_words(network: Network) -> list[str]:
             faults = len(wiring.copies[number])
             if not faults and not dim.links:
                 continue  # the copies of a named topology that have none
-            found += [
+            lines += [
                 f"network dimension {index}, {_name_dimension(dim, faults)}: {line}"
                 for line in _describe_copy(graph, dim)
             ]
-    return found
+    return lines
 
 
 def _name_dimension(dim: Dimension, faults: int) -> str:
@@ -66,18 +66,18 @@ def describe_tightest_cut(graph: LinkGraph, rate_bytes_per_s: float) -> str:
     from cosmic.network.synthesis.lower_bounds import collective_bounds  # noqa: PLC0415  hardly ever needed
 
     size = float(graph.npus)
-    found = collective_bounds(graph, "all_gather", size)
-    seconds = max(found.node_s, found.cut_s)
+    bounds = collective_bounds(graph, "all_gather", size)
+    seconds = max(bounds.node_s, bounds.cut_s)
     reached = units.format_quantity(float(f"{size / seconds * rate_bytes_per_s:.4g}"), units.BYTES_PER_S)
-    inside = np.isin(np.arange(graph.nodes), found.cut)
+    inside = np.isin(np.arange(graph.nodes), bounds.cut)
     begins, ends = inside[graph.sources], inside[graph.targets]
     leave, enter = (float(graph.bandwidth_bytes_per_s[each].sum()) for each in (begins & ~ends, ends & ~begins))
-    if not found.cut or not leave or not enter:
+    if not bounds.cut or not leave or not enter:
         return f"an all-gather of all of them ends at {reached} of data at most"
     own = int(inside[: graph.npus].sum())
     way, crossing = ("leave", leave) if own / leave > (graph.npus - own) / enter else ("enter", enter)
-    names = ", ".join(graph.name(node) for node in found.cut[:MOST_NAMED_NODES]) + (
-        " …" if len(found.cut) > MOST_NAMED_NODES else ""
+    names = ", ".join(graph.name(node) for node in bounds.cut[:MOST_NAMED_NODES]) + (
+        " …" if len(bounds.cut) > MOST_NAMED_NODES else ""
     )
     width = units.format_quantity(float(f"{crossing * rate_bytes_per_s:.4g}"), units.BYTES_PER_S)
     return f"an all-gather of all of them ends at {reached} of data at most: {width} {way} {names}"
@@ -85,12 +85,12 @@ def describe_tightest_cut(graph: LinkGraph, rate_bytes_per_s: float) -> str:
 
 def network_notes(point: DesignPoint) -> list[str]:
     """Return in which dimensions of a design links are listed, have faults, or get collectives of their own."""
-    said = []
+    notes = []
     for index, (dim, name) in enumerate(zip(point.network.dims, point.collective.algorithms, strict=True)):
         faults = sum(fault.dim == index for fault in point.network.faults)
         words = [f"{len(dim.links):,} listed links"] if dim.links else []
         words += [f"{faults} fault{'s' if faults > 1 else ''}"] if faults else []
         words += ["collectives synthesised for its links"] if name == SYNTHESIZED else []
         if words:
-            said.append(f"network dimension {index} has {' and '.join(words)}")
-    return said
+            notes.append(f"network dimension {index} has {' and '.join(words)}")
+    return notes

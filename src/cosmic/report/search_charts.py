@@ -66,8 +66,8 @@ def _distinct_points(values: Floats) -> list[tuple[float, float]]:
 
 def _needs_log_axis(values: Floats) -> bool:
     """Return whether values span so much that most would overlap on a linear axis."""
-    known = values[np.isfinite(values) & (values > 0)]
-    return bool(len(known) and known.max() / known.min() > LOG_AXIS_RATIO)
+    positive = values[np.isfinite(values) & (values > 0)]
+    return bool(len(positive) and positive.max() / positive.min() > LOG_AXIS_RATIO)
 
 
 def _evaluations_axis() -> Axis:

@@ -27,7 +27,7 @@ from cosmic.report.serving_view import (
 )
 from cosmic.report.study_report import NO_CHANGES, Report, spread_evenly
 from cosmic.report.trust import model_limits as left_out
-from cosmic.search.advice.deployment_plan import CheckedDeployment, Plan, accelerators_text
+from cosmic.search.advice.deployment_plan import Checked, Plan, accelerators_text
 from cosmic.search.advice.service_question import Service
 from cosmic.search.design_wording import load_in_words, metric_unit, path_label, seconds_text
 from cosmic.search.objectives import MetricLimit
@@ -126,7 +126,7 @@ def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command:
 
 
 def _as_limit(slo: Slo) -> MetricLimit:
-    metric = next(name for name, of in LATENCY_METRICS.items() if of == (slo.metric, slo.statistic))
+    metric = next(name for name, limit_key in LATENCY_METRICS.items() if limit_key == (slo.metric, slo.statistic))
     return MetricLimit(f"{metric} <= {slo.limit_s:g} s", metric, most=True, bound=slo.limit_s)
 
 
@@ -151,7 +151,7 @@ def _deployment_rows(service: Service, plan: Plan) -> Iterator[DeploymentRow]:
             yield DeploymentRow(f"{kind} {index + 1}", each, _designs_built(service, each) if index in opened else None)
 
 
-def _cheapest(service: Service, kind: str, candidate: Candidate, checked: CheckedDeployment | None) -> DeploymentRow:
+def _cheapest(service: Service, kind: str, candidate: Candidate, checked: Checked | None) -> DeploymentRow:
     label = f"cheapest {kind}"
     if checked is not None:
         return DeploymentRow(label, checked.candidate, checked.design)
@@ -180,10 +180,10 @@ def _designs(
             continue
         role = "best" if row.chosen else "other" if row.label.startswith("cheapest") else "front"
         named = NamedDesign(row.label, role, row.design, index, saved if row.chosen else "")  # type: ignore[arg-type]
-        found = design_without_timeline(named, "analytic", limits)
+        document = design_without_timeline(named, "analytic", limits)
         if row.chosen:
-            found["timeline"] = pack_timeline(timeline_of(row.design, "analytic"), binary)
-        yield found
+            document["timeline"] = pack_timeline(timeline_of(row.design, "analytic"), binary)
+        yield document
 
 
 # ------------------------------------------------------------------------------------------------------- trials
@@ -193,11 +193,11 @@ def _deployment_block(
     rows: Sequence[DeploymentRow], limits: Sequence[MetricLimit], point: DesignPoint, binary: Binary
 ) -> BlockJson:
     columns = [
-        _parameter_column_of(name, [of(row.candidate) for row in rows], binary)
-        for name, of in DEPLOYMENT_PARAMETERS.items()
+        _parameter_column_of(name, [read(row.candidate) for row in rows], binary)
+        for name, read in DEPLOYMENT_PARAMETERS.items()
     ]
     seen = [row.candidate.metrics for row in rows]
-    rates = {name: [of(each) for each in seen] for name, of in RATE_METRICS.items()}
+    rates = {name: [read(each) for each in seen] for name, read in RATE_METRICS.items()}
     wanted = dict.fromkeys(["ttft_s", "ttft_p95_s", "tpot_s", "tpot_p95_s", *(limit.metric for limit in limits)])
     times = {name: [_time_column(each, name) for each in seen] for name in wanted}
     columns += [_metric_column_of(name, values, point, binary) for name, values in {**rates, **times}.items()]
@@ -217,14 +217,14 @@ def _time_column(seen: ServingMetrics, metric: str) -> float:
 
 
 def _parameter_column_of(name: str, values: Sequence[Any], binary: Binary) -> Column:
-    known = sorted(set(values), key=lambda each: (isinstance(each, str), each))
-    codes = np.array([known.index(value) for value in values], dtype=np.intp)
-    labels = [each if isinstance(each, str) else f"{each:,}" for each in known]
+    distinct = sorted(set(values), key=lambda each: (isinstance(each, str), each))
+    codes = np.array([distinct.index(value) for value in values], dtype=np.intp)
+    labels = [each if isinstance(each, str) else f"{each:,}" for each in distinct]
     coding: Coding = {
         "kind": "choices",
-        "values": known,
+        "values": distinct,
         "labels": labels,
-        "codes": binary.add_codes(codes, max(1, len(known))),
+        "codes": binary.add_codes(codes, max(1, len(distinct))),
     }
     return {
         "name": name,
@@ -295,16 +295,16 @@ def _deployment_headline(point: DesignPoint | None, metrics: Metrics | None) -> 
 def _verdict_sentence(plan: Plan, slos: Sequence[Slo]) -> str:
     """Return how many accelerators are needed, and what the simulation says."""
     priced = plan.one.priced + plan.two.priced
-    what = "holds the limits" if slos else "bears the load"
+    achievement = "holds the limits" if slos else "bears the load"
     if plan.chosen is None:
-        return f"None of {priced:,} deployments {what}"
+        return f"None of {priced:,} deployments {achievement}"
     candidate, seen = plan.chosen.candidate, plan.chosen.simulated
     fewest = "is the fewest that holds" if candidate.npus == 1 else "are the fewest that hold"
-    kept = f"{fewest} the limits" if slos else fewest.replace("hold", "bear") + " the load"
-    said = f"{accelerators_text(candidate.npus)} {kept}, of {priced:,} deployments"
+    condition = f"{fewest} the limits" if slos else fewest.replace("hold", "bear") + " the load"
+    sentence = f"{accelerators_text(candidate.npus)} {condition}, of {priced:,} deployments"
     if seen is None:
-        return said
-    return f"{said}; simulated: {_tails_in_words(seen)}"
+        return sentence
+    return f"{sentence}; simulated: {_tails_in_words(seen)}"
 
 
 def _tails_in_words(seen: ServingMetrics) -> str:
@@ -329,32 +329,32 @@ def _gains_over_cheapest(plan: Plan) -> Iterator[Gain]:
 
 def _refuted_by_simulation(plan: Plan, slos: Sequence[Slo]) -> list[str]:
     """Return which deployments hold the limits in closed form alone, a sentence for each kind."""
-    said: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for each in plan.checked:
         if each.simulated is None or each.holds or not each.candidate.holds:
             continue
         kind = DEPLOYMENT_KINDS[_has_two_pools(each.candidate)]
-        kept = "the limits hold" if slos else "the load is borne"
-        what = f"With {accelerators_text(each.candidate.npus)}, {each.candidate} ({kind}), {kept} in closed form"
-        said.setdefault(kind, f"{what} but not in the simulation: {_tails_in_words(each.simulated)}.")
-    return list(said.values())
+        claim = "the limits hold" if slos else "the load is borne"
+        sentence = f"With {accelerators_text(each.candidate.npus)}, {each.candidate} ({kind}), {claim} in closed form"
+        sentences.setdefault(kind, f"{sentence} but not in the simulation: {_tails_in_words(each.simulated)}.")
+    return list(sentences.values())
 
 
-def _expected_errors(chosen: CheckedDeployment, slos: Sequence[Slo]) -> list[str]:
+def _expected_errors(chosen: Checked, slos: Sequence[Slo]) -> list[str]:
     """Return how far off times are expected to be, and which limits hold by less."""
     serving, seen = serving_of(chosen.design), chosen.simulated or chosen.candidate.metrics
     errors = published_errors(serving.engine, disaggregated=serving.disaggregated)
     if errors is None:
         return ["How far off times are was not measured: no published run has this engine."]
-    said = [
+    sentences = [
         f"TTFT is expected to be off by {100 * errors.ttft:.0f} %, TPOT by {100 * errors.tpot:.0f} %, "
         f"as on average of {errors.runs:,} published runs {errors.kind}."
     ]
     for slo in slos:
         apart, error = abs(1 - float(slo.value(seen)) / slo.limit_s), errors.of(slo.metric)
         if error is not None and apart < error:
-            said.append(f"{LATENCY_LABELS[slo.metric]} {slo} holds by {100 * apart:.0f} %, less than that.")
-    return said
+            sentences.append(f"{LATENCY_LABELS[slo.metric]} {slo} holds by {100 * apart:.0f} %, less than that.")
+    return sentences
 
 
 def _deployment_trust(service: Service, plan: Plan, limits: Sequence[Slo], point: DesignPoint, command: str) -> Trust:
@@ -362,14 +362,14 @@ def _deployment_trust(service: Service, plan: Plan, limits: Sequence[Slo], point
     every = "all of them" if plan.one.exhaustive and plan.two.exhaustive else "not all of them"
     serving, price = serving_of(point), price_in_words(point)
     inputs = [
-        ["design", service.source],
-        ["load", load_in_words(serving.load)],
-        ["limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)],
-        ["engine", serving.engine],
+        ("design", service.source),
+        ("load", load_in_words(serving.load)),
+        ("limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)),
+        ("engine", serving.engine),
     ]
     return {
         "inputs": [input_ for input_ in inputs if input_[1]],
-        "versions": [[name, value] for name, value in software_versions().items()],
+        "versions": list(software_versions().items()),
         "limits": [*left_out(point, "analytic"), *([f"Cost is {price}."] if price else [])],
         "failures": [],
         "raw": priced,

@@ -84,18 +84,18 @@ def curves_of(point: DesignPoint, slos: Sequence[SloJson]) -> Curves | None:
     load = serving_of(point).load
     closed = load.rate is None
     own = float(load.concurrency or 0) if closed else float(load.rate or 0.0)
-    found = _metrics_at_loads(point, loads_around(own, closed=closed), closed=closed)
-    if not closed and not any(found.values()):
-        found |= _metrics_at_loads(point, [own / 2**halved for halved in range(5, MOST_HALVINGS)], closed=closed)
-        found = _drop_far_loads(found)
-    _add_saturating_loads(point, found, closed=closed)
-    loads = sorted(found)
-    if sum(found[each] is not None for each in loads) < 2:
+    by_load = _metrics_at_loads(point, loads_around(own, closed=closed), closed=closed)
+    if not closed and not any(by_load.values()):
+        by_load |= _metrics_at_loads(point, [own / 2**halved for halved in range(5, MOST_HALVINGS)], closed=closed)
+        by_load = _drop_far_loads(by_load)
+    _add_saturating_loads(point, by_load, closed=closed)
+    loads = sorted(by_load)
+    if sum(by_load[each] is not None for each in loads) < 2:
         return None
-    answers = [found[each] for each in loads]
-    saturated = next((each for each in loads if found[each] is None), None)
-    held = [each for each in loads if _holds_slos(found[each], slos)]
-    beyond = next((each for each in loads if not _holds_slos(found[each], slos)), None)
+    answers = [by_load[each] for each in loads]
+    saturated = next((each for each in loads if by_load[each] is None), None)
+    held = [each for each in loads if _holds_slos(by_load[each], slos)]
+    beyond = next((each for each in loads if not _holds_slos(by_load[each], slos)), None)
     holds = max((each for each in held if beyond is None or each < beyond), default=None) if slos else None
     curves: Curves = {
         "label": "requests in flight" if closed else "requests per second",
@@ -114,14 +114,14 @@ def curves_of(point: DesignPoint, slos: Sequence[SloJson]) -> Curves | None:
         "holds": holds,
         "reading": "",
     }
-    return {**curves, "reading": _describe_curves(curves, found.get(own), beyond, slos)}
+    return {**curves, "reading": _describe_curves(curves, by_load.get(own), beyond, slos)}
 
 
-def _drop_far_loads(found: MetricsByLoad) -> MetricsByLoad:
+def _drop_far_loads(by_load: MetricsByLoad) -> MetricsByLoad:
     """Return answers from a few loads below the first that cannot be served on."""
-    least = min(found)
-    full = next((each for each in sorted(found) if found[each] is None), least)
-    return {each: found[each] for each in found if full / CURVE_START_FACTOR <= each <= full * HEAVIEST_LOAD}
+    least = min(by_load)
+    full = next((each for each in sorted(by_load) if by_load[each] is None), least)
+    return {each: by_load[each] for each in by_load if full / CURVE_START_FACTOR <= each <= full * HEAVIEST_LOAD}
 
 
 def loads_around(own: float, *, closed: bool) -> list[float]:
@@ -142,43 +142,45 @@ def request_metrics_of(point: DesignPoint, engine: str = "analytic") -> ServingM
     key = (SEEN_KEY, engine)
     if key not in point.known:
         point.known[key] = (
-            estimate_deployments(batch_of(point)).at(0) if engine == "analytic" else _simulate_metrics(point)
+            estimate_deployments(batch_of(point)).metrics_at(0) if engine == "analytic" else _simulate_metrics(point)
         )
-    found: ServingMetrics = point.known[key]
-    return found
+    metrics: ServingMetrics = point.known[key]
+    return metrics
 
 
 def _simulate_metrics(point: DesignPoint) -> ServingMetrics:
     from cosmic.serving.request_simulation import simulate_load  # noqa: PLC0415  only this engine needs it
 
-    found = simulate_load(deployment_of(point))
+    simulation = simulate_load(deployment_of(point))
     return (
-        estimate_deployments(batch_of(point)).at(0) if isinstance(found, Infeasible) else plain_metrics(found.metrics)
+        estimate_deployments(batch_of(point)).metrics_at(0)
+        if isinstance(simulation, Infeasible)
+        else plain_metrics(simulation.metrics)
     )
 
 
 def _metrics_at_loads(point: DesignPoint, loads: Sequence[float], *, closed: bool) -> MetricsByLoad:
     """Return what a deployment does under other loads; None where one is more than it can serve."""
     path = "serving.load.concurrency" if closed else "serving.load.rate"
-    found = estimate_deployments(Batch(point, {path: np.array(loads, dtype=np.int64 if closed else np.float64)}))
+    estimates = estimate_deployments(Batch(point, {path: np.array(loads, dtype=np.int64 if closed else np.float64)}))
     answers: MetricsByLoad = {}
     for index, load in enumerate(loads):
-        one = found.at(index) if found.runs[index] else None
-        served = one is not None and (closed or one.requests_per_s >= SERVED_SHARE * load)
-        known = one is not None and isfinite(one.ttft.p95_s) and isfinite(one.tpot.p95_s)
-        answers[load] = one if served and known else None
+        metrics = estimates.metrics_at(index) if estimates.runs[index] else None
+        served = metrics is not None and (closed or metrics.requests_per_s >= SERVED_SHARE * load)
+        finite = metrics is not None and isfinite(metrics.ttft.p95_s) and isfinite(metrics.tpot.p95_s)
+        answers[load] = metrics if served and finite else None
     return answers
 
 
-def _add_saturating_loads(point: DesignPoint, found: MetricsByLoad, *, closed: bool) -> None:
+def _add_saturating_loads(point: DesignPoint, by_load: MetricsByLoad, *, closed: bool) -> None:
     """Add loads where a deployment saturates: its latencies rise most just before."""
-    loads = sorted(found)
-    full = next((load for load in loads if found[load] is None), None)
+    loads = sorted(by_load)
+    full = next((load for load in loads if by_load[load] is None), None)
     below = [load for load in loads if full is not None and load < full]
     if closed or full is None or not below:
         return
     between = np.linspace(below[-1], full, SATURATION_LOADS + 2)[1:-1].tolist()
-    found |= _metrics_at_loads(point, between, closed=closed)
+    by_load |= _metrics_at_loads(point, between, closed=closed)
 
 
 def _latency_curve(name: str, answers: Sequence[ServingMetrics | None], slos: Sequence[SloJson]) -> Curve:
@@ -224,22 +226,22 @@ def _describe_curves(curves: Curves, own: ServingMetrics | None, beyond: float |
     def written(load: float) -> str:
         return request_rate_in_words(load, closed=closed)
 
-    said = []
+    sentences = []
     if own is None:
-        said.append(f"Its own load, {written(curves['at'])}, is more than it can serve.")
+        sentences.append(f"Its own load, {written(curves['at'])}, is more than it can serve.")
     else:
         times = f"p95 of TTFT is {seconds_text(own.ttft.p95_s)} and of TPOT {seconds_text(own.tpot.p95_s)}"
-        said.append(f"At its load of {written(curves['at'])}, {times}.")
+        sentences.append(f"At its load of {written(curves['at'])}, {times}.")
     both = "both SLOs" if len(slos) == 2 else "its SLO" if len(slos) == 1 else "all SLOs"
     if slos and curves["holds"] is None:
-        said.append(f"It misses {'an' if len(slos) > 1 else 'its'} SLO at every load shown.")
+        sentences.append(f"It misses {'an' if len(slos) > 1 else 'its'} SLO at every load shown.")
     elif slos and beyond is None:
-        said.append(f"It holds {both} at every load shown.")
+        sentences.append(f"It holds {both} at every load shown.")
     elif slos:
-        said.append(f"It holds {both} up to {written(curves['holds'] or 0.0)}.")
+        sentences.append(f"It holds {both} up to {written(curves['holds'] or 0.0)}.")
     if curves["saturated"] is not None:
-        said.append(f"With {written(curves['saturated'])} its queue would grow without end.")
-    return " ".join(said)
+        sentences.append(f"With {written(curves['saturated'])} its queue would grow without end.")
+    return " ".join(sentences)
 
 
 # --------------------------------------------------------------------------------------
@@ -331,7 +333,7 @@ def _pool_json(name: str, pool: Pool, deployment: Deployment, metrics: ServingMe
 
 def time_spent(metrics: ServingMetrics, tokens_per_step: float = 1.0) -> list[Spent]:
     """Return where the mean time to first token, the mean time per output token and a mean decode step go."""
-    found: list[Spent] = []
+    spent: list[Spent] = []
     for name, label, parts in (
         ("ttft", "time to first token", metrics.ttft_breakdown),
         ("tpot", "time per output token", _token_parts(metrics, tokens_per_step)),
@@ -340,16 +342,16 @@ def time_spent(metrics: ServingMetrics, tokens_per_step: float = 1.0) -> list[Sp
         listed = _breakdown_parts(parts)
         if listed:
             total = sum(each["seconds"] for each in listed)
-            found.append({"name": name, "label": label, "seconds": total, "parts": listed})  # type: ignore[typeddict-item]
-    return found
+            spent.append({"name": name, "label": label, "seconds": total, "parts": listed})  # type: ignore[typeddict-item]
+    return spent
 
 
 def _token_parts(metrics: ServingMetrics, tokens_per_step: float) -> dict[str, float]:
     """Return what a token takes: its share of a decode step, and what prefills of other requests add to it."""
-    whole = float(metrics.tpot.mean_s)
-    step = min(whole, sum(metrics.decode_breakdown.values()) / tokens_per_step)
-    others = whole - step
-    return {"steps": step, "others": others if others > SMALLEST_SHARE_SHOWN * whole else 0.0}
+    token_s = float(metrics.tpot.mean_s)
+    step = min(token_s, sum(metrics.decode_breakdown.values()) / tokens_per_step)
+    others = token_s - step
+    return {"steps": step, "others": others if others > SMALLEST_SHARE_SHOWN * token_s else 0.0}
 
 
 def _breakdown_parts(breakdown: Mapping[str, Any]) -> list[Part]:
@@ -370,12 +372,12 @@ def describe_slos(metrics: ServingMetrics, slos: Sequence[SloJson]) -> str:
     if not slos:
         return "No SLO is stated: a load has them as ttft_slo and tpot_slo, a search as constraints."
     missed = [slo for slo in slos if slo_value(metrics, slo) > slo["limit_s"]]
-    said = [
+    sentences = [
         f"{slo['text']}: {'missed' if slo in missed else 'held'}, with {seconds_text(slo_value(metrics, slo))}"
         for slo in slos
     ]
     within = "" if metrics.within_slo is None else f" {share_text(metrics.within_slo)} of the requests are within."
-    return f"{'; '.join(said)}.{within}"
+    return f"{'; '.join(sentences)}.{within}"
 
 
 def describe_missed_slos(point: DesignPoint, limits: Sequence[MetricLimit] = (), engine: str = "analytic") -> list[str]:
@@ -386,11 +388,11 @@ def describe_missed_slos(point: DesignPoint, limits: Sequence[MetricLimit] = (),
     beyond = [each for each in slos_of(point.serving.load, limits) if slo_value(seen, each) > each["limit_s"]]
     if not beyond:
         return []
-    said = " and ".join(f"{each['text']} ({seconds_text(slo_value(seen, each))})" for each in beyond)
+    missed = " and ".join(f"{each['text']} ({seconds_text(slo_value(seen, each))})" for each in beyond)
     flags = " ".join(
         f"--constraint '{each['metric']} <= {format_quantity(each['limit_s'], SECONDS)}'" for each in beyond
     )
-    return [f"The best design misses {said}: search with {flags} for one that does not."]
+    return [f"The best design misses {missed}: search with {flags} for one that does not."]
 
 
 # -------------------------------------------------------------------------------------------------- verdict
@@ -398,10 +400,10 @@ def describe_missed_slos(point: DesignPoint, limits: Sequence[MetricLimit] = (),
 
 def serving_headline(point: DesignPoint, metrics: Metrics, machine: str) -> str:
     """Return the model, the machine, what each accelerator makes and what each user gets."""
-    said = ", ".join(
+    limits_text = ", ".join(
         f"{each['text']} {each['label']}" for each in (_per_accelerator_fact(point, metrics), _per_user_fact(metrics))
     )
-    return f"{point.model.name or 'The model'} on {machine}: {said}"
+    return f"{point.model.name or 'The model'} on {machine}: {limits_text}"
 
 
 def design_in_words(point: DesignPoint) -> str:
@@ -415,12 +417,12 @@ def serving_facts(
 ) -> list[Fact]:
     """Return what a deployment achieves by *engine* as facts; a latency with a limit says whether it holds."""
     seen, slos = request_metrics_of(point, engine), slos_of(serving_of(point).load, limits)
-    found: list[Fact] = []
+    facts: list[Fact] = []
     for name in ("ttft", "tpot"):
         times: Percentiles = getattr(seen, name)
         for statistic, metric in (("mean", f"{name}_s"), ("p95", f"{name}_p95_s")):
-            found.append(_time_fact(metric_label(metric), times.at(statistic), _slo_note(name, statistic, seen, slos)))
-    found += [
+            facts.append(_time_fact(metric_label(metric), times.at(statistic), _slo_note(name, statistic, seen, slos)))
+    facts += [
         _time_fact("end to end", seen.e2e.mean_s, "a whole request, mean"),
         _per_accelerator_fact(point, metrics),
         _per_user_fact(metrics),
@@ -428,15 +430,15 @@ def serving_facts(
         _count_fact("requests/s", seen.requests_per_s, ""),
     ]
     if seen.within_slo is not None:
-        found.append({**_share_fact("within SLO", seen.within_slo), "note": "share of the requests"})
-    found += [
+        facts.append({**_share_fact("within SLO", seen.within_slo), "note": "share of the requests"})
+    facts += [
         _per_million_fact("cost", metrics, "cost_usd_per_token"),
         _per_million_fact("energy", metrics, "energy_j_per_token"),
     ]
     for name, busy in seen.utilisation.items():
-        found.append(_share_fact("busy" if name == "all" else f"{name} pool busy", busy))
-    found.append(_share_fact("KV cache in use", seen.kv_use))
-    return found
+        facts.append(_share_fact("busy" if name == "all" else f"{name} pool busy", busy))
+    facts.append(_share_fact("KV cache in use", seen.kv_use))
+    return facts
 
 
 def _slo_note(name: str, statistic: str, metrics: ServingMetrics, slos: Sequence[SloJson]) -> str:
@@ -471,13 +473,13 @@ def _per_user_fact(metrics: Metrics) -> Fact:
     return _count_fact(label, metrics.tokens_per_s_per_user or 0.0, "while a request decodes")
 
 
-def _per_million_fact(what: str, metrics: Metrics, name: str) -> Fact:
+def _per_million_fact(quantity: str, metrics: Metrics, name: str) -> Fact:
     """Return the cost or the energy of a million tokens, or that it is unknown and why."""
-    label, each = f"{what} per million tokens", getattr(metrics, name)
+    label, each = f"{quantity} per million tokens", getattr(metrics, name)
     if each is None:
         return {"label": label, "text": "unknown", "value": None, "note": metrics.unknown.get(name, "")}
-    text = f"{1e6 * each:.3g} USD" if what == "cost" else energy_text(1e6 * each)
-    note = "to own and run, output tokens" if what == "cost" else "output tokens"
+    text = f"{1e6 * each:.3g} USD" if quantity == "cost" else energy_text(1e6 * each)
+    note = "to own and run, output tokens" if quantity == "cost" else "output tokens"
     return {"label": label, "text": text, "value": 1e6 * each, "note": note}
 
 
@@ -498,9 +500,9 @@ def speed_throughput_front(speed: npt.NDArray[np.float64], throughput: npt.NDArr
     [1, 0]
     """
     front: list[int] = []
-    for place in np.lexsort((-throughput, -speed)).tolist():
-        if np.isfinite(speed[place]) and (not front or throughput[place] > throughput[front[-1]]):
-            front.append(place)
+    for index in np.lexsort((-throughput, -speed)).tolist():
+        if np.isfinite(speed[index]) and (not front or throughput[index] > throughput[front[-1]]):
+            front.append(index)
     return front
 
 

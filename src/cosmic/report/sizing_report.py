@@ -12,7 +12,7 @@ from cosmic.base.files import write_text
 from cosmic.cluster.cluster_cost import cluster_cost
 from cosmic.cluster.goodput import goodput_of_designs
 from cosmic.design.design_batch import batch_of
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import full_path
 from cosmic.report.charts.category_charts import Bar, BarGroup, bars
 from cosmic.report.charts.plots import lines
 from cosmic.report.charts.scales import Axis, Series, quantity
@@ -48,9 +48,9 @@ MAPPING_COLUMNS = ("system", "MWh", "MFU", "global batch", "mapping", "checkpoin
 EFFECT_COLUMNS = ("input", "accelerators", "days", "cost of the run", "to buy", "power")
 
 
-def question_in_words(found: Sizing) -> str:
+def question_in_words(sizing: Sizing) -> str:
     """Return what was asked."""
-    asked = found.question
+    asked = sizing.question
     limits = [
         quantity(asked.budget_usd, "USD", 4) if asked.budget_usd is not None else "",
         quantity(asked.power_w, "W", 4) if asked.power_w is not None else "",
@@ -63,7 +63,10 @@ def question_in_words(found: Sizing) -> str:
 def row_cells(row: Row, risk: Risk | None) -> list[str]:
     """Return a row of the table."""
     metrics = row.best.metrics
-    spread = "–" if risk is None else f"{_short_number(_least_days(risk))}–{_short_number(_most_days(risk))}"
+    spread = "–"
+    if risk is not None:
+        least, most = min(risk.failures.p05, risk.steps.p05), max(risk.failures.p95, risk.steps.p95)
+        spread = f"{_short_number(least)}–{_short_number(most)}"
     return [
         row.best.system,
         f"{row.best.accelerators:,}",
@@ -104,14 +107,6 @@ def _short_number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
 
 
-def _least_days(risk: Risk) -> float:
-    return min(risk.failures.p05, risk.steps.p05)
-
-
-def _most_days(risk: Risk) -> float:
-    return max(risk.failures.p95, risk.steps.p95)
-
-
 def _cell_in_unit(value: float | None, unit: float) -> str:
     return "–" if value is None else _short_number(value / unit)
 
@@ -137,48 +132,48 @@ def _signed_percent(share: float | None) -> str:
     return "0" if abs(share) < SMALLEST_CHANGE else f"{100 * share:+.1f} %"
 
 
-def sizing_verdict(found: Sizing) -> list[str]:
+def sizing_verdict(sizing: Sizing) -> list[str]:
     """Return the answer in a sentence or two."""
-    assert found.best is not None  # noqa: S101  there is a row
-    best, asked = found.best.best, found.question
+    assert sizing.best is not None  # noqa: S101  there is a row
+    best, asked = sizing.best.best, sizing.question
     days, metrics = best.metrics.train_days, best.metrics
     if days is None:
         return []
-    said = f"{best.accelerators:,} {best.point.compute.accelerator} in {best.system}: trained in {_short_number(days)} days"
+    sentence = f"{best.accelerators:,} {best.point.compute.accelerator} in {best.system}: trained in {_short_number(days)} days"
     if metrics.goodput is not None:
-        said += f", of which {100 * (1 - metrics.goodput):.1f} % is lost to failures and checkpoints"
-    lines = [said]
+        sentence += f", of which {100 * (1 - metrics.goodput):.1f} % is lost to failures and checkpoints"
+    lines = [sentence]
     if asked.deadline_days is not None and days > asked.deadline_days:
         lines.append(f"no cluster that was tried makes it in {asked.deadline_days:,.4g} days")
-    return lines + [_describe_next_best(best, row.best) for row in found.rows[1:2]]
+    return lines + [_describe_next_best(best, row.best) for row in sizing.rows[1:2]]
 
 
-def _describe_next_best(best: Tried, other: Tried) -> str:
+def _describe_next_best(best: Tried, runner_up: Tried) -> str:
     """Return what the second best takes, over the best."""
-    ours, theirs = best.metrics, other.metrics
+    ours, theirs = best.metrics, runner_up.metrics
     ratios = []
     if ours.train_days and theirs.train_days:
         ratios.append(f"{theirs.train_days / ours.train_days:.2f}× as long")
     if ours.cost_usd and theirs.cost_usd:
         ratios.append(f"for {theirs.cost_usd / ours.cost_usd:.2f}× the price")
-    return f"next best: {other.accelerators:,} in {other.system}, {' '.join(ratios)}".rstrip(", ")
+    return f"next best: {runner_up.accelerators:,} in {runner_up.system}, {' '.join(ratios)}".rstrip(", ")
 
 
-def batch_in_words(found: Sizing) -> str:
+def batch_in_words(sizing: Sizing) -> str:
     """Return the global batches of all rows, and how to state one."""
-    batches = sorted({row.best.point.workload.global_batch for row in found.rows})
+    batches = sorted({row.best.point.workload.global_batch for row in sizing.rows})
     if not batches:
         return ""
-    said = f"global batch {batches[0]:,}" + (f" to {batches[-1]:,}" if len(batches) > 1 else "")
-    stated = {full_path(path) for path in found.question.overrides}
-    if "workload.global_batch" in stated:
-        return said
-    return f"{said}, near the usual one of the model; --set global_batch=N states another"
+    batch_text = f"global batch {batches[0]:,}" + (f" to {batches[-1]:,}" if len(batches) > 1 else "")
+    overridden = {full_path(path) for path in sizing.question.overrides}
+    if "workload.global_batch" in overridden:
+        return batch_text
+    return f"{batch_text}, near the usual one of the model; --set global_batch=N states another"
 
 
-def counted_in_words(found: Sizing) -> str:
+def counted_in_words(sizing: Sizing) -> str:
     """Return what was gone through."""
-    counted = found.counted
+    counted = sizing.counted
     return (
         f"gone through: {_count_things(counted.systems, 'system')}, {_count_things(counted.sizes, 'size')}, "
         f"{_count_things(counted.mappings, 'mapping')}, {_count_things(counted.designs, 'run')}; "
@@ -205,48 +200,47 @@ LOST_LABELS = {
 }
 
 
-def write_sizing(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect], path: Path) -> Path:
+def write_sizing(sizing: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect], path: Path) -> Path:
     """Write the answer as one HTML file."""
-    write_text(path, to_html(sizing_page(found, risks, effects)), "--report")
+    write_text(path, to_html(sizing_page(sizing, risks, effects)), "--report")
     return path
 
 
-def sizing_page(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect]) -> Page:
+def sizing_page(sizing: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect]) -> Page:
     """Return the answer as a page."""
-    parts: list[Part] = [Text(f"{question_in_words(found)}.")]
-    if found.best is None:
+    parts: list[Part] = [Text(f"{question_in_words(sizing)}.")]
+    if sizing.best is None:
         parts.append(Text("No system can be sized."))
     else:
-        parts += [Heading("Answer"), Text("\n\n".join(f"{_capitalise_line(line)}." for line in sizing_verdict(found)))]
-        rows = [row_cells(row, risk)[: len(PAGE_COLUMNS)] for row, risk in zip(found.rows, risks, strict=True)]
+        parts += [
+            Heading("Answer"),
+            Text("\n\n".join(f"{line[:1].upper()}{line[1:]}." for line in sizing_verdict(sizing))),
+        ]
+        rows = [row_cells(row, risk)[: len(PAGE_COLUMNS)] for row, risk in zip(sizing.rows, risks, strict=True)]
         parts += [
             Heading("Every system"),
             Table(PAGE_COLUMNS, rows, "P5 to P95 covers chance of failures and the error of predicted steps."),
-            Table(MAPPING_COLUMNS, [mapping_cells(row) for row in found.rows], "How each is run."),
-            *_trade_off_parts(found),
-            *_cost_parts(found.best),
-            *_lost_time_parts(found.best),
+            Table(MAPPING_COLUMNS, [mapping_cells(row) for row in sizing.rows], "How each is run."),
+            *_trade_off_parts(sizing),
+            *_cost_parts(sizing.best),
+            *_lost_time_parts(sizing.best),
         ]
     if effects:
         text = "What a tenth more of each input does to the best row; prices move the number that fits."
         parts += [Heading("What moves the answer"), Text(text), Table(EFFECT_COLUMNS, list(map(effect_cells, effects)))]
-    if found.refused:
-        parts += [Heading("Systems without an answer"), Table(("system", "why"), list(found.refused.items()))]
-    parts += [Heading("How"), Text(f"{counted_in_words(found)}.")]
+    if sizing.refused:
+        parts += [Heading("Systems without an answer"), Table(("system", "why"), list(sizing.refused.items()))]
+    parts += [Heading("How"), Text(f"{counted_in_words(sizing)}.")]
     return Page("What to buy", parts, name="size")
 
 
-def _capitalise_line(line: str) -> str:
-    return line[:1].upper() + line[1:]
-
-
-def _trade_off_parts(found: Sizing) -> list[Part]:
+def _trade_off_parts(sizing: Sizing) -> list[Part]:
     """Return days against dollars: every size that was tried."""
     series = []
-    for system in dict.fromkeys(each.system for each in found.tried):
+    for system in dict.fromkeys(each.system for each in sizing.tried):
         points = [
             (each.metrics.cost_usd / MILLION, each.metrics.train_days)
-            for each in found.tried
+            for each in sizing.tried
             if each.system == system and each.metrics.cost_usd is not None and each.metrics.train_days is not None
         ]
         if points:
@@ -298,11 +292,11 @@ def _lost_time_parts(row: Row) -> list[Part]:
     share = goodput_of_designs(batch_of(point), None if length is None else length / metrics.throughput_per_s)
     if share is None:
         return []
-    rows = [(said, f"{100 * float(getattr(share, name)):.2f} %") for name, said in LOST_LABELS.items()]
-    kept = f"{100 * float(share.effective_share):.1f} %"
+    rows = [(label, f"{100 * float(getattr(share, name)):.2f} %") for name, label in LOST_LABELS.items()]
+    effective = f"{100 * float(share.effective_share):.1f} %"
     hours, minutes = float(share.mtbf_s) / 3600, float(share.interval_s) / 60
     text = (
-        f"{kept} of the time counts. Something fails every {hours:.3g} h; the state is kept every {minutes:.3g} min "
+        f"{effective} of the time counts. Something fails every {hours:.3g} h; the state is kept every {minutes:.3g} min "
         f"({point.run.checkpoint.replace('_', ' ')} checkpoints)."
     )
     return [Heading("Failures"), Text(text), Table(("lost to", "share of the time"), rows)]

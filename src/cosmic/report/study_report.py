@@ -98,17 +98,19 @@ def _describe_plateau(found: Found, ground: Ground) -> str:
         return "It is the only design that can run."
     problem = found.problem
     chosen = len(problem.objectives) == 1 and not problem.space.workloads and problem.engine == "analytic"
-    said = f"{ground.count:,} designs lie within {_two_digit_percent(ground.within)} of the best, this one among them"
+    sentence = (
+        f"{ground.count:,} designs lie within {_two_digit_percent(ground.within)} of the best, this one among them"
+    )
     if ground.count == 1:
-        said = f"No other design lies within {_two_digit_percent(ground.within)} of it"
+        sentence = f"No other design lies within {_two_digit_percent(ground.within)} of it"
     elif chosen:
-        said = choice_text(ground)
+        sentence = choice_text(ground)
     if ground.error is None:
-        return f"{said}."
+        return f"{sentence}."
     error = f"within {_two_digit_percent(ground.error)}, the error to expect of the model"
     if ground.within_error == ground.count:
-        return f"{said}, and no more {error}."
-    return f"{said}; {ground.within_error:,} lie {error}."
+        return f"{sentence}, and no more {error}."
+    return f"{sentence}; {ground.within_error:,} lie {error}."
 
 
 def _two_digit_percent(share: float) -> str:
@@ -150,21 +152,21 @@ def explain_gain(
         sentence = "One of the designs has no value of the objective, so no change has a factor."
         return {**NO_CHANGES, "sentence": sentence, "changes": changes[:MOST_CHANGES], "compared": compared}
     method, worth = attribute_worth(groups, between.value)
-    found = []
+    explained = []
     for group in groups:
         part, alone = worth[group], between.value((group,))
         factors = (None if part is None else exp(-part), None if alone is None else exp(start - alone))
-        found.append(_change_json(group, fields, *factors))
-    found.sort(key=lambda each: -abs(log(each["worth"] or 1.0)))
-    kept = found[:MOST_CHANGES]
-    whole = exp(start - end)
-    rest = whole / prod(each["worth"] or 1.0 for each in kept)
-    left = rest if len(found) > MOST_CHANGES or abs(rest - 1) > FACTOR_OF_NONE else None
+        explained.append(_change_json(group, fields, *factors))
+    explained.sort(key=lambda each: -abs(log(each["worth"] or 1.0)))
+    largest = explained[:MOST_CHANGES]
+    gain = exp(start - end)
+    rest = gain / prod(each["worth"] or 1.0 for each in largest)
+    rest_shown = rest if len(explained) > MOST_CHANGES or abs(rest - 1) > FACTOR_OF_NONE else None
     return {
-        "sentence": _describe_changes(kept, whole)
+        "sentence": _describe_changes(largest, gain)
         + ("" if engine == "analytic" else " These factors are closed forms, not simulated."),
-        "changes": kept,
-        "rest": left,
+        "changes": largest,
+        "rest": rest_shown,
         "method": method,
         "compared": compared,
     }
@@ -172,8 +174,8 @@ def explain_gain(
 
 def fields_that_differ(base: DesignPoint, best: DesignPoint) -> Fields:
     """Return the fields that differ, in groups; finer ones for designs with equally many network dimensions."""
-    alike = len(base.network.dims) == len(best.network.dims)
-    return differing_fields(base, best, fine_group_of if alike else None)
+    same_dimensions = len(base.network.dims) == len(best.network.dims)
+    return differing_fields(base, best, fine_group_of if same_dimensions else None)
 
 
 def _change_json(group: Group, fields: Fields, worth: float | None, alone: float | None) -> ChangeJson:
@@ -186,16 +188,16 @@ def _change_json(group: Group, fields: Fields, worth: float | None, alone: float
     }
 
 
-def _describe_changes(changes: list[ChangeJson], whole: float) -> str:
+def _describe_changes(changes: list[ChangeJson], gain: float) -> str:
     rated = [change for change in changes if change["worth"] is not None]
     if not rated:
         return "The gain cannot be split over the changes."
     named = [(each["worth"] or 1.0, f"{each['label']} ({gain_times_text(each['worth'] or 1.0)})") for each in rated]
     helps = [name for factor, name in named if factor > 1 + FACTOR_OF_NONE]
     costs = [name for factor, name in named if factor < 1 - FACTOR_OF_NONE]
-    said = f"{gain_times_text(whole)} in all" + (f": {_join_with_and(helps[:3])}" if helps else "")
+    sentence = f"{gain_times_text(gain)} in all" + (f": {_join_with_and(helps[:3])}" if helps else "")
     return (
-        said
+        sentence
         + (f"; {_join_with_and(costs[:2])} cost{'s' if len(costs[:2]) == 1 else ''} some of it" if costs else "")
         + "."
     )
@@ -296,14 +298,14 @@ def _describe_designs(some: list[NamedDesign], problem: Problem, binary: Binary,
     for named in some:
         say(f"evaluating {named.label}")
         designs.append(design_without_timeline(named, engine, problem.limits))
-    left = MOST_TIMELINE_BYTES
-    for place in sorted(range(len(some)), key=lambda place: ROLES_BY_TIMELINE.index(some[place].role)):
-        if designs[place]["feasible"] and left > 0:
-            say(f"drawing {some[place].label}")
-            timeline = timeline_of(some[place].point, engine)
-            left -= timeline_bytes(timeline)
-            if left > 0 or some[place].role == "best":
-                designs[place]["timeline"] = pack_timeline(timeline, binary)
+    bytes_left = MOST_TIMELINE_BYTES
+    for shown in sorted(range(len(some)), key=lambda shown: ROLES_BY_TIMELINE.index(some[shown].role)):
+        if designs[shown]["feasible"] and bytes_left > 0:
+            say(f"drawing {some[shown].label}")
+            timeline = timeline_of(some[shown].point, engine)
+            bytes_left -= timeline_bytes(timeline)
+            if bytes_left > 0 or some[shown].role == "best":
+                designs[shown]["timeline"] = pack_timeline(timeline, binary)
     return designs
 
 
@@ -320,19 +322,19 @@ def designs_to_show(subject: ReportSubject, verdict: SearchVerdict) -> Iterator[
     numbers = [] if start is None else np.flatnonzero((trials.points == start).all(axis=1)).tolist()
     yield NamedDesign("base", "base", space.base, numbers[0] if numbers else None)
     for name, each in subject.beside.items():
-        place = each.trials.best(each.problem)
-        if place is not None:
-            yield NamedDesign(f"{name} alone", "isolated", each.problem.space.point(each.trials.row(place)))
+        trial = each.trials.best(each.problem)
+        if trial is not None:
+            yield NamedDesign(f"{name} alone", "isolated", each.problem.space.point(each.trials.row(trial)))
     if verdict.plateau is None or verdict.point is None:
         return
     best = verdict.plateau.place
     yield NamedDesign("best", "best", verdict.point, best, subject.best_file)
-    others = [place for place in trials.front(found.problem).tolist() if place != best]
+    others = [trial for trial in trials.front(found.problem).tolist() if trial != best]
     if space.base.serving is not None:
         rates = [trials.results.columns[name] for name in ("tokens_per_s_per_user", "tokens_per_s_per_npu")]
-        others = [place for place in speed_throughput_front(*rates) if place != best]
-    for place in spread_evenly(others, MOST_FRONT_MEMBERS):
-        yield NamedDesign(f"trial {place:,}", "front", space.point(trials.row(place)), place)
+        others = [trial for trial in speed_throughput_front(*rates) if trial != best]
+    for trial in spread_evenly(others, MOST_FRONT_MEMBERS):
+        yield NamedDesign(f"trial {trial:,}", "front", space.point(trials.row(trial)), trial)
 
 
 def _designs_of_workloads(found: Found, verdict: SearchVerdict) -> Iterator[NamedDesign]:
@@ -447,7 +449,7 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
         "objective": objective,
         "label": metric_label_in(found.problem, objective),
         "unit": metric_unit(objective),
-        "better": direction(objective),
+        "better": "less" if direction(objective) == "less" else "more",
         "series": [_convergence_series_of(name, each) for name, each in named.items()],
     }
 
@@ -455,10 +457,10 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
 def _convergence_series_of(name: str, found: Found) -> SeriesJson:
     """Return the convergence of a search: evaluations, each with the best value from then on."""
     evaluations, values = found.trials.curve(found.problem)
-    kept = spread_evenly(list(range(len(values))), MOST_STEPS)
-    points = [[int(evaluations[place]), float(values[place])] for place in kept]
+    indices = spread_evenly(list(range(len(values))), MOST_STEPS)
+    points = [(int(evaluations[index]), float(values[index])) for index in indices]
     if points and points[-1][0] < found.trials.evaluated:
-        points.append([found.trials.evaluated, points[-1][1]])
+        points.append((found.trials.evaluated, points[-1][1]))
     return {"name": name, "points": points}
 
 
@@ -528,8 +530,8 @@ def report(
 def _open_found(study: str | Path | Study | Found) -> tuple[Found, Study | None]:
     """Return what was found, and the study on disk, if there is one."""
     if isinstance(study, Found):
-        kept = study.path is not None and (study.path / INPUTS).exists()
-        return study, open_study(study.path) if kept and study.path is not None else None
+        on_disk = study.path is not None and (study.path / INPUTS).exists()
+        return study, open_study(study.path) if on_disk and study.path is not None else None
     opened = study if isinstance(study, Study) else open_study(study)
     return found_in_study(opened), opened
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,14 @@ from cosmic.report.container import Binary
 from cosmic.report.document_types import (
     DependencyColumns,
     Fact,
+    Kind,
     NodeAttribute,
     NodeColumns,
     OperatorJson,
     Packed,
-    RankJson,
     SignedNumbers,
     TraceDocument,
+    TraceRank,
     TraceViewJson,
 )
 from cosmic.report.html_file import render_trace
@@ -67,7 +68,7 @@ LANES, SLOT_LANES = 16, 6
 """Rows that one recorded thread or stream gets, or one slot, where its nodes overlap; beyond, they hide each other."""
 SHOWN_CYCLE = 6
 """Nodes of a cycle that are named."""
-NODE_KINDS = ("compute", "communication", "memory", "cpu", "other")
+NODE_KINDS: tuple[Kind, ...] = ("compute", "communication", "memory", "cpu", "other")
 COMPUTE, EXCHANGE, STORAGE, CPU, OTHER = range(len(NODE_KINDS))
 PROCESS_NAMES = ("CPU threads", "CUDA streams", "communication", "other")
 SLOT_NAMES = ("CPU", "compute", "communication", "other")
@@ -82,7 +83,7 @@ class TraceSchedule:
     recorded: bool
     tick: float
     """Seconds; 1 step where no node states a time."""
-    unit: str
+    unit: Literal["s", "steps"]
     """"s", or "steps"."""
     start: Ints
     duration: Ints
@@ -124,8 +125,8 @@ def schedule_of(template: Template) -> TraceSchedule:
     recorded = template.is_recorded
     tick, unit, duration, timeless = _durations(template, recorded)
     first = int(template.start_ns[template.start_ns != ABSENT].min()) if recorded else 0
-    known = np.where(template.start_ns != ABSENT, template.start_ns - first, ABSENT)
-    start = earliest_starts(dependencies, order, duration, known)
+    recorded_start = np.where(template.start_ns != ABSENT, template.start_ns - first, ABSENT)
+    start = earliest_starts(dependencies, order, duration, recorded_start)
     ones = np.ones(template.nodes, np.int64)
     return TraceSchedule(
         recorded=recorded,
@@ -160,21 +161,21 @@ def _check_times(template: Template) -> None:
 
 def _drop_forward(dependencies: Dependencies) -> Dependencies:
     """Return the dependencies on rows before the dependent one."""
-    kept = dependencies.row < dependencies.dependent
+    backward = dependencies.row < dependencies.dependent
     return Dependencies(
         dependencies.nodes,
-        dependencies.dependent[kept],
-        dependencies.wanted[kept],
-        dependencies.row[kept],
-        dependencies.absent[kept],
+        dependencies.dependent[backward],
+        dependencies.wanted[backward],
+        dependencies.row[backward],
+        dependencies.absent[backward],
     )
 
 
-def _durations(template: Template, recorded: bool) -> tuple[float, str, Ints, int]:
+def _durations(template: Template, recorded: bool) -> tuple[float, Literal["s", "steps"], Ints, int]:
     """Return the tick, its unit, the duration of each node in it, and how many nodes state no time."""
     if recorded:
-        stated = np.where(template.duration_ns != ABSENT, template.duration_ns, 1000 * template.duration_us)
-        return 1e-9, "s", np.maximum(stated, 0), int((template.start_ns == ABSENT).sum())
+        recorded_ns = np.where(template.duration_ns != ABSENT, template.duration_ns, 1000 * template.duration_us)
+        return 1e-9, "s", np.maximum(recorded_ns, 0), int((template.start_ns == ABSENT).sum())
     if (template.duration_us > 0).any():
         duration = np.maximum(template.duration_us, 0)
         return 1e-6, "s", duration, int((duration == 0).sum())
@@ -222,14 +223,14 @@ def tracks_of(template: Template, schedule: TraceSchedule) -> TimelineRows:
     ends, most = schedule.start + schedule.duration, LANES if schedule.recorded else SLOT_LANES
     for part in np.split(order, bounds) if template.nodes else ():
         lane[part] = _assign_lanes(schedule.start[part].tolist(), ends[part].tolist(), most)
-    keys, of = np.unique(np.stack([process, stream, lane], axis=1), axis=0, return_inverse=True)
+    keys, track = np.unique(np.stack([process, stream, lane], axis=1), axis=0, return_inverse=True)
     used = np.unique(keys[:, 0]).tolist()
     words = PROCESS_NAMES if schedule.recorded else SLOT_NAMES
     return TimelineRows(
         [words[each] for each in used],
         [used.index(each) for each in keys[:, 0].tolist()],
         [_track_name(group, stream, lane, schedule.recorded) for group, stream, lane in keys.tolist()],
-        np.asarray(of).reshape(-1),
+        np.asarray(track).reshape(-1),
     )
 
 
@@ -255,7 +256,7 @@ def _assign_lanes(starts: list[int], ends: list[int], most: int) -> list[int]:
     ([0, 1, 1, 2], [0, 1, 1, 1])
     """
     until: list[int] = []
-    found = []
+    lanes = []
     for start, end in zip(starts, ends, strict=True):
         lane = next((lane for lane, busy in enumerate(until) if busy <= start), -1)
         if lane < 0 and len(until) < most:
@@ -264,8 +265,8 @@ def _assign_lanes(starts: list[int], ends: list[int], most: int) -> list[int]:
         elif lane < 0:
             lane = until.index(min(until))
         until[lane] = end
-        found.append(lane)
-    return found
+        lanes.append(lane)
+    return lanes
 
 
 def covered_time(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> int:
@@ -311,13 +312,13 @@ def time_text(ticks: float, schedule: TraceSchedule) -> str:
     return f"{ticks:,.0f} step{'' if ticks == 1 else 's'}"
 
 
-def percent_of(part: float, whole: float) -> str:
+def percent_of(part: float, total: float) -> str:
     """Return a share.
 
     >>> percent_of(1, 3), percent_of(0, 5), percent_of(1, 1_000_000), percent_of(9999, 10_000)
     ('33 %', '0 %', '<0.1 %', '99.9 %')
     """
-    share = 100 * part / whole if whole else 0.0
+    share = 100 * part / total if total else 0.0
     if 0 < share < 0.1:
         return "<0.1 %"
     return f"{min(share, 99.9):.3g} %" if 99.5 <= share < 100 else f"{share:.2g} %" if share < 99.5 else "100 %"
@@ -327,7 +328,7 @@ def trace_facts(template: Template, schedule: TraceSchedule) -> list[Fact]:
     """Return the facts of one rank: nodes, dependencies, span, critical path, and what the time goes to."""
     data, ctrl = len(template.data_id), len(template.ctrl_id)
     note = f"{data:,} data, {ctrl:,} control"
-    found = [
+    facts = [
         make_fact("nodes", f"{template.nodes:,}", template.nodes, types_text([(template, 1)])),
         make_fact("dependencies", f"{data + ctrl:,}", data + ctrl, note),
         make_fact("depth", f"{int(schedule.depth.max(initial=-1)) + 1:,}", None, "nodes, one after the other"),
@@ -335,14 +336,14 @@ def trace_facts(template: Template, schedule: TraceSchedule) -> list[Fact]:
     end = schedule.end
     if schedule.unit == "s":
         how = "as recorded" if schedule.recorded else "each node as soon as its dependencies are done"
-        found.append(make_fact("span", time_text(end, schedule), end * schedule.tick, how))
+        facts.append(make_fact("span", time_text(end, schedule), end * schedule.tick, how))
     if len(schedule.critical):
         length, nodes = schedule.critical_length, len(schedule.critical)
         share = f", {percent_of(length, end)} of the span" if schedule.recorded and end else ""
         value = length * schedule.tick if schedule.unit == "s" else None
         word = "node" if nodes == 1 else "nodes"
-        found.append(make_fact("critical path", time_text(length, schedule), value, f"{nodes:,} {word}{share}"))
-    return found + (_share_facts(schedule) if schedule.unit == "s" and end else [])
+        facts.append(make_fact("critical path", time_text(length, schedule), value, f"{nodes:,} {word}{share}"))
+    return facts + (_share_facts(schedule) if schedule.unit == "s" and end else [])
 
 
 def types_text(parts: Iterable[tuple[Template, int]]) -> str:
@@ -352,11 +353,11 @@ def types_text(parts: Iterable[tuple[Template, int]]) -> str:
     >>> types_text([(template_of([{"id": 1, "type": 7}, {"id": 2, "type": 4}, {"id": 3, "type": 4}]), 10)])
     '20 COMP, 10 COMM_COLL'
     """
-    found: Counter[int] = Counter()
+    nodes_by_type: Counter[int] = Counter()
     for template, ranks in parts:
         numbers, counts = np.unique(template.type, return_counts=True)
-        found.update(dict(zip(numbers.tolist(), (ranks * counts).tolist(), strict=True)))
-    return ", ".join(f"{count:,} {enum_name(NodeType, number)}" for number, count in found.most_common())
+        nodes_by_type.update(dict(zip(numbers.tolist(), (ranks * counts).tolist(), strict=True)))
+    return ", ".join(f"{count:,} {enum_name(NodeType, number)}" for number, count in nodes_by_type.most_common())
 
 
 def _share_facts(schedule: TraceSchedule) -> list[Fact]:
@@ -372,12 +373,12 @@ def _share_facts(schedule: TraceSchedule) -> list[Fact]:
     notes = {"compute": words, "communication": f"{percent_of(either - busy['compute'], end)} exposed"}
     if own["communication"].any() and not busy["communication"]:
         notes["communication"] = "it states no duration"
-    found = [
+    facts = [
         make_fact(name, percent_of(time, end), time / end, notes[name])
         for name, time in busy.items()
         if own[name].any() or name == "compute"
     ]
-    return [*found, make_fact("idle", percent_of(end - either, end), 1 - either / end, "neither of them runs")]
+    return [*facts, make_fact("idle", percent_of(end - either, end), 1 - either / end, "neither of them runs")]
 
 
 def operators_of(
@@ -398,13 +399,13 @@ def operators_of(
 
 def kernels_of(template: Template, schedule: TraceSchedule, most: int = MOST_OPERATORS) -> list[OperatorJson]:
     """Return the classes of kernels that take the most time; none where no kernel is known."""
-    known = template.kernel >= 0
-    if not known.any():
+    has_kernel = template.kernel >= 0
+    if not has_kernel.any():
         return []
     words: dict[str, int] = {}
     first = [match[0] if (match := _WORD.search(text)) else "kernel" for text in template.kernels]
-    place = np.array([words.setdefault(word, len(words)) for word in first], np.int64)
-    code = np.where(known, place[np.maximum(template.kernel, 0)], -1)
+    word_code = np.array([words.setdefault(word, len(words)) for word in first], np.int64)
+    code = np.where(has_kernel, word_code[np.maximum(template.kernel, 0)], -1)
     names = list(words)
     return _operator_table(code, schedule, lambda at: names[at], most)
 
@@ -412,20 +413,20 @@ def kernels_of(template: Template, schedule: TraceSchedule, most: int = MOST_OPE
 def _operator_table(code: Ints, schedule: TraceSchedule, name: Callable[[int], str], most: int) -> list[OperatorJson]:
     """Return nodes by code and kind, the most time first; *name* is that of a code. Negative codes are left out."""
     keys = code * len(NODE_KINDS) + schedule.kind
-    kept = code >= 0
-    distinct, place = np.unique(keys[kept], return_inverse=True)
-    counts = np.bincount(place, minlength=len(distinct))
-    totals = np.bincount(place, schedule.duration[kept], minlength=len(distinct))
-    whole = totals.sum()
+    coded = code >= 0
+    distinct, group = np.unique(keys[coded], return_inverse=True)
+    counts = np.bincount(group, minlength=len(distinct))
+    totals = np.bincount(group, schedule.duration[coded], minlength=len(distinct))
+    total = totals.sum()
     return [
         {
-            "name": name(int(distinct[at]) // len(NODE_KINDS)),
-            "kind": NODE_KINDS[int(distinct[at]) % len(NODE_KINDS)],
-            "count": int(counts[at]),
-            "total": float(totals[at]) * schedule.tick,
-            "share": float(totals[at] / whole) if whole else 0.0,
+            "name": name(int(distinct[row]) // len(NODE_KINDS)),
+            "kind": NODE_KINDS[int(distinct[row]) % len(NODE_KINDS)],
+            "count": int(counts[row]),
+            "total": float(totals[row]) * schedule.tick,
+            "share": float(totals[row] / total) if total else 0.0,
         }
-        for at in np.lexsort((-counts, -totals))[:most]
+        for row in np.lexsort((-counts, -totals))[:most]
     ]
 
 
@@ -459,13 +460,13 @@ def document_of_traces(traces: TraceSet, title: str, binary: Binary) -> TraceDoc
     several = "; give the file of one rank, such as PREFIX.0.et" if len(traces.ranks) > 1 else ""
     rule = f"has {nodes:,} nodes in ranks that differ, and a page holds {MOST_NODES:,} at most{several}"
     require(nodes <= MOST_NODES, "trace", traces.where, rule)
-    place = {rank: view for view, (_, ranks) in enumerate(parts) for rank in ranks}
+    view_of_rank = {rank: view for view, (_, ranks) in enumerate(parts) for rank in ranks}
     return {
         "format": 1,
         "title": one_line(title),
         "facts": _job_facts(traces, [(template, len(ranks)) for template, ranks in parts]),
         "kinds": list(NODE_KINDS),
-        "ranks": [_rank_json(traces, rank, place[rank]) for rank in range(len(traces.ranks))],
+        "ranks": [_rank_json(traces, rank, view_of_rank[rank]) for rank in range(len(traces.ranks))],
         "views": [trace_view_of(template, binary) for template, _ in parts],
     }
 
@@ -482,7 +483,7 @@ def _job_facts(traces: TraceSet, parts: list[tuple[Template, int]]) -> list[Fact
     ]
 
 
-def _rank_json(traces: TraceSet, rank: int, view: int) -> RankJson:
+def _rank_json(traces: TraceSet, rank: int, view: int) -> TraceRank:
     trace = traces.ranks[rank]
     own = trace.own_rank if len(traces.ranks) == 1 and trace.own_rank is not None else rank
     return {"rank": own, "view": view, "groups": list(trace.groups), "peers": list(trace.peers)}
@@ -519,9 +520,9 @@ def trace_view_of(template: Template, binary: Binary) -> TraceViewJson:
 
 def _name_codes(template: Template) -> tuple[list[str], Ints]:
     """Return the distinct names, in the order of the nodes, and which of them each node has."""
-    known: dict[str, int] = {}
-    code = [known.setdefault(name, len(known)) for name in template.names]
-    names = [each if len(each) <= MOST_NAME else f"{each[: MOST_NAME - 1]}…" for each in map(one_line, known)]
+    codes: dict[str, int] = {}
+    code = [codes.setdefault(name, len(codes)) for name in template.names]
+    names = [each if len(each) <= MOST_NAME else f"{each[: MOST_NAME - 1]}…" for each in map(one_line, codes)]
     return names, np.array(code, np.int64)
 
 
@@ -599,15 +600,15 @@ _SHOWN_ATTRIBUTES = (
 
 def _node_attributes(template: Template, binary: Binary) -> list[NodeAttribute]:
     """Return the attributes that any node states."""
-    found = []
+    attributes = []
     for name, label, unit in _SHOWN_ATTRIBUTES:
         column = getattr(template, name)
         absent = column == (0 if name == "comm_priority" else ABSENT)
         if name == "comm_type":  # meaningless in other nodes
             absent = absent | (template.type != NodeType.COMM_COLL)
         if not absent.all():
-            found.append(_node_attribute(template, name, label, unit, np.where(absent, ABSENT, column), binary))
-    return found
+            attributes.append(_node_attribute(template, name, label, unit, np.where(absent, ABSENT, column), binary))
+    return attributes
 
 
 def _node_attribute(
@@ -615,11 +616,11 @@ def _node_attribute(
 ) -> NodeAttribute:
     values, codes = np.unique(column, return_inverse=True)
     worth = 1e-9 if name.endswith("_ns") else 1
-    found: NodeAttribute = {"name": name, "label": label, "unit": unit}
+    attribute: NodeAttribute = {"name": name, "label": label, "unit": unit}
     if len(values) > MOST_VALUES:
-        return {**found, "numbers": _pack_whole_numbers(np.maximum(column, ABSENT) + 1, binary), "worth": worth}
+        return {**attribute, "numbers": _pack_whole_numbers(np.maximum(column, ABSENT) + 1, binary), "worth": worth}
     shown = [None if value == ABSENT else _attribute_value(template, name, value, worth) for value in values.tolist()]
-    return {**found, "values": shown, "codes": binary.add_codes(codes.reshape(-1), len(values))}
+    return {**attribute, "values": shown, "codes": binary.add_codes(codes.reshape(-1), len(values))}
 
 
 def _attribute_value(template: Template, name: str, value: int, worth: float) -> str | int | float:
@@ -648,12 +649,12 @@ def _describe_times(template: Template, schedule: TraceSchedule) -> str:
 
 def _describe_problems(template: Template, schedule: TraceSchedule, every: Dependencies) -> list[str]:
     """Return what is wrong with the dependencies."""
-    found = []
+    problems = []
     if not template.nodes:
-        found.append("The trace has no nodes.")
+        problems.append("The trace has no nodes.")
     if schedule.cycle:
         text = cycle_text(template, schedule.cycle)
-        found.append(
+        problems.append(
             f"The dependencies have a cycle, {text} (each depends on the next): the trace cannot run. "
             "Depths and times follow dependencies on nodes with smaller ids alone, and there is no critical path."
         )
@@ -664,7 +665,7 @@ def _describe_problems(template: Template, schedule: TraceSchedule, every: Depen
     for words, wrong in kinds.items():
         if wrong.any():
             count, first = int(wrong.sum()), int(template.id[every.dependent[wrong][0]])
-            found.append(
+            problems.append(
                 f"{count:,} dependenc{'y is' if count == 1 else 'ies are'} {words}; the first, of node {first}."
             )
-    return found
+    return problems

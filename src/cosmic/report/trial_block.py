@@ -8,7 +8,7 @@ their bounds, logarithmic where the range is wide: off by less than 0.01 %.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import has_tokens
 from cosmic.design.workload_layer import Task
 from cosmic.report.container import Binary
-from cosmic.report.document_types import BlockJson, Coding, Column, Value
+from cosmic.report.document_types import BlockJson, Coding, Column, DerivedCoding, ScaledCoding, Value
 from cosmic.report.launch_commands import accelerator_label
 from cosmic.search.design_wording import metric_label, metric_text, metric_unit, path_label, path_unit
 from cosmic.search.problem import METRICS, Problem
@@ -31,6 +31,7 @@ from cosmic.simulate.metrics import OF_REQUESTS, OF_SAMPLES, OF_TOKENS
 from cosmic.simulate.user_engines import direction
 
 Floats = npt.NDArray[np.float64]
+Rule = Literal["times", "over", "plus"]
 STEPS = 65_534
 LOG_RANGE = 4.0
 """Metrics with a range wider than this factor are scaled by their logarithm."""
@@ -81,7 +82,7 @@ def disaggregated_rows(space: ParameterSet, rows: Indices) -> Indices:
     if not len(rows):
         return np.zeros(0, dtype=np.intp)
     _, first, which = np.unique(rows[:, deciding], axis=0, return_index=True, return_inverse=True)
-    kinds = [_is_disaggregated(space.point(rows[place])) for place in first]
+    kinds = [_is_disaggregated(space.point(rows[row])) for row in first]
     return np.array(kinds, dtype=np.intp)[which.reshape(-1)]
 
 
@@ -93,19 +94,19 @@ def _is_disaggregated(point: DesignPoint) -> bool:
 
 
 def _parameter_columns(space: ParameterSet, rows: Indices, binary: Binary) -> list[Column]:
-    found: list[Column] = []
+    columns: list[Column] = []
     for index, parameter in enumerate(space.parameters):
-        if _is_tuple(parameter):
-            found += _tuple_columns(space, parameter, rows[:, index], binary)
+        if "{" in parameter.name:  # it sets several fields to values of their own: each is a column
+            columns += _tuple_columns(space, parameter, rows[:, index], binary)
         else:
             coding = _code_choices(parameter, rows[:, index], binary)
-            found.append(_parameter_column(parameter.name, parameter.stack, _unit(space, parameter.paths), coding))
+            columns.append(_parameter_column(parameter.name, parameter.stack, _unit(space, parameter.paths), coding))
     for path in space.derived:
         values, codes = _derived_codes(space, path, rows)
         labels = [value_label(space.base, path, value) for value in values]
         coding = _code_values(values, labels, codes, binary)
-        found.append(_parameter_column(path, path.partition(".")[0], _unit(space, (path,)), coding))
-    return found
+        columns.append(_parameter_column(path, path.partition(".")[0], _unit(space, (path,)), coding))
+    return columns
 
 
 def _parameter_column(name: str, stack: str, unit: str, coding: Coding) -> Column:
@@ -119,11 +120,6 @@ def _parameter_column(name: str, stack: str, unit: str, coding: Coding) -> Colum
         "objective": False,
         "coding": coding,
     }
-
-
-def _is_tuple(parameter: Parameter) -> bool:
-    """Return whether a parameter sets several fields to values of their own: each is a column."""
-    return "{" in parameter.name
 
 
 def _identity_of(value: Any) -> str:
@@ -176,17 +172,17 @@ def _json_value(value: Any, text: str) -> Value:
     return value if finite else text
 
 
-def _file_text(written: Any) -> str:
+def _file_text(value: Any) -> str:
     """Return a value as a file writes it, on one line.
 
     >>> _file_text([2, True, "ring"]), _file_text("50 GB/s"), _file_text(None)
     ('2, true, ring', '50 GB/s', '-')
     """
-    if isinstance(written, list):
-        return ", ".join(map(_file_text, written))
-    if isinstance(written, bool):
-        return str(written).lower()
-    return "-" if written is None else str(written)
+    if isinstance(value, list):
+        return ", ".join(map(_file_text, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "-" if value is None else str(value)
 
 
 def _derived_codes(space: ParameterSet, path: str, rows: Indices) -> tuple[list[Any], Indices]:
@@ -197,11 +193,11 @@ def _derived_codes(space: ParameterSet, path: str, rows: Indices) -> tuple[list[
         part = slice(start, start + AT_ONCE)
         values, which = _distinct_values(space.derive(path, rows[part].astype(np.intp)))
         codes[part] = np.array([code.setdefault(value, len(code)) for value in values], dtype=np.intp)[which]
-    found = list(code)
-    if len(rows) > AT_ONCE and all(isinstance(value, int | float) for value in found):
-        found.sort()
-        codes = np.array([found.index(value) for value in code], dtype=np.intp)[codes]
-    return found, codes
+    values_in_order = list(code)
+    if len(rows) > AT_ONCE and all(isinstance(value, int | float) for value in values_in_order):
+        values_in_order.sort()
+        codes = np.array([values_in_order.index(value) for value in code], dtype=np.intp)[codes]
+    return values_in_order, codes
 
 
 def _distinct_values(column: Any) -> tuple[list[Any], Indices]:
@@ -212,8 +208,8 @@ def _distinct_values(column: Any) -> tuple[list[Any], Indices]:
         values: dict[Any, int] = {}
         codes = [values.setdefault(each, len(values)) for each in column.tolist()]
         return list(values), np.array(codes, dtype=np.intp)
-    found, which = np.unique(column, return_inverse=True)
-    return found.tolist(), which.reshape(-1)
+    distinct, which = np.unique(column, return_inverse=True)
+    return distinct.tolist(), which.reshape(-1)
 
 
 # -------------------------------------------------------------------------------------------------- metrics
@@ -252,46 +248,45 @@ def _metric_columns(problem: Problem, trials: Trials, binary: Binary, before: in
     *before* is the number of columns before them.
     """
     names = metrics_of(problem)
-    known: list[tuple[int, Floats]] = []
-    found: list[Column] = []
+    coded: list[tuple[int, Floats]] = []
+    metric_columns: list[Column] = []
     for index, name in enumerate(names, start=before):
         values = np.asarray(trials.results.columns[name], dtype=np.float64)
         objective = name in problem.objectives
-        coding = None if objective else rule_from_known(values, known)
+        coding: Coding | None = None if objective else rule_from_known(values, coded)
         if coding is None:
-            coding = _code_numbers(values, binary) if objective else _code_metric(name, values, binary)
-            known.append((index, values))
-        found.append(
+            if objective:
+                coding = {"kind": "numbers", "numbers": binary.add(values, "f32")}
+            else:
+                coding = _code_metric(name, values, binary)
+            coded.append((index, values))
+        metric_columns.append(
             {
                 "name": name,
                 "label": metric_label_in(problem, name),
                 "role": "metric",
                 "stack": "",
                 "unit": metric_unit(name),
-                "better": direction(name),
+                "better": "less" if direction(name) == "less" else "more",
                 "objective": objective,
                 "coding": coding,
             }
         )
-    return found
-
-
-def _code_numbers(values: Floats, binary: Binary) -> Coding:
-    return {"kind": "numbers", "numbers": binary.add(values, "f32")}
+    return metric_columns
 
 
 def _code_metric(name: str, values: Floats, binary: Binary) -> Coding:
     """Return a metric as codes: of its values if there are few, else of steps between its bounds."""
     runs = np.isfinite(values)
     mine = values[runs]
-    found = np.unique(mine[:SAMPLED_VALUES])
-    if len(found) < MOST_CODES:
-        found = np.unique(mine)
-    if len(found) <= 1 or (len(found) < MOST_CODES and len(found) * TRIALS_PER_CODE <= len(values)):
-        codes = np.full(len(values), len(found), dtype=np.uint16)  # a code beyond the values: no value
-        codes[runs] = np.searchsorted(found, mine)
-        plain = found.tolist()
-        packed = binary.add_codes(codes, len(found) + 1)
+    distinct = np.unique(mine[:SAMPLED_VALUES])
+    if len(distinct) < MOST_CODES:
+        distinct = np.unique(mine)
+    if len(distinct) <= 1 or (len(distinct) < MOST_CODES and len(distinct) * TRIALS_PER_CODE <= len(values)):
+        codes = np.full(len(values), len(distinct), dtype=np.uint16)  # a code beyond the values: no value
+        codes[runs] = np.searchsorted(distinct, mine)
+        plain = distinct.tolist()
+        packed = binary.add_codes(codes, len(distinct) + 1)
         return {
             "kind": "choices",
             "values": plain,
@@ -301,7 +296,7 @@ def _code_metric(name: str, values: Floats, binary: Binary) -> Coding:
     return scale_numbers(values, binary)
 
 
-def scale_numbers(values: Floats, binary: Binary) -> Coding:
+def scale_numbers(values: Floats, binary: Binary) -> ScaledCoding:
     """Return numbers as steps between the least and the largest; 0 for those that are not finite."""
     runs = np.isfinite(values)
     low, high = float(values[runs].min()), float(values[runs].max())
@@ -312,35 +307,40 @@ def scale_numbers(values: Floats, binary: Binary) -> Coding:
     return {"kind": "scaled", "codes": binary.add(codes, "u16"), "low": low, "high": high, "log": log}
 
 
-def rule_from_known(values: Floats, known: Sequence[tuple[int, Floats]]) -> Coding | None:
-    """Return the rule by which *values* follow from one of the *known* columns, each with its place, or None.
+def rule_from_known(values: Floats, earlier: Sequence[tuple[int, Floats]]) -> DerivedCoding | None:
+    """Return the rule by which *values* follow from one of the *earlier* columns, each with its index, or None.
 
     >>> rule_from_known(np.array([4.0, 2.0, np.nan]), [(7, np.array([1.0, 2.0, np.nan]))])
     {'kind': 'from', 'column': 7, 'rule': 'over', 'by': 4.0}
     """
     runs = np.isfinite(values)
     mine = values[runs]
-    for place, column in known:
+    for index, column in earlier:
         if not len(mine) or not np.array_equal(np.isfinite(column), runs):
             continue
-        other = column[runs]
-        for rule, one in _rule_terms(float(mine[0]), float(other[0])).items():
-            some = _apply_rule(rule, one, other[:SAMPLED_VALUES])
+        column_values = column[runs]
+        for rule, factor in _rule_terms(float(mine[0]), float(column_values[0])).items():
+            some = _apply_rule(rule, factor, column_values[:SAMPLED_VALUES])
             if np.allclose(some, mine[:SAMPLED_VALUES], rtol=EXACT, atol=0.0) and (
-                len(mine) <= SAMPLED_VALUES or np.allclose(_apply_rule(rule, one, other), mine, rtol=EXACT, atol=0.0)
+                len(mine) <= SAMPLED_VALUES
+                or np.allclose(_apply_rule(rule, factor, column_values), mine, rtol=EXACT, atol=0.0)
             ):
-                return {"kind": "from", "column": place, "rule": rule, "by": one}
+                return {"kind": "from", "column": index, "rule": rule, "by": factor}
     return None
 
 
-def _rule_terms(mine: float, other: float) -> dict[str, float]:
+def _rule_terms(mine: float, base: float) -> dict[Rule, float]:
     """Return for each rule the number by which one value follows from another; none where that is no number, or 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        by = {"times": np.float64(mine) / other, "over": np.float64(mine) * other, "plus": np.float64(mine) - other}
-    return {rule: float(one) for rule, one in by.items() if np.isfinite(one) and one != 0}
+        by: dict[Rule, Any] = {
+            "times": np.float64(mine) / base,
+            "over": np.float64(mine) * base,
+            "plus": np.float64(mine) - base,
+        }
+    return {rule: float(factor) for rule, factor in by.items() if np.isfinite(factor) and factor != 0}
 
 
-def _apply_rule(rule: str, by: float, other: Floats) -> Floats:
+def _apply_rule(rule: str, by: float, base: Floats) -> Floats:
     """Return what a rule makes of a column."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.asarray(by * other if rule == "times" else by / other if rule == "over" else by + other)
+        return np.asarray(by * base if rule == "times" else by / base if rule == "over" else by + base)

@@ -39,8 +39,8 @@ def trust_of(found: Found, point: DesignPoint | None, written_by: Mapping[str, s
     """Return the trust section of a study; *point* is the best design, None where no design is feasible."""
     space, trials = found.problem.space, found.trials
     return {
-        "inputs": [[name, value] for name, value in _trusted_inputs(found, created) if value],
-        "versions": [[name, value] for name, value in written_by.items()],
+        "inputs": [(name, value) for name, value in _trusted_inputs(found, created) if value],
+        "versions": list(written_by.items()),
         "limits": list(
             model_limits(found.problem.space.base if point is None else point, found.problem.engine)
             if found.problem.of_designs
@@ -93,25 +93,25 @@ def coverage_sentence(seen: int, valid: int) -> str:
     if seen >= valid:
         return f"All {valid:,} valid designs were tried."
     number = f"{valid:,}" if valid < 10**12 else f"{float(valid):.2e}"
-    said = f"{seen:,} of {number} valid designs were tried"
+    sentence = f"{seen:,} of {number} valid designs were tried"
     if not seen:
-        return said + "."
+        return sentence + "."
     part = f"{100 * seen / valid:.2g} %" if seen * 1000 >= valid else f"one in {valid // seen:,}"
-    return f"{said}: {part}."
+    return f"{sentence}: {part}."
 
 
 def study_commands(found: Found) -> list[CommandJson]:
     """Return the commands that search again, replay, export and continue."""
-    said: list[CommandJson] = [{"label": "search again", "command": search_command(found.inputs)}]
+    commands: list[CommandJson] = [{"label": "search again", "command": search_command(found.inputs)}]
     if found.path is not None:
         folder = shlex.quote(str(found.path))
-        said += [
-            {"label": "run it again and compare bit for bit", "command": f"cosmic replay {folder} --check"},
-            {"label": "every trial as a table", "command": f"cosmic export {folder} --to trials.csv"},
+        commands += [
+            {"label": "run it again and compare bit for bit", "command": f"cosmic study replay {folder} --check"},
+            {"label": "every trial as a table", "command": f"cosmic study export {folder} --to trials.csv"},
         ]
         if found.stopped != "exhausted":
-            said.append({"label": "continue with more trials", "command": resume_command(found)})
-    return said
+            commands.append({"label": "continue with more trials", "command": resume_command(found)})
+    return commands
 
 
 def resume_command(found: Found) -> str:
@@ -123,8 +123,8 @@ def resume_command(found: Found) -> str:
 def space_name(inputs: Inputs) -> str:
     """Return the parameter set as a command line names it: by its name in the catalog, as a design, or a file."""
     name = str(inputs.space.get("name", "space"))
-    known = name in catalog_entries.entry_names("spaces") or design_settings(name, inputs.identity) is not None
-    return name if known else f"{name}.yaml"
+    loadable = name in catalog_entries.entry_names("spaces") or design_settings(name, inputs.identity) is not None
+    return name if loadable else f"{name}.yaml"
 
 
 @lru_cache(maxsize=16)
@@ -134,8 +134,8 @@ def design_settings(name: str, identity: str) -> dict[str, str] | None:
     None where *name* is no design of the catalog, or where its mappings are not what was searched: anybody may have
     written the name into a study.
     """
-    found = DESIGN_NAME.fullmatch(name)
-    if found is None or not all(map(catalog_entries.resolve_name, ("models", "systems"), found.groups()[:2])):
+    match = DESIGN_NAME.fullmatch(name)
+    if match is None or not all(map(catalog_entries.resolve_name, ("models", "systems"), match.groups()[:2])):
         return None
     for settings in ({}, *({"workload.task": task} for task in get_args(Task))):
         with suppress(CosmicError):
@@ -164,7 +164,7 @@ def search_command(inputs: Inputs) -> str:
 
 def search_python(inputs: Inputs) -> str:
     """Return Python for the same search and its report."""
-    given = {
+    arguments = {
         "agent": inputs.agent,
         "trials": inputs.trials,
         "objectives": list(inputs.objectives),
@@ -175,7 +175,7 @@ def search_python(inputs: Inputs) -> str:
         "seed": inputs.seed,
     }
     usual = {"constraints": [], "stacks": [], "settings": {}, "engine": "analytic"}
-    options = "".join(f", {name}={value!r}" for name, value in given.items() if usual.get(name) != value)
+    options = "".join(f", {name}={value!r}" for name, value in arguments.items() if usual.get(name) != value)
     space, settings = repr(space_name(inputs)), _command_settings(inputs)
     imports = "import cosmic\n"
     if settings:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import islice, product
 from math import isfinite, lcm
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ from cosmic.cluster.goodput import checkpoint_bytes
 from cosmic.cluster.interruption_terms import run_fields, run_terms
 from cosmic.cluster.run_simulation import simulate_runs
 from cosmic.design import catalog_entries, schema
+from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_batch import batch_of, batch_of_changes
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import load_machine
 from cosmic.design.systems import count_instance_npus, system_dimensions
 from cosmic.design.systems import read_system as catalog_system
@@ -405,9 +406,13 @@ class Counted:
     """What was gone through."""
 
     systems: int = 0
+    """Systems with an answer."""
     sizes: int = 0
+    """Clusters whose mapping was searched."""
     mappings: int = 0
+    """Mappings that were evaluated."""
     designs: int = 0
+    """Ways to checkpoint that were evaluated."""
 
 
 @dataclass(frozen=True)
@@ -445,6 +450,56 @@ def size_clusters(
         rows.append(sized)
     rows.sort(key=lambda row: sizer.loss(row.best.metrics))
     return Sizing(question, tuple(rows), refused, tuple(sizer.tried), replace(sizer.counted, systems=len(rows)))
+
+
+def size(  # noqa: PLR0913  the options of the command
+    model: str,
+    *,
+    tokens: str | float,
+    budget: str | float | None = None,
+    power: str | float | None = None,
+    deadline: str | float | None = None,
+    accelerators: int | None = None,
+    systems: Sequence[str] = (),
+    objective: str = "train_days",
+    settings: Mapping[str, Any] | None = None,
+    prices: str | Path | Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Sizing:
+    """Return what to buy to train *model* on so many *tokens*: the best cluster of each system, best first.
+
+    *budget*, *power* and *deadline* are limits with their units, such as "200 M USD", or numbers in dollars, watts and
+    days. Without *systems*, all recent ones that are sold are looked at. With a deadline, the least expensive cluster
+    that makes it is best.
+
+    >>> import cosmic
+    >>> found = cosmic.size("llama3-8b", tokens="1T", accelerators=64, systems=["dgx-h100"])
+    >>> found.best.best.accelerators <= 64
+    True
+    """
+    question = Question(
+        model=model,
+        tokens=_read_tokens(tokens),
+        budget_usd=read_amount(budget, "--budget", units.USD),
+        power_w=read_amount(power, "--power", units.WATTS),
+        accelerators=accelerators,
+        deadline_days=read_days(deadline, "--deadline"),
+        objective=objective,
+        overrides={**quotes_override(prices), **(settings or {})},
+    )
+    return size_clusters(question, systems, progress)
+
+
+def _read_tokens(text: str | float) -> float:
+    if isinstance(text, int | float):
+        return float(text)
+    count = units.read_count(text)
+    if count is not None:
+        return count
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        raise SpecError("--tokens", text, "write a number of tokens, such as 15T") from None
 
 
 class UnsizedError(Exception):

@@ -17,7 +17,7 @@ from cosmic.cluster.fleet_result import OBJECTIVES, Fleet, GangResult, JobResult
 from cosmic.cluster.job_placement import SharedTier, UplinkTraffic, place_job, shared_tier
 from cosmic.cluster.job_requests import Demand, JobOption, JobRequest, JobRun, alone_step_s
 from cosmic.cluster.space_sharing import run_partitioned
-from cosmic.cluster.time_sharing import FullestMoment, gang_size, play_turns, run_in_turns
+from cosmic.cluster.time_sharing import FullestMoment, gang_size, run_in_turns, simulate_turns
 from cosmic.design import schema
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -27,7 +27,7 @@ from cosmic.evaluation import evaluate
 from cosmic.network.mesh_spans import joint_spans
 from cosmic.search.mapping.design_completion import complete_tree
 from cosmic.simulate.metrics import Infeasible
-from cosmic.step.network_load import network_loads, sent_collectives
+from cosmic.step.bottleneck import network_loads, sent_collectives
 from cosmic.step.step_profile import profile_step
 
 # --------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def _job_result(request: JobRequest, ran: JobRun) -> JobResult:
 
 def _gang_result(moment: FullestMoment, requests: Sequence[JobRequest], rules: SharingRules) -> GangResult:
     tenants = [tenant for _, tenant in moment.tenants]
-    played = play_turns(tenants, rules.quantum_s, SIMULATED_TURNS * len(tenants))
+    played = simulate_turns(tenants, rules.quantum_s, SIMULATED_TURNS * len(tenants))
     total = sum(tenant.share for tenant in tenants)
     rows = zip(moment.tenants, played.measured(), strict=True)
     shares = tuple(TenantTurns(requests[index].name, tenant.share / total, got) for (index, tenant), got in rows)

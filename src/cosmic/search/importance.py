@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Share
 from cosmic.search.agent import Floats
 from cosmic.search.objectives import check_objectives
 from cosmic.search.optional_libraries import import_optional
@@ -52,9 +53,9 @@ class Factor:
     """The parameter; or a field, where a parameter sets several."""
     values: int
     """How many different values the trials have."""
-    alone: float | None
+    alone: Share | None
     """The share of the variance that it explains by itself; None where most trials have a value of their own."""
-    total: float | None
+    total: Share | None
     """The share that is lost without it, with all interactions; None without scikit-learn, and for a field."""
     of: str | None = None
     """The parameter that sets this field together with others."""

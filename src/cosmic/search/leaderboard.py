@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require
-from cosmic.base.files import exists, make_folder, read_text, write_text
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json, exists, make_folder, read_text, write_text
+from cosmic.base.json_types import ShareOrNull, one_of, unit
 from cosmic.design.plain_data import parse_json
 from cosmic.evaluation import evaluate
 from cosmic.search.agent import parse_agent
@@ -218,13 +218,14 @@ class BoardLine:
     """A line of the board."""
 
     name: str
-    kind: str
+    """Name of the entry."""
+    kind: Annotated[str, one_of("agent", "design")]
     """``agent`` or ``design``."""
-    value: float | None
+    value: Annotated[float, unit("of the objective")] | None
     """The objective; of an agent, the median over its seeds. None where the design can no longer run."""
-    best: float | None
+    best: Annotated[float, unit("of the objective")] | None
     """The best of its seeds; of a design, its value."""
-    regret: float
+    regret: ShareOrNull
     """Above the optimum of a set that can be gone through, or above the best entry, as a share of it."""
     confirmed: bool
     """Whether evaluating it again, by the board's rules, gave what was kept."""
@@ -319,7 +320,9 @@ def show_board(
 def open_board(folder: str | Path) -> tuple[BoardRules, Problem]:
     """Return the rules of a board, and its problem; refuse a space that has changed since."""
     path = Path(folder) / PROBLEM
-    require(exists(path), "board", str(folder), f"is no leaderboard: it has no {PROBLEM} ('cosmic leaderboard new')")
+    require(
+        exists(path), "board", str(folder), f"is no leaderboard: it has no {PROBLEM} ('cosmic study leaderboard new')"
+    )
     tree = parse_json(read_text(path, "board"), str(path))
     try:
         rules = BoardRules(**{**tree, "constraints": tuple(tree["constraints"])})

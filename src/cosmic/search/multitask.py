@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from cosmic.base.arithmetic import divisors
 from cosmic.base.errors import require
+from cosmic.base.json_types import Share, unit
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
@@ -35,10 +36,12 @@ class TrainingTask:
     """One task, with what it was given."""
 
     batch: int
+    """Its samples in a step."""
     npus: int
+    """Its accelerators."""
     samples: int
     """On its fullest accelerator."""
-    busy: float
+    busy: Share
     """Share of the step's samples on the fullest accelerator of all that its own have."""
 
 
@@ -47,10 +50,15 @@ class SharedAccelerators:
     """Accelerators shared out among tasks."""
 
     npus: int
+    """Accelerators in all."""
     tasks: tuple[TrainingTask, ...]
+    """The tasks."""
     step_s: float
+    """Seconds of a step."""
     samples_per_s: float
-    samples_per_s_per_npu: float
+    """Samples of all tasks."""
+    samples_per_s_per_npu: Annotated[float, unit("1/s")]
+    """The same for each accelerator."""
 
 
 def share_out(batches: Sequence[int], npus: int, unit: int = 1) -> tuple[int, ...]:
@@ -116,3 +124,27 @@ def evaluate_tasks(
         for batch, count, task_samples in zip(batches, shares, samples, strict=True)
     )
     return SharedAccelerators(npus, tasks, outcome.step_s, rate, rate / npus)
+
+
+def share_among_tasks(
+    design: str,
+    *,
+    batch: Sequence[int],
+    npus: int | Sequence[int],
+    unit: int = 1,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[int, SharedAccelerators | Infeasible]:
+    """Return, for each number of accelerators in *npus*, how many each task of a multi-task run gets, and its speed.
+
+    *design* is ``MODEL@SYSTEM``, without a size. *batch* has the batch of each task; accelerators are given *unit* at a
+    time.
+
+    >>> import cosmic
+    >>> shared = cosmic.cluster.tasks("bert-large@dgx-a100", batch=[512, 256, 128], npus=8)
+    >>> [task.npus for task in shared[8].tasks]
+    [5, 2, 1]
+    """
+    require(bool(batch), "batch", list(batch), "must be given once for each task")
+    counts = [npus] if isinstance(npus, int) else list(npus)
+    require(bool(counts), "npus", counts, "must be given")
+    return {count: evaluate_tasks(design, batch, share_out(batch, count, unit), settings) for count in counts}

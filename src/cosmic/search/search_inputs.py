@@ -16,7 +16,7 @@ from cosmic.search.learning.prior_knowledge import (
     MAX_SOURCES,
     Lessons,
     Source,
-    arithmetic_columns,
+    arithmetic_of,
     identify_sources,
     memory_filter,
     read_lessons,
@@ -39,7 +39,7 @@ DEFAULT_AGENT, DEFAULT_TRIALS = "genetic", 10_000
 """The agent for sets that are too large to go through, and how many designs it may evaluate if nothing is said."""
 MAX_EXHAUSTIVE, MAX_BOUNDED = 1_500_000, 4_000_000
 """Designs of a set that is gone through, a minute or two: each of them, or but for those that bounds rule out."""
-LEARNING_AGENT, LEARNING_TRIALS = "surrogate", 300
+LEARNING_AGENT, LEARNED_TRIALS = "surrogate", 300
 """The same for searches that learn from earlier studies and measured runs."""
 MAX_PROVISIONED, PROVISIONED_TRIALS = 3_000, 2_000
 """The same where bandwidth is provisioned: a design takes 10 to 40 ms, a thousand times as long."""
@@ -151,7 +151,7 @@ def task_of(problem: Problem, trials: int, lessons: Lessons | None = None, *, ex
         trials,
         len(problem.objectives),
         describe=problem.features if simulated else None,
-        arithmetic=arithmetic_columns(problem, with_memory=beforehand),
+        arithmetic=arithmetic_of(problem, with_memory=beforehand),
         prior=prior_lessons.prior or (prior_lessons.measured(problem.closed_losses) if simulated else None),
         starts=prior_lessons.starts,
         fits=memory_filter(problem) if beforehand else None,
@@ -266,7 +266,7 @@ def choose_effort(problem: Problem, options: Options) -> tuple[str, int]:
         most, usual = MAX_USER_ENGINE, USER_ENGINE_TRIALS
     listed = problem.engine != "event" and valid <= most and not options.settings
     if options.agent == AUTO and options.learn:
-        return LEARNING_AGENT, min(valid, LEARNING_TRIALS) if options.trials is None else options.trials
+        return LEARNING_AGENT, min(valid, LEARNED_TRIALS) if options.trials is None else options.trials
     if options.agent == AUTO and listed and (options.trials is None or options.trials >= valid):
         return ("bounded" if bounded else "exhaustive"), valid
     return (

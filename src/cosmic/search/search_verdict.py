@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.base.json_types import Ratio
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
 from cosmic.search.advice.design_advice import explain_bound
@@ -43,7 +44,8 @@ class SearchGain:
     """How many times better the best design is than another, by the first objective."""
 
     over: str
-    times: float | None
+    """The other design: the base, or the best of a search of one layer."""
+    times: Ratio | None
     """None where the other cannot run."""
 
 

@@ -52,8 +52,8 @@ RATIO = 1.1347241384015194
 
 def _sample_shares() -> list[Floats]:
     """Return numbers between 0 and 1 for each of five parts of a request's times, evenly spread and independent."""
-    places = np.arange(1, SAMPLES + 1)
-    return [(0.5 + places / RATIO**part) % 1 for part in range(1, 6)]
+    ranks_of_samples = np.arange(1, SAMPLES + 1)
+    return [(0.5 + ranks_of_samples / RATIO**part) % 1 for part in range(1, 6)]
 
 
 def _normal_quantiles(shares: Floats) -> Floats:
@@ -78,13 +78,18 @@ def estimate_deployment(deployment: Deployment) -> ServingMetrics:
     load = load_of_rank(deployment)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if deployment.load.rate is None:
-            seen, rate = estimate_closed_loop(price, load), None
+            times, rate = estimate_closed_loop(price, load), None
         else:
-            seen, rate = (
-                estimate_open_loop(price, load, _rate_of_rank(deployment), deployment.load.arrival_cv),
+            times, rate = (
+                estimate_open_loop(
+                    price,
+                    load,
+                    _rate(deployment) / (deployment.pool.ranks * deployment.pool.instances),
+                    deployment.load.arrival_cv,
+                ),
                 _rate(deployment),
             )
-        return _metrics(deployment, price, load, seen, rate)
+        return _metrics(deployment, price, load, times, rate)
 
 
 def deployment_capacity(deployment: Deployment) -> Any:
@@ -104,8 +109,8 @@ def load_of_rank(deployment: Deployment) -> RankLoad:
     rows = np.ones(batch.size)
     limits = {}
     for name in ("max_num_seqs", "max_num_batched_tokens"):
-        stated = none_to_nan(batch[f"serving.{name}"])
-        limits[name] = np.where(np.isnan(stated), getattr(engine, name), stated)
+        limit = none_to_nan(batch[f"serving.{name}"])
+        limits[name] = np.where(np.isnan(limit), getattr(engine, name), limit)
     return RankLoad(
         clients=rows * clients,
         isl=rows * np.asarray(deployment.mean("isl"), dtype=float),
@@ -137,19 +142,15 @@ def _spread(deployment: Deployment, name: str) -> Any:
     classes = deployment.load.all_classes
     if len(classes) == 1:
         return np.asarray(deployment.mean(f"{name}_cv"), dtype=float)
-    mean, whole = deployment.load.mean(name), sum(class_.share for class_ in classes)
+    mean, share_sum = deployment.load.mean(name), sum(class_.share for class_ in classes)
     squares = sum(
         class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
     )
-    return sqrt(max(squares / whole / mean**2 - 1, 0.0))
+    return sqrt(max(squares / share_sum / mean**2 - 1, 0.0))
 
 
 def _rate(deployment: Deployment) -> Any:
     return np.asarray(deployment.batch["serving.load.rate"], dtype=float)
-
-
-def _rate_of_rank(deployment: Deployment) -> Any:
-    return _rate(deployment) / (deployment.pool.ranks * deployment.pool.instances)
 
 
 # -------------------------------------------------------------------------------------------- what clients see
@@ -164,21 +165,23 @@ class RequestTimes:
     e2e: Floats
 
 
-def _metrics(deployment: Deployment, price: StepPrice, load: RankLoad, seen: ClientTimes, rate: Any) -> ServingMetrics:
+def _metrics(
+    deployment: Deployment, price: StepPrice, load: RankLoad, client_times: ClientTimes, rate: Any
+) -> ServingMetrics:
     ranks = deployment.pool.ranks * deployment.pool.instances
     runs = np.floor(price.held_requests(load.isl + load.osl)) >= 1
-    times = _sample_times(load, seen, price.engine.taken_steps)
-    ttft, tpot = np.where(runs, seen.mean_ttft_s, np.nan), np.where(runs, seen.tpot_s, np.nan)
+    times = _sample_times(load, client_times, price.engine.taken_steps)
+    ttft, tpot = np.where(runs, client_times.mean_ttft_s, np.nan), np.where(runs, client_times.tpot_s, np.nan)
     e2e = ttft + np.maximum(load.osl - 1, 0.0) * tpot
     tpot = np.where(load.osl > 1, tpot, np.nan)  # a single token has no next one
     in_flight = load.clients * ranks if rate is None else rate * e2e
     if rate is None and deployment.load.concurrency is not None:
         in_flight = np.minimum(in_flight, np.asarray(deployment.batch["serving.load.concurrency"], dtype=float))
     through = in_flight / e2e if rate is None else rate * np.where(np.isnan(ttft), np.nan, 1.0)
-    running = np.minimum(seen.running * ranks, in_flight)
+    running = np.minimum(client_times.running * ranks, in_flight)
     times = replace(times, tpot=np.where(load.osl > 1, times.tpot, np.nan))
-    good = _within(deployment, load, seen, times)
-    step = dict(price.decode_parts(np.maximum(seen.running, 1.0), mean_context(load)))
+    good = _within(deployment, load, client_times, times)
+    step = dict(price.decode_parts(np.maximum(client_times.running, 1.0), mean_context(load)))
     return ServingMetrics(
         ttft=_percentiles(times.ttft, ttft),
         tpot=_percentiles(times.tpot, tpot),
@@ -191,72 +194,91 @@ def _metrics(deployment: Deployment, price: StepPrice, load: RankLoad, seen: Cli
         within_slo=good,
         running=running,
         waiting=np.maximum(in_flight - running, 0.0),
-        utilisation={"all": _busy_share(load, seen, e2e, rate)},
-        kv_use=np.minimum(seen.running / np.maximum(price.held_requests(mean_context(load)), FLOOR_TOLERANCE), 1.0),
-        prefill_share=seen.prefill_share,
+        utilisation={"all": _busy_share(load, client_times, e2e, rate)},
+        kv_use=np.minimum(
+            client_times.running / np.maximum(price.held_requests(mean_context(load)), FLOOR_TOLERANCE), 1.0
+        ),
+        prefill_share=client_times.prefill_share,
         decode_breakdown=step,
-        ttft_breakdown=dict(seen.ttft_parts),
+        ttft_breakdown=dict(client_times.ttft_parts),
     )
 
 
-def _busy_share(load: RankLoad, seen: ClientTimes, e2e: Any, rate: Any) -> Any:
+def _busy_share(load: RankLoad, times: ClientTimes, e2e: Any, rate: Any) -> Any:
     """Return the share of time that an instance has a request to work on."""
     if rate is not None:
-        return np.where(np.isnan(e2e), np.nan, -np.expm1(-seen.running * load.ranks))
-    return 1.0 - (seen.front_s / e2e) ** np.maximum(load.clients * load.ranks, 1.0)
+        return np.where(np.isnan(e2e), np.nan, -np.expm1(-times.running * load.ranks))
+    return 1.0 - (times.front_s / e2e) ** np.maximum(load.clients * load.ranks, 1.0)
 
 
 def _percentiles(samples: Floats, mean: Any) -> Percentiles:
-    found = np.percentile(samples, list(QUANTILES.values()), axis=0)
-    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, each) for each in found))
+    quantiles = np.percentile(samples, list(QUANTILES.values()), axis=0)
+    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, quantile) for quantile in quantiles))
 
 
-def _sample_times(load: RankLoad, seen: ClientTimes, taken_steps: Any) -> RequestTimes:
+def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -> RequestTimes:
     """Return times of requests whose parts vary independently.
 
     What is left of a step that a request finds is uniform; long steps, with prompts in them, are found more often.
     """
-    rows = np.broadcast(seen.tpot_s, load.isl).shape
-    found, front, step, prompt, answer = (
-        each.reshape(-1, *(1,) * len(rows)) for each in (FOUND, FRONT, STEP, PROMPT, ANSWER)
+    rows = np.broadcast(client_times.tpot_s, load.isl).shape
+    found_shares, front, step, prompt, answer = (
+        shares.reshape(-1, *(1,) * len(rows)) for shares in (FOUND, FRONT, STEP, PROMPT, ANSWER)
     )
     longer = np.maximum(1 + np.asarray(load.isl_cv) * prompt, SHORTEST)
-    queue = -np.log1p(-found) * seen.queueing_s if seen.random_queue else (0.5 + found) * seen.queueing_s
-    fixed = 2 * front * seen.front_s + queue + seen.own_s * longer
-    mean = seen.long_share * seen.long_s + (1 - seen.long_share) * seen.decode_s
-    one = np.minimum(0.5 / np.maximum(taken_steps, 0.5), 1.0)  # of several steps, one varies
-    uneven = 1 + one * (np.where(step < seen.long_share, seen.long_s, seen.decode_s) / mean - 1)
-    rest = 1 + one * (2 * found - 1)
+    queue = (
+        -np.log1p(-found_shares) * client_times.queueing_s
+        if client_times.random_queue
+        else (0.5 + found_shares) * client_times.queueing_s
+    )
+    fixed = 2 * front * client_times.front_s + queue + client_times.own_s * longer
+    mean = client_times.long_share * client_times.long_s + (1 - client_times.long_share) * client_times.decode_s
+    last_step_share = np.minimum(0.5 / np.maximum(taken_steps, 0.5), 1.0)  # of several steps, one varies
+    uneven = 1 + last_step_share * (
+        np.where(step < client_times.long_share, client_times.long_s, client_times.decode_s) / mean - 1
+    )
+    step_spread = 1 + last_step_share * (2 * found_shares - 1)
     rounds = []
-    for index, wait in enumerate(seen.waits_s):
-        burst = index == 0 and len(seen.waits_s) > 1
-        rounds.append(np.broadcast_to(fixed + wait * (2 * found if burst else rest * uneven), (SAMPLES, *rows)))
+    for index, wait in enumerate(client_times.waits_s):
+        burst = index == 0 and len(client_times.waits_s) > 1
+        rounds.append(
+            np.broadcast_to(fixed + wait * (2 * found_shares if burst else step_spread * uneven), (SAMPLES, *rows))
+        )
     ttft = np.concatenate(rounds)
     tokens = np.maximum(load.osl * np.maximum(1 + np.asarray(load.osl_cv) * answer, SHORTEST) - 1, 0.0)
-    met = np.sqrt(np.maximum(seen.met, 0.0) / np.maximum(load.osl, 1.0) / load.tokens_per_step)
-    tpot = np.broadcast_to(np.maximum(seen.tpot_s + answer * met * seen.added_s, 0.2 * seen.tpot_s), (SAMPLES, *rows))
-    many = len(seen.waits_s)
-    return RequestTimes(ttft, np.concatenate([tpot] * many), ttft + np.concatenate([tokens * tpot] * many))
+    met = np.sqrt(np.maximum(client_times.met, 0.0) / np.maximum(load.osl, 1.0) / load.tokens_per_step)
+    tpot = np.broadcast_to(
+        np.maximum(client_times.tpot_s + answer * met * client_times.added_s, 0.2 * client_times.tpot_s),
+        (SAMPLES, *rows),
+    )
+    round_count = len(client_times.waits_s)
+    return RequestTimes(
+        ttft, np.concatenate([tpot] * round_count), ttft + np.concatenate([tokens * tpot] * round_count)
+    )
 
 
-def _within(deployment: Deployment, load: RankLoad, seen: ClientTimes, times: RequestTimes) -> Any:
+def _within(deployment: Deployment, load: RankLoad, client_times: ClientTimes, times: RequestTimes) -> Any:
     """Return the share of requests within the limits of their class; None where no class has any."""
     classes = deployment.load.all_classes
     if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
         return None
-    whole = sum(class_.share for class_ in classes)
-    return sum(class_.share / whole * _share_within(deployment, class_, load, seen, times) for class_ in classes)
+    share_sum = sum(class_.share for class_ in classes)
+    return sum(
+        class_.share / share_sum * _share_within(deployment, class_, load, client_times, times) for class_ in classes
+    )
 
 
 def _share_within(
-    deployment: Deployment, one: RequestClass, load: RankLoad, seen: ClientTimes, times: RequestTimes
+    deployment: Deployment, request_class: RequestClass, load: RankLoad, client_times: ClientTimes, times: RequestTimes
 ) -> Any:
     single = len(deployment.load.all_classes) == 1
-    longer = 0.0 if single else (one.isl / load.isl - 1) * seen.own_s  # a prompt of this class, not of the mean
-    held = np.ones_like(times.ttft, dtype=bool)
+    longer = (
+        0.0 if single else (request_class.isl / load.isl - 1) * client_times.own_s
+    )  # a prompt of this class, not of the mean
+    within = np.ones_like(times.ttft, dtype=bool)
     for name, values in (("ttft_slo", times.ttft + longer), ("tpot_slo", times.tpot)):
-        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(one, f"{name}_s")
+        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(request_class, f"{name}_s")
         if limit is not None:
             limit = none_to_nan(limit)
-            held &= np.isnan(limit) | np.isnan(values) | (values <= limit)
-    return np.mean(held, axis=0)
+            within &= np.isnan(limit) | np.isnan(values) | (values <= limit)
+    return np.mean(within, axis=0)

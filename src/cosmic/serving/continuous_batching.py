@@ -128,21 +128,21 @@ class InstanceSteps:
     decode_s: Any
     first_s: Any
     """S(1): one prompt, on one rank."""
-    more_s: Any
+    further_s: Any
     """What each further prompt of a rank adds."""
     room: Any
     """K: prompts that a rank has room for; with stages, in all of them."""
     chunks: Any
     """n."""
-    apart: Any
+    prefill_first: Any
     """Whether prefills are steps of their own."""
-    beside: Any = 1.0
+    decodes_beside: Any = 1.0
     """Whether requests decode in steps with prompts."""
     ranks: Any = 1.0
     """k."""
     shared_s: Any = 0.0
     """What a prompt on every rank adds by the experts that ranks share."""
-    vary: Any = 0.0
+    length_cv: Any = 0.0
     """How much prompts vary in length: the longest of all ranks counts."""
     most: Any = np.inf
     """Prompts of a mean length that the tokens of a step are, at most."""
@@ -161,7 +161,7 @@ class InstanceSteps:
         """Return S of *count* prompts of all ranks, of as many as there is room for."""
         return self._base + self._above(np.clip(count, 1.0, self.room * self.ranks))
 
-    def held(self, count: Any) -> Any:
+    def occupied_s(self, count: Any) -> Any:
         """Return for how long such a step holds the engine: with stages, the next one follows before it is over."""
         return self._base + self._above(np.clip(count, 1.0, self.room * self.ranks)) / self.stages
 
@@ -177,27 +177,29 @@ class InstanceSteps:
 
     def added(self, count: Any) -> Any:
         """Return what *count* prompts add to a decode step."""
-        return np.maximum(self.held(count) - np.where(self.apart, 0.0, self.decode_s), 0.0)
+        return np.maximum(self.occupied_s(count) - np.where(self.prefill_first, 0.0, self.decode_s), 0.0)
 
     @property
     def _base(self) -> Any:
         """What of a step with prompts is no prompt's."""
-        return np.minimum(self.decode_s, self.first_s) * self.beside
+        return np.minimum(self.decode_s, self.first_s) * self.decodes_beside
 
     def _above(self, count: Any) -> Any:
         """Return what so many prompts take beyond what is no prompt's."""
-        one = self.first_s - self._base
-        own = np.maximum(one - self.shared_s / self.ranks, 0.0)
-        own = np.where(self.room > 1, np.maximum(self.more_s - self.shared_s, 0.0), own)
+        one_s = self.first_s - self._base
+        further_s = np.maximum(one_s - self.shared_s / self.ranks, 0.0)
+        further_s = np.where(self.room > 1, np.maximum(self.further_s - self.shared_s, 0.0), further_s)
         mean = count / self.ranks
         having = np.maximum(self.ranks * -np.expm1(-mean), 1.0)  # ranks that have any
-        longest = self.vary * normal_maximum(having)
+        longest = self.length_cv * normal_maximum(having)
         longest = np.minimum(1 + longest + longest**2 / 4, np.maximum(self.most, 1.0))  # lengths are lognormal
-        many = mean + normal_maximum(self.ranks) * np.sqrt(mean * (1 + self.vary**2))
-        many = np.minimum(many, np.maximum(np.minimum(self.room, count), 1.0))
-        squared = (longest**2 - longest + self.vary**2) * self.attended_s
+        # the fullest rank: a Poisson number of prompts, spread further by their lengths
+        crowded = mean + normal_maximum(self.ranks) * np.sqrt(mean * (1 + self.length_cv**2))
+        crowded = np.minimum(crowded, np.maximum(np.minimum(self.room, count), 1.0))
+        # attention within a prompt grows with the square of its length: E[l²] = 1 + c² for a mean of 1
+        squared = (longest**2 - longest + self.length_cv**2) * self.attended_s
         shared = (count - 1) / self.ranks * self.shared_s
-        return one + (np.maximum(longest, many) - 1) * own + squared + shared
+        return one_s + (np.maximum(longest, crowded) - 1) * further_s + squared + shared
 
 
 def normal_maximum(ranks: Any) -> Any:
@@ -209,12 +211,12 @@ def normal_maximum(ranks: Any) -> Any:
     return 0.564 * np.log2(np.asarray(ranks, dtype=float)) ** 0.8
 
 
-def most_running(price: StepPrice, load: RankLoad) -> Any:
+def running_limit(price: StepPrice, load: RankLoad) -> Any:
     """Return how many requests can run at once on a rank: as many as there are seats, and as the cache holds."""
     share = np.where(price.engine.reserves_kv, 1.0, 0.5)  # admission reserves all of an answer; or caches grow
-    held = np.floor(price.held_requests(load.isl + np.minimum(share * longer_answers(load), 1.0) * load.osl))
+    cached_requests = np.floor(price.held_requests(load.isl + np.minimum(share * longer_answers(load), 1.0) * load.osl))
     tokens = np.where(price.engine.prefill_first, np.inf, load.max_tokens // (1 + price.draft_tokens))
-    return np.minimum(np.minimum(load.seats, np.maximum(tokens, 1.0)), np.maximum(held, 1.0))
+    return np.minimum(np.minimum(load.seats, np.maximum(tokens, 1.0)), np.maximum(cached_requests, 1.0))
 
 
 def longer_answers(load: RankLoad) -> Any:
@@ -230,58 +232,71 @@ def mean_context(load: RankLoad) -> Any:
 def steps_of_request(load: RankLoad, steps: InstanceSteps) -> Any:
     """Return the steps in which a request is: those of its prompt, and one for each further token that it gains."""
     further = np.maximum(load.osl - 1, 0.0) / load.tokens_per_step
-    passing = np.where(np.logical_and(steps.apart, load.osl > 1), 0.0, steps.stages - 1)
-    return np.where(steps.apart, 1.0, steps.chunks) + passing + further
+    passing = np.where(np.logical_and(steps.prefill_first, load.osl > 1), 0.0, steps.stages - 1)
+    return np.where(steps.prefill_first, 1.0, steps.chunks) + passing + further
 
 
-def most_fed(load: RankLoad, steps: InstanceSteps) -> Any:
+def prefill_limit(load: RankLoad, steps: InstanceSteps) -> Any:
     """Return how many requests run at most, as steps have room for so many prompts; the others wait to be prefilled."""
-    return np.where(steps.apart, np.inf, steps.per_step * steps_of_request(load, steps))
+    return np.where(steps.prefill_first, np.inf, steps.per_step * steps_of_request(load, steps))
 
 
-def prompt_s(steps: InstanceSteps, together: Any = np.inf) -> Any:
+def prompt_s(steps: InstanceSteps, group_size: Any = np.inf) -> Any:
     """Return the seconds between two prompts that leave a rank which does nothing else, and has as many as it can.
 
-    *together*: prompts of all ranks in a step, if the others have fewer.
+    *group_size*: prompts of all ranks in a step, if the others have fewer.
     """
-    alone = np.minimum(steps.decode_s, steps.first_s) * steps.beside
-    each = steps.chunks * (steps.held(np.maximum(together, steps.room)) - alone) / steps.room
-    return alone / steps.per_step + each
+    base_s = np.minimum(steps.decode_s, steps.first_s) * steps.decodes_beside
+    prompt_seconds = steps.chunks * (steps.occupied_s(np.maximum(group_size, steps.room)) - base_s) / steps.room
+    return base_s / steps.per_step + prompt_seconds
 
 
 def price_load_steps(price: StepPrice, load: RankLoad, running: Any) -> InstanceSteps:
     """Return what the steps of a load take."""
     engine, context = price.engine, mean_context(load)
-    apart, ranks = np.asarray(engine.prefill_first), np.asarray(load.ranks, dtype=float)
+    prefill_first, ranks = np.asarray(engine.prefill_first), np.asarray(load.ranks, dtype=float)
     fresh, cached = np.maximum(load.isl * (1 - load.prefix_hit), 1.0), load.isl * load.prefix_hit
-    mixed = np.where(apart, 0.0, load.osl > 1)  # a single token is that of the prompt
-    others = np.maximum(running - 1, 0.0)
-    decoding = mixed * others * (1 + price.draft_tokens) / 2  # fewer at first, when prompts are many
+    mixed = np.where(prefill_first, 0.0, load.osl > 1)  # a single token is that of the prompt
+    other_requests = np.maximum(running - 1, 0.0)
+    decoding = mixed * other_requests * (1 + price.draft_tokens) / 2  # fewer at first, when prompts are many
     budget = np.maximum(load.max_tokens - decoding, 1.0)
     of_stage = np.where(
         engine.chunked_prefill, budget / fresh, np.maximum(np.floor(budget / fresh + FLOOR_TOLERANCE), 1.0)
     )
-    whole = of_stage * load.stages
-    chunks = np.where(engine.chunked_prefill, _chunks(whole, load.isl_cv), 1.0)
-    room = np.clip(whole, 1.0, np.maximum(np.ceil(running), 1.0))
+    prompts_of_room = of_stage * load.stages
+    chunks = np.where(engine.chunked_prefill, _chunks(prompts_of_room, load.isl_cv), 1.0)
+    room = np.clip(prompts_of_room, 1.0, np.maximum(np.ceil(running), 1.0))
     several = np.ceil(room - FLOOR_TOLERANCE)
     tokens = np.maximum(fresh / chunks, 1.0)
-    before = cached + (fresh - tokens) / 2
-    beside = mixed * np.maximum(running - 1 / ranks, 0.0)
-    first = price.mixed_s(tokens, beside, context, before, 1.0)
-    full = price.mixed_s(tokens, beside, context, before, several)
-    more = (full - first) / np.maximum(several - 1, 1.0)
+    context_before = cached + (fresh - tokens) / 2
+    decoding_beside = mixed * np.maximum(running - 1 / ranks, 0.0)
+    first = price.mixed_s(tokens, decoding_beside, context, context_before, 1.0)
+    full = price.mixed_s(tokens, decoding_beside, context, context_before, several)
+    further_s = (full - first) / np.maximum(several - 1, 1.0)
     decode = price.decode_s(np.maximum(running, 1.0), context)
     shared: Any = 0.0
     if np.any(ranks > 1):
-        alone = price.mixed_s(tokens, beside, context, before, 1.0, ranks)
-        shared = np.where(ranks > 1, (first - alone) * ranks / np.maximum(ranks - 1, 1.0), 0.0)
-        first = np.where(ranks > 1, np.maximum(alone, decode), first)
+        first_of_all_ranks = price.mixed_s(tokens, decoding_beside, context, context_before, 1.0, ranks)
+        shared = np.where(ranks > 1, (first - first_of_all_ranks) * ranks / np.maximum(ranks - 1, 1.0), 0.0)
+        first = np.where(ranks > 1, np.maximum(first_of_all_ranks, decode), first)
     vary = np.asarray(load.isl_cv, dtype=float)
-    attended = price.prefill_factor * price.chunk_attention(tokens, 1.0, before) if np.any(vary > 0) else 0.0
-    longest = np.where(engine.chunked_prefill, whole * chunks, np.inf)
+    attended = price.prefill_factor * price.chunk_attention(tokens, 1.0, context_before) if np.any(vary > 0) else 0.0
+    longest = np.where(engine.chunked_prefill, prompts_of_room * chunks, np.inf)
     return InstanceSteps(
-        *(decode, first, more, room, chunks, apart, np.minimum(beside, 1.0), ranks, shared, vary, longest, attended),
+        *(
+            decode,
+            first,
+            further_s,
+            room,
+            chunks,
+            prefill_first,
+            np.minimum(decoding_beside, 1.0),
+            ranks,
+            shared,
+            vary,
+            longest,
+            attended,
+        ),
         load.stages,
         of_stage,
     )
@@ -298,10 +313,10 @@ def _chunks(room: Any, spread: Any) -> Any:
     if not np.any(spread > 0):
         return equal
     sigma = np.sqrt(np.log1p(np.maximum(spread, FLOOR_TOLERANCE) ** 2))
-    found = np.ones_like(room)
+    steps = np.ones_like(room)
     for index in range(1, MOST_CUT):
-        found = found + _above_normal(np.log(index * room) / sigma + sigma / 2)
-    return np.where(spread > 0, np.where(room * MOST_CUT > TAIL, found, 1 / room + 0.5), equal)
+        steps = steps + _above_normal(np.log(index * room) / sigma + sigma / 2)
+    return np.where(spread > 0, np.where(room * MOST_CUT > TAIL, steps, 1 / room + 0.5), equal)
 
 
 def _above_normal(value: Any) -> Any:
@@ -325,13 +340,13 @@ one that has just had some gets no others before the rest have as many. Simulati
 class PromptGroups:
     """How prompts of all ranks come together in steps."""
 
-    together: Any
+    group_size: Any
     """G: prompts of a step that has any."""
     with_any: Any
     """Such steps, for each step in which a rank decodes."""
-    mine: Any
+    with_own: Any
     """Those of them with prompts of this rank."""
-    alone: Any = 1.0
+    none_own: Any = 1.0
     """How likely no prompt of this rank comes in such a step, if they come at a rate."""
 
     def added(self, steps: InstanceSteps) -> Any:
@@ -339,8 +354,8 @@ class PromptGroups:
 
         Where prefills go first, a rank decodes in the steps that only others prefill in.
         """
-        others = np.where(steps.apart, (self.with_any - self.mine) * steps.decode_s, 0.0)
-        return self.with_any * steps.added(self.together) - others
+        others_s = np.where(steps.prefill_first, (self.with_any - self.with_own) * steps.decode_s, 0.0)
+        return self.with_any * steps.added(self.group_size) - others_s
 
 
 def group_prompts_at_once(per_step: Any, load: RankLoad, steps: InstanceSteps, running: Any = np.inf) -> PromptGroups:
@@ -348,16 +363,20 @@ def group_prompts_at_once(per_step: Any, load: RankLoad, steps: InstanceSteps, r
 
     >>> load = RankLoad(isl=1, osl=1, ranks=1)
     >>> steps = InstanceSteps(1.0, 1.0, 0.0, 8.0, 1.0, False)
-    >>> [round(float(group_prompts_at_once(each, load, steps).together), 2) for each in (1e-6, 1.0, 100.0)]
+    >>> [round(float(group_prompts_at_once(each, load, steps).group_size), 2) for each in (1e-6, 1.0, 100.0)]
     [1.0, 1.58, 8.0]
     """
     looked, ranks = np.maximum(np.maximum(load.poll_steps, load.hold_steps), 1.0), np.asarray(load.ranks, dtype=float)
-    here = np.maximum(per_step * ranks * looked, FLOOR_TOLERANCE)
-    mine = per_step * steps.chunks / _prompts_at_once(per_step * looked, steps.room)
-    share = np.minimum(mine, 1.0)
-    with_any = np.where(steps.apart, (1 + share) * -np.expm1(-ranks * np.log1p(share)), 1 - (1 - share) ** ranks)
-    found = np.maximum(here / -np.expm1(-here), ranks * per_step * steps.chunks / np.maximum(with_any, FLOOR_TOLERANCE))
-    return _prompt_groups(found, mine, per_step, steps, running)
+    arriving = np.maximum(per_step * ranks * looked, FLOOR_TOLERANCE)
+    with_own = per_step * steps.chunks / _prompts_at_once(per_step * looked, steps.room)
+    share = np.minimum(with_own, 1.0)
+    with_any = np.where(
+        steps.prefill_first, (1 + share) * -np.expm1(-ranks * np.log1p(share)), 1 - (1 - share) ** ranks
+    )
+    group_size = np.maximum(
+        arriving / -np.expm1(-arriving), ranks * per_step * steps.chunks / np.maximum(with_any, FLOOR_TOLERANCE)
+    )
+    return _prompt_groups(group_size, with_own, per_step, steps, running)
 
 
 def group_random_prompts(per_step: Any, load: RankLoad, steps: InstanceSteps, running: Any) -> PromptGroups:
@@ -366,13 +385,13 @@ def group_random_prompts(per_step: Any, load: RankLoad, steps: InstanceSteps, ru
     The longer steps are, the fewer prompts come in a second, and the shorter are steps: halving finds where both agree.
     """
     low = np.log(steps.decode_s)
-    high = low + np.log1p(steps.ranks * per_step * steps.chunks * steps.held(np.inf) / steps.decode_s) + 1.0
+    high = low + np.log1p(steps.ranks * per_step * steps.chunks * steps.occupied_s(np.inf) / steps.decode_s) + 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        found = _groups_at_rate(per_step / np.exp(middle), per_step, steps, running, crowded=True)
-        longer = steps.decode_s + found.added(steps) > np.exp(middle)
+        groups = _groups_at_rate(per_step / np.exp(middle), per_step, steps, running, crowded=True)
+        longer = steps.decode_s + groups.added(steps) > np.exp(middle)
         low, high = np.where(longer, middle, low), np.where(longer, high, middle)
-    return found
+    return groups
 
 
 def group_prompts_at_rate(rate: Any, steps: InstanceSteps, most_s: Any = np.inf) -> tuple[PromptGroups, Any]:
@@ -382,27 +401,30 @@ def group_prompts_at_rate(rate: Any, steps: InstanceSteps, most_s: Any = np.inf)
     less is that for each of them, so halving finds where both agree. Steps in which a rank decodes are *most_s* apart
     at most: then all seats are taken, and prompts wait for one.
     """
-    ranks, most = steps.ranks, np.maximum(steps.room * steps.ranks, 1.0)
+    ranks, most_prompts = steps.ranks, np.maximum(steps.room * steps.ranks, 1.0)
     begins = np.maximum(-np.expm1(-rate * ranks * steps.decode_s), FLOOR_TOLERANCE**2)
-    low, high = np.log(FLOOR_TOLERANCE) * np.ones_like(begins * most), np.log(most) * np.ones_like(begins)
+    low, high = (
+        np.log(FLOOR_TOLERANCE) * np.ones_like(begins * most_prompts),
+        np.log(most_prompts) * np.ones_like(begins),
+    )
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        together, ends = _long_step_chain(rate, np.exp(middle), steps)
-        come = rate * ranks * steps.chunks * (steps.held(together) + steps.decode_s * ends / begins)
-        low, high = np.where(come > together, middle, low), np.where(come > together, high, middle)
-    together, ends = _long_step_chain(rate, np.exp(high), steps)
-    long_s, share = steps.held(together), begins / (ends + begins)
-    none = _none_come(rate * steps.chunks, np.exp(high), together, steps)
+        group_size, ends = _long_step_chain(rate, np.exp(middle), steps)
+        come = rate * ranks * steps.chunks * (steps.occupied_s(group_size) + steps.decode_s * ends / begins)
+        low, high = np.where(come > group_size, middle, low), np.where(come > group_size, high, middle)
+    group_size, ends = _long_step_chain(rate, np.exp(high), steps)
+    long_s, share = steps.occupied_s(group_size), begins / (ends + begins)
+    none = _none_come(rate * steps.chunks, np.exp(high), group_size, steps)
     none = np.where(ranks > 1, np.maximum(none, FREE), none)
-    here = np.where(ranks > 1, share * (1 - none) + (1 - share) * -np.expm1(-rate * steps.decode_s), share)
-    gone = np.where(steps.apart, np.maximum(1 - here, FLOOR_TOLERANCE), 1.0)
-    step = (share * long_s + (1 - share) * steps.decode_s) / gone
+    prefilling = np.where(ranks > 1, share * (1 - none) + (1 - share) * -np.expm1(-rate * steps.decode_s), share)
+    decoding_share = np.where(steps.prefill_first, np.maximum(1 - prefilling, FLOOR_TOLERANCE), 1.0)
+    step = (share * long_s + (1 - share) * steps.decode_s) / decoding_share
     fewer = np.minimum(
         1.0, np.maximum(most_s - steps.decode_s, 0.0) / np.maximum(step - steps.decode_s, FLOOR_TOLERANCE**2)
     )
-    with_any, mine = fewer * share / gone, fewer * here / gone
-    found = PromptGroups(together, with_any, np.minimum(mine, with_any), none)
-    return found, rate * (steps.decode_s + found.added(steps))
+    with_any, with_own = fewer * share / decoding_share, fewer * prefilling / decoding_share
+    groups = PromptGroups(group_size, with_any, np.minimum(with_own, with_any), none)
+    return groups, rate * (steps.decode_s + groups.added(steps))
 
 
 def _long_step_chain(rate: Any, mean: Any, steps: InstanceSteps) -> tuple[Any, Any]:
@@ -410,49 +432,49 @@ def _long_step_chain(rate: Any, mean: Any, steps: InstanceSteps) -> tuple[Any, A
 
     It is if no other has come in it, and it was the last chunk.
     """
-    together = np.minimum(mean / -np.expm1(-mean), np.maximum(steps.room * steps.ranks, 1.0))
-    return together, _none_come(rate * steps.ranks, mean, together, steps) / steps.chunks
+    group_size = np.minimum(mean / -np.expm1(-mean), np.maximum(steps.room * steps.ranks, 1.0))
+    return group_size, _none_come(rate * steps.ranks, mean, group_size, steps) / steps.chunks
 
 
-def _none_come(rate: Any, mean: Any, together: Any, steps: InstanceSteps) -> Any:
+def _none_come(rate: Any, mean: Any, group_size: Any, steps: InstanceSteps) -> Any:
     """Return how likely none comes at a rate in a long step: mostly in those with few prompts, which are short."""
-    each = rate * np.maximum(steps.held(together + 0.5) - steps.held(together - 0.5), 0.0)
-    fewer = mean * np.exp(-each)
-    varied = np.maximum(each * together - mean + fewer + np.log(np.expm1(-fewer) / np.expm1(-mean)), 0.0)
-    return np.exp(np.minimum(varied - rate * steps.held(together), 0.0))
+    added_per_prompt = rate * np.maximum(steps.occupied_s(group_size + 0.5) - steps.occupied_s(group_size - 0.5), 0.0)
+    fewer = mean * np.exp(-added_per_prompt)
+    varied = np.maximum(added_per_prompt * group_size - mean + fewer + np.log(np.expm1(-fewer) / np.expm1(-mean)), 0.0)
+    return np.exp(np.minimum(varied - rate * steps.occupied_s(group_size), 0.0))
 
 
 def _groups_at_rate(
     rate: Any, per_step: Any, steps: InstanceSteps, running: Any, *, crowded: bool = False
 ) -> PromptGroups:
     """Return how prompts come together that come at a rate to each rank, so many in a step."""
-    ranks, found = steps.ranks, PromptGroups(1.0, 0.0, 0.0)
+    ranks, groups = steps.ranks, PromptGroups(1.0, 0.0, 0.0)
     for _ in range(2):
-        long_s, chunks = steps.held(found.together), rate * steps.chunks
+        long_s, chunks = steps.occupied_s(groups.group_size), rate * steps.chunks
         begins = -np.expm1(-rate * ranks * steps.decode_s)
         ends = np.exp(-rate * ranks * long_s) / steps.chunks  # no other has come, and it was the last chunk
         ends = np.exp(-chunks * ranks * long_s) if crowded else ends  # or of none that are under way
         share = begins / (ends + begins)
-        here = share * -np.expm1(-chunks * long_s) + (1 - share) * -np.expm1(-rate * steps.decode_s)
-        gone = np.where(steps.apart, np.maximum(1 - here, FLOOR_TOLERANCE), 1.0)
-        mine, with_any = here / gone, share / gone
-        together = ranks * per_step * steps.chunks / np.maximum(with_any, FLOOR_TOLERANCE)
-        found = _prompt_groups(together, mine, per_step, steps, running)
-    return found
+        prefilling = share * -np.expm1(-chunks * long_s) + (1 - share) * -np.expm1(-rate * steps.decode_s)
+        decoding_share = np.where(steps.prefill_first, np.maximum(1 - prefilling, FLOOR_TOLERANCE), 1.0)
+        with_own, with_any = prefilling / decoding_share, share / decoding_share
+        group_size = ranks * per_step * steps.chunks / np.maximum(with_any, FLOOR_TOLERANCE)
+        groups = _prompt_groups(group_size, with_own, per_step, steps, running)
+    return groups
 
 
-def _prompt_groups(together: Any, mine: Any, per_step: Any, steps: InstanceSteps, running: Any) -> PromptGroups:
+def _prompt_groups(group_size: Any, with_own: Any, per_step: Any, steps: InstanceSteps, running: Any) -> PromptGroups:
     """Return how prompts come together, of as many as there are and as there is room for."""
-    most = np.minimum(steps.room * steps.ranks, np.maximum(running * steps.ranks / steps.stages, 1.0))
-    together = np.clip(together, 1.0, most)
-    with_any = steps.ranks * per_step * steps.chunks / together
-    return PromptGroups(together, with_any, np.minimum(mine, with_any))
+    most_prompts = np.minimum(steps.room * steps.ranks, np.maximum(running * steps.ranks / steps.stages, 1.0))
+    group_size = np.clip(group_size, 1.0, most_prompts)
+    with_any = steps.ranks * per_step * steps.chunks / group_size
+    return PromptGroups(group_size, with_any, np.minimum(with_own, with_any))
 
 
 def _prompts_at_once(per_step: Any, room: Any) -> Any:
     """Return the prompts of a step that has any, on one rank."""
-    here = np.maximum(per_step, FLOOR_TOLERANCE)
-    return np.clip(here / -np.expm1(-here), 1.0, room)
+    arriving = np.maximum(per_step, FLOOR_TOLERANCE)
+    return np.clip(arriving / -np.expm1(-arriving), 1.0, room)
 
 
 # --------------------------------------------------------------------------------------
@@ -519,42 +541,44 @@ class ClientTimes:
 
 def estimate_closed_loop(price: StepPrice, load: RankLoad) -> ClientTimes:
     """Return what clients of a closed loop see."""
-    running = np.minimum(load.clients, most_running(price, load))
+    running = np.minimum(load.clients, running_limit(price, load))
     steps = price_load_steps(price, load, running)
     if load.rounds is None:
         running, steps = _limit_to_fed(price, load, steps, running)
-    others = np.minimum(np.maximum(running * load.ranks - 1, 0.0), 1.0)
-    seen = _steady_times(price.engine, load, steps, running, others)
-    queueing = np.maximum(load.clients - running, 0.0) / np.maximum(running, FLOOR_TOLERANCE) * seen.stay_s
+    others_running = np.minimum(np.maximum(running * load.ranks - 1, 0.0), 1.0)
+    times = _steady_times(price.engine, load, steps, running, others_running)
+    queueing = np.maximum(load.clients - running, 0.0) / np.maximum(running, FLOOR_TOLERANCE) * times.stay_s
     if load.rounds is None:
-        waits = seen.waits_s[0]
-        least = load.clients * prompt_s(steps) - np.maximum(load.osl - 1, 0.0) * seen.tpot_s  # all prompts in turn
-        queueing = np.maximum(queueing, least - seen.own_s) - waits
-    seen = replace(seen, queueing_s=np.maximum(queueing, 0.0))
+        waits = times.waits_s[0]
+        least = load.clients * prompt_s(steps) - np.maximum(load.osl - 1, 0.0) * times.tpot_s  # all prompts in turn
+        queueing = np.maximum(queueing, least - times.own_s) - waits
+    times = replace(times, queueing_s=np.maximum(queueing, 0.0))
     if load.rounds is None:
-        return _with_ttft_parts(seen)
+        return _with_ttft_parts(times)
     rounds = [_round_times(index, price.engine, load, steps, running) for index in range(load.rounds)]
-    owns = sum(own for own, _ in rounds) / len(rounds)
-    return _with_ttft_parts(replace(seen, own_s=owns, waits_s=[own + wait - owns for own, wait in rounds]))
+    owns = sum(own_s for own_s, _ in rounds) / len(rounds)
+    return _with_ttft_parts(replace(times, own_s=owns, waits_s=[own_s + wait - owns for own_s, wait in rounds]))
 
 
-def _limit_to_fed(price: StepPrice, load: RankLoad, steps: InstanceSteps, most: Any) -> tuple[Any, InstanceSteps]:
+def _limit_to_fed(
+    price: StepPrice, load: RankLoad, steps: InstanceSteps, most_requests: Any
+) -> tuple[Any, InstanceSteps]:
     """Return the requests that run, of those that could, and their steps: fewer leave more room for prompts."""
-    running = most
+    running = most_requests
     for _ in range(FEEDING):
-        wanted = np.minimum(most, most_fed(load, steps))
-        if np.all(wanted == running):
+        fed = np.minimum(most_requests, prefill_limit(load, steps))
+        if np.all(fed == running):
             break
-        running = wanted
+        running = fed
         steps = price_load_steps(price, load, running)
     return running, steps
 
 
-def _with_ttft_parts(seen: ClientTimes) -> ClientTimes:
+def _with_ttft_parts(times: ClientTimes) -> ClientTimes:
     """Return the same with TTFT by part."""
-    waits = sum(seen.waits_s) / len(seen.waits_s)
-    parts = {"queueing": seen.queueing_s + waits, "prefill": seen.own_s, "front_end": seen.front_s}
-    return replace(seen, ttft_parts=parts)
+    waits = sum(times.waits_s) / len(times.waits_s)
+    parts = {"queueing": times.queueing_s + waits, "prefill": times.own_s, "front_end": times.front_s}
+    return replace(times, ttft_parts=parts)
 
 
 def _steady_times(  # noqa: PLR0913  one number each
@@ -579,63 +603,72 @@ def _steady_times(  # noqa: PLR0913  one number each
     else:
         full_s = seats / rate * load.tokens_per_step / np.maximum(load.osl - 1, FLOOR_TOLERANCE)  # as Little says
         prompts, per_step = group_prompts_at_rate(rate, steps, full_s)
-    together, added = prompts.together, prompts.added(steps)
+    group_size, added = prompts.group_size, prompts.added(steps)
     vary = 1 + np.asarray(load.isl_cv, dtype=float) ** 2  # long prompts are found more often (Pollaczek and Khinchine)
-    left, bursts = np.float64(0.0), np.float64(0.0)
+    after_own_s, bursts = np.float64(0.0), np.float64(0.0)
     if rate is not None:
-        bursts = _of_bursts_s(load, steps, rate, together, arrival_cv)
-        left = np.maximum(_after_its_own(load, steps, rate, prompts, vary, full_s) + bursts, 0.0)
-    others: Any = (
+        bursts = _burst_wait_s(load, steps, rate, group_size, arrival_cv)
+        after_own_s = np.maximum(_wait_after_own_prompt(load, steps, rate, prompts, vary, full_s) + bursts, 0.0)
+    other_clients: Any = (
         1.0 if rate is not None or at_random else np.maximum(1 - 1 / np.maximum(load.clients * load.ranks, 1.0), 0.0)
     )
-    alike = np.logical_and(np.logical_and(steps.apart, load.in_step), np.asarray(load.osl_cv) == 0)
-    alike = np.logical_and(alike, load.rounds is not None)
-    met = others * np.where(alike, 0.5, 1.0)  # of a burst, only the prompts behind
+    in_burst = np.logical_and(np.logical_and(steps.prefill_first, load.in_step), np.asarray(load.osl_cv) == 0)
+    in_burst = np.logical_and(in_burst, load.rounds is not None)
+    met = other_clients * np.where(in_burst, 0.5, 1.0)  # of a burst, only the prompts behind
     met = np.where(load.osl > 1, met, 0.0)  # a single token meets no prompts
     further = np.maximum(load.osl - 1, 1.0)
-    tpot = (steps.decode_s + met * added) / load.tokens_per_step + met * left / further
+    tpot = (steps.decode_s + met * added) / load.tokens_per_step + met * after_own_s / further
     first = 0.0 if rate is None else np.minimum(engine.taken_steps, 1.0)
     in_flight = np.inf if rate is not None or at_random else load.clients * load.ranks
-    own, wait = _own_prompt_s(per_step, engine, load, steps, busy, prompts, first, in_flight)
-    step, long_s = steps.decode_s + added, steps.held(together)
+    own_s, wait = _own_prompt_s(per_step, engine, load, steps, busy, prompts, first, in_flight)
+    step, long_s = steps.decode_s + added, steps.occupied_s(group_size)
     long_share = np.clip(prompts.with_any * long_s / step, 0.0, 1.0)
     if rate is not None:
-        wait = wait + np.maximum(first, 0.5) * _found_step_s(load, steps, busy, rate, together)
-        used = np.minimum(rate * prompt_s(steps, together), FULLEST)
-        behind = used**2 / (2 * (1 - used)) * vary * prompt_s(steps, together)
-        behind = np.maximum(behind + bursts, np.minimum(behind, -wait + busy * np.maximum(first, 0.5) * steps.decode_s))
+        wait = wait + np.maximum(first, 0.5) * _met_step_s(load, steps, busy, rate, group_size)
+        used = np.minimum(rate * prompt_s(steps, group_size), FULLEST)
+        # Pollaczek and Khinchine: ρ² / (2 (1 - ρ)) (1 + c²) prompts are in the queue
+        queue_s = used**2 / (2 * (1 - used)) * vary * prompt_s(steps, group_size)
+        queue_s = np.maximum(
+            queue_s + bursts, np.minimum(queue_s, -wait + busy * np.maximum(first, 0.5) * steps.decode_s)
+        )
     else:
         if load.rounds is None:  # a front end lets them come at any time of a step, and they find long ones more often
             met_s = long_share * long_s + (1 - long_share) * steps.decode_s
-            rest = np.maximum(0.5 - engine.taken_steps, 0.0) * met_s
-            wait = wait + np.where(front_s(engine, load, 1.0) > 0, busy * rest, 0.0)
+            rest_of_step_s = np.maximum(0.5 - engine.taken_steps, 0.0) * met_s
+            wait = wait + np.where(front_s(engine, load, 1.0) > 0, busy * rest_of_step_s, 0.0)
             # those in the same step are waited for no more
-            wait = wait * (1 - (together - 1) / np.maximum(load.clients * load.ranks - 1, together))
+            wait = wait * (1 - (group_size - 1) / np.maximum(load.clients * load.ranks - 1, group_size))
         full = per_step / steps.per_step
-        full = np.where(steps.apart, np.minimum(full, added / step), full)  # prefills that go first: never too many
-        full = np.minimum(others * full, FULLEST)
-        behind = full**2 / (2 * (1 - full)) * vary * steps.held(np.maximum(together, steps.room))
+        full = np.where(
+            steps.prefill_first, np.minimum(full, added / step), full
+        )  # prefills that go first: never too many
+        full = np.minimum(other_clients * full, FULLEST)
+        queue_s = full**2 / (2 * (1 - full)) * vary * steps.occupied_s(np.maximum(group_size, steps.room))
         if load.rounds is None:  # at most for the prompts of all other clients, less those that it meets later
-            later = own + np.maximum(load.osl - 1, 0.0) * (tpot - steps.decode_s / load.tokens_per_step)
-            behind = np.minimum(behind, np.maximum(load.clients * prompt_s(steps) - later, 0.0))
-        behind = behind + others * long_share / 2 * _further_chunks_s(steps, long_s)
+            later = own_s + np.maximum(load.osl - 1, 0.0) * (tpot - steps.decode_s / load.tokens_per_step)
+            queue_s = np.minimum(queue_s, np.maximum(load.clients * prompt_s(steps) - later, 0.0))
+        queue_s = queue_s + other_clients * long_share / 2 * _further_chunks_s(steps, long_s)
         # where prefills go first, those of the last step are before one: half of them
-        behind = np.where(steps.apart, np.minimum(behind, others * per_step / 2 * prompt_s(steps)), behind)
-    wait = wait + behind
+        queue_s = np.where(
+            steps.prefill_first, np.minimum(queue_s, other_clients * per_step / 2 * prompt_s(steps)), queue_s
+        )
+    wait = wait + queue_s
     if rate is None and not at_random and load.rounds is None:
         waited = np.minimum(_waited_steps(per_step, engine, load), (in_flight - 1) * steps_of_request(load, steps))
         decoding = np.minimum(wait, busy * np.maximum(waited, 0.5) * steps.decode_s)
-        wait, tpot = _wait_of_one_meeting(load, steps, _of_others_s(steps, running, together), wait, decoding, tpot)
+        wait, tpot = _wait_of_one_meeting(
+            load, steps, _others_prompts_s(steps, running, group_size), wait, decoding, tpot
+        )
     return ClientTimes(
         running=running,
         decode_s=steps.decode_s,
         step_s=step,
         tpot_s=tpot,
         front_s=front_s(engine, load, np.maximum(load.clients * load.ranks, 1.0)),
-        own_s=own,
+        own_s=own_s,
         waits_s=[wait],
         queueing_s=0.0,
-        stay_s=np.maximum(load.osl - 1, 0.0) * tpot + own,
+        stay_s=np.maximum(load.osl - 1, 0.0) * tpot + own_s,
         long_s=long_s,
         long_share=long_share,
         met=per_step * met,
@@ -645,39 +678,39 @@ def _steady_times(  # noqa: PLR0913  one number each
 
 
 def _wait_of_one_meeting(
-    load: RankLoad, steps: InstanceSteps, most: Any, wait: Any, decoding: Any, tpot: Any
+    load: RankLoad, steps: InstanceSteps, prompts_s: Any, wait: Any, decoding: Any, tpot: Any
 ) -> tuple[Any, Any]:
-    """Return a wait, of which some is for *decoding*, and TPOT if prompts take *most* seconds of both together."""
+    """Return a wait, of which some is for *decoding*, and TPOT if prompts take *prompts_s* seconds of both together."""
     bare = steps.decode_s / load.tokens_per_step
-    tpot = np.minimum(tpot, bare + most / np.maximum(load.osl - 1, 1.0))
-    return np.minimum(wait, decoding + np.maximum(most - (load.osl - 1) * (tpot - bare), 0.0)), tpot
+    tpot = np.minimum(tpot, bare + prompts_s / np.maximum(load.osl - 1, 1.0))
+    return np.minimum(wait, decoding + np.maximum(prompts_s - (load.osl - 1) * (tpot - bare), 0.0)), tpot
 
 
-def _of_others_s(steps: InstanceSteps, running: Any, together: Any) -> Any:
+def _others_prompts_s(steps: InstanceSteps, running: Any, group_size: Any) -> Any:
     """Return the seconds of all prompts that a request meets: one of each other, waiting or later; some in its own."""
-    others = np.maximum(running * steps.ranks / together - 1, 0.0) * steps.chunks * steps.added(together)
-    return ONCE * np.maximum(others, running * prompt_s(steps) - steps.own_s(together))
+    others_s = np.maximum(running * steps.ranks / group_size - 1, 0.0) * steps.chunks * steps.added(group_size)
+    return ONCE * np.maximum(others_s, running * prompt_s(steps) - steps.own_s(group_size))
 
 
-def _found_step_s(load: RankLoad, steps: InstanceSteps, busy: Any, rate: Any, together: Any) -> Any:
+def _met_step_s(load: RankLoad, steps: InstanceSteps, busy: Any, rate: Any, group_size: Any) -> Any:
     """Return the step that an arrival at random finds: a long one as often as its share of the time."""
-    long_s = steps.held(together)
-    found = np.minimum(np.clip(rate * load.ranks * steps.chunks * long_s / together, 0.0, 1.0), busy)
-    return found * (long_s + _further_chunks_s(steps, long_s)) + (busy - found) * steps.decode_s
+    long_s = steps.occupied_s(group_size)
+    long_step_share = np.minimum(np.clip(rate * load.ranks * steps.chunks * long_s / group_size, 0.0, 1.0), busy)
+    return long_step_share * (long_s + _further_chunks_s(steps, long_s)) + (busy - long_step_share) * steps.decode_s
 
 
-def _of_bursts_s(load: RankLoad, steps: InstanceSteps, rate: Any, together: Any, arrival_cv: Any) -> Any:
+def _burst_wait_s(load: RankLoad, steps: InstanceSteps, rate: Any, group_size: Any, arrival_cv: Any) -> Any:
     """Return what arrivals in bursts wait longer for prompts than those at random, and even ones less (Kingman).
 
     Where little else comes, most of a burst still waits for itself. Ranks have a burst dealt out to them.
     """
-    each = prompt_s(steps, together)
-    used = np.minimum(rate * each, FULLEST)
+    prompt_seconds = prompt_s(steps, group_size)
+    used = np.minimum(rate * prompt_seconds, FULLEST)
     uneven = (np.asarray(arrival_cv, dtype=float) ** 2 - 1) / load.ranks
-    return uneven / 2 * np.where(uneven > 0, np.sqrt(used), used) / (1 - used) * each
+    return uneven / 2 * np.where(uneven > 0, np.sqrt(used), used) / (1 - used) * prompt_seconds
 
 
-def _after_its_own(
+def _wait_after_own_prompt(
     load: RankLoad, steps: InstanceSteps, rate: Any, prompts: PromptGroups, vary: Any, full_s: Any
 ) -> Any:
     """Return what a request waits for prompts right after its own, beyond what it would at any time.
@@ -685,20 +718,20 @@ def _after_its_own(
     A long step is seldom alone: prompts come while it lasts. Steps are a chain of two states, long and short. Where
     prefills go first, a request also waits for all that are behind it on its rank, and behind these.
     """
-    long_s = steps.held(prompts.together)
-    again, begins = (np.exp(-rate * steps.ranks * each) for each in (long_s, steps.decode_s))
-    goes_on = begins - again
+    long_s = steps.occupied_s(prompts.group_size)
+    stays_long, begins = (np.exp(-rate * steps.ranks * prompt_seconds) for prompt_seconds in (long_s, steps.decode_s))
+    goes_on = begins - stays_long
     share = (1 - begins) / np.maximum(1 - goes_on, FLOOR_TOLERANCE)
     runs = np.maximum(load.osl - 1, 0.0) / load.tokens_per_step
     excess = (1 - share) * goes_on * (1 - goes_on**runs) / np.maximum(1 - goes_on, FLOOR_TOLERANCE)
-    each = prompt_s(steps, prompts.together)
-    used = np.minimum(rate * each, FULLEST)
-    behind = (used + used**2 / (2 * (1 - used)) * vary) / (1 - used)
-    excess = np.maximum(excess, (1 - share) * np.minimum(behind * steps.chunks / steps.room, runs))
+    step_s = prompt_s(steps, prompts.group_size)
+    used = np.minimum(rate * step_s, FULLEST)
+    queued = (used + used**2 / (2 * (1 - used)) * vary) / (1 - used)
+    excess = np.maximum(excess, (1 - share) * np.minimum(queued * steps.chunks / steps.room, runs))
     chained = excess * np.maximum(long_s - steps.decode_s, 0.0)
-    further = steps.chunks * long_s * (1 - prompts.alone) / np.maximum(prompts.alone, FLOOR_TOLERANCE)
+    further = steps.chunks * long_s * (1 - prompts.none_own) / np.maximum(prompts.none_own, FLOOR_TOLERANCE)
     further = np.maximum(np.minimum(further, full_s) - prompts.added(steps), 0.0)
-    return np.where(steps.apart, further + np.where(steps.ranks > 1, chained, 0.0), chained)
+    return np.where(steps.prefill_first, further + np.where(steps.ranks > 1, chained, 0.0), chained)
 
 
 def _further_chunks_s(steps: InstanceSteps, long_s: Any) -> Any:
@@ -706,32 +739,37 @@ def _further_chunks_s(steps: InstanceSteps, long_s: Any) -> Any:
     return (steps.chunks - 1) / steps.ranks * long_s
 
 
-def _round_times(place: int, engine: Engine, load: RankLoad, steps: InstanceSteps, running: Any) -> tuple[Any, Any]:
+def _round_times(
+    round_index: int, engine: Engine, load: RankLoad, steps: InstanceSteps, running: Any
+) -> tuple[Any, Any]:
     """Return the seconds of a request's own prompt in a round, and what it waits before."""
     lasts = np.maximum(load.osl / load.tokens_per_step, 1.0)
-    in_step = np.logical_and(steps.apart, load.in_step)
+    in_step = np.logical_and(steps.prefill_first, load.in_step)
     at_once = np.minimum(steps.room, engine.burst_prompts)
     burst = np.where(in_step, 1.0, running * steps.chunks / at_once)
-    spread = np.sqrt(burst**2 + WAVES * place * (load.osl_cv * lasts) ** 2)
-    window = np.clip(spread, 1.0, lasts) if place else np.ones_like(lasts)
+    # lengths add their variance once a round; a uniform window of W steps has the variance W² / 12
+    spread = np.sqrt(burst**2 + WAVES * round_index * (load.osl_cv * lasts) ** 2)
+    window = np.clip(spread, 1.0, lasts) if round_index else np.ones_like(lasts)
     per_step = np.maximum(running, FLOOR_TOLERANCE) / window
-    turns = np.where(steps.apart, 1.0, window)  # prefills that go first are done before the next answers end
-    beyond = np.maximum(per_step * turns / steps.room - turns / steps.chunks, 0.0)
-    behind = beyond / 2 * steps.chunks * steps.held(steps.room * steps.ranks)
-    if not place:
-        return steps.own_s(steps.ranks * np.minimum(running, steps.room)), behind
-    others = np.minimum(np.maximum(running * load.ranks - 1, 0.0), 1.0)
-    own, wait = _own_prompt_s(
+    steps_in_turn = np.where(
+        steps.prefill_first, 1.0, window
+    )  # prefills that go first are done before the next answers end
+    beyond = np.maximum(per_step * steps_in_turn / steps.room - steps_in_turn / steps.chunks, 0.0)
+    queue_s = beyond / 2 * steps.chunks * steps.occupied_s(steps.room * steps.ranks)
+    if not round_index:
+        return steps.own_s(steps.ranks * np.minimum(running, steps.room)), queue_s
+    others_running = np.minimum(np.maximum(running * load.ranks - 1, 0.0), 1.0)
+    own_s, wait = _own_prompt_s(
         per_step,
         engine,
         load,
         steps,
-        others,
+        others_running,
         group_prompts_at_once(per_step, load, steps, running),
         0.0,
         load.clients * load.ranks,
     )
-    return own, wait + behind
+    return own_s, wait + queue_s
 
 
 def _own_prompt_s(  # noqa: PLR0913, PLR0917  one number each
@@ -740,28 +778,32 @@ def _own_prompt_s(  # noqa: PLR0913, PLR0917  one number each
     load: RankLoad,
     steps: InstanceSteps,
     busy: Any,
-    found: PromptGroups,
+    groups: PromptGroups,
     first: Any = 0.0,
-    most: Any = np.inf,
+    in_flight: Any = np.inf,
 ) -> tuple[Any, Any]:
     """Return the seconds of a request's own prompt, and until it is taken into a step, less so much of the *first*.
 
-    *most*: requests in flight, of all ranks.
+    *in_flight*: requests in flight, of all ranks.
     """
     waited = (
-        np.minimum(_waited_steps(per_step, engine, load), np.maximum(most - 1, 0.0) * steps_of_request(load, steps))
+        np.minimum(
+            _waited_steps(per_step, engine, load), np.maximum(in_flight - 1, 0.0) * steps_of_request(load, steps)
+        )
         - first
     )
-    met = waited * np.minimum(found.with_any / steps.chunks, 1.0)
-    met = np.minimum(met, np.maximum(most - 1, 0.0) / found.together)  # the others have one prompt each
-    return steps.own_s(found.together), busy * (waited * steps.decode_s + met * steps.added(found.together))
+    met = waited * np.minimum(groups.with_any / steps.chunks, 1.0)
+    met = np.minimum(met, np.maximum(in_flight - 1, 0.0) / groups.group_size)  # the others have one prompt each
+    return steps.own_s(groups.group_size), busy * (waited * steps.decode_s + met * steps.added(groups.group_size))
 
 
 def _waited_steps(per_step: Any, engine: Engine, load: RankLoad) -> Any:
     """Return the steps until a request is taken into one."""
-    held = np.asarray(load.hold_steps, dtype=float)
-    others = per_step * load.ranks * held  # they come while the first is held, and wait half as long
-    return np.maximum(engine.taken_steps, load.polled_steps + held * (1 + others / 2) / (1 + others))
+    hold_steps = np.asarray(load.hold_steps, dtype=float)
+    other_prompts = per_step * load.ranks * hold_steps  # they come while the first is held, and wait half as long
+    return np.maximum(
+        engine.taken_steps, load.polled_steps + hold_steps * (1 + other_prompts / 2) / (1 + other_prompts)
+    )
 
 
 def front_s(engine: Engine, load: RankLoad, in_flight: Any) -> Any:
@@ -774,48 +816,50 @@ def front_s(engine: Engine, load: RankLoad, in_flight: Any) -> Any:
 
 def estimate_open_loop(price: StepPrice, load: RankLoad, rate: Any, arrival_cv: Any = 1.0) -> ClientTimes:
     """Return what requests see that come at a *rate* to each rank; NaN where they come faster than they are served."""
-    most = most_running(price, load)
-    counts, rates = _rates_by_running(price, load, most)
+    most_requests = running_limit(price, load)
+    counts, rates = _rates_by_running(price, load, most_requests)
     rate = np.broadcast_to(np.asarray(rate, dtype=float), rates.shape[1:])
     running = _interpolate_running(rate, rates, np.stack(np.broadcast_arrays(*counts)))
-    few = rate < rates[0]
-    running = np.where(few, rate / rates[0] * counts[0], running)
+    below_lowest = rate < rates[0]
+    running = np.where(below_lowest, rate / rates[0] * counts[0], running)
     steps = price_load_steps(price, load, np.maximum(running, 1 / np.asarray(load.ranks, dtype=float)))
     busy = -np.expm1(-running * load.ranks)
-    seen = _steady_times(price.engine, load, steps, running, busy, rate, seats=most, arrival_cv=arrival_cv)
+    times = _steady_times(price.engine, load, steps, running, busy, rate, seats=most_requests, arrival_cv=arrival_cv)
     used = rate / rates[-1]
-    turns = np.sqrt(2 * (most + 1)) - 1
+    # Sakasegawa's approximation of a queue with m servers: ρ to the power of √(2 (m + 1)) - 1, over m (1 - ρ)
+    queue_power = np.sqrt(2 * (most_requests + 1)) - 1
     vary = (np.asarray(arrival_cv, dtype=float) ** 2 + np.asarray(load.osl_cv) ** 2) / 2
-    queueing = seen.stay_s / most * used**turns / (1 - used) * vary
+    queueing = times.stay_s / most_requests * used**queue_power / (1 - used) * vary
     queueing = np.where(used < 1, queueing, np.nan)
     front: Any = 0.0
     for _ in range(FRONTING):  # an arrival finds itself, too, and those that are in the front end
-        front = front_s(price.engine, load, 1 + rate * load.ranks * (seen.stay_s + queueing + front))
-    return _with_ttft_parts(replace(seen, queueing_s=queueing, random_queue=True, front_s=front))
+        front = front_s(price.engine, load, 1 + rate * load.ranks * (times.stay_s + queueing + front))
+    return _with_ttft_parts(replace(times, queueing_s=queueing, random_queue=True, front_s=front))
 
 
 def rank_capacity(price: StepPrice, load: RankLoad) -> Any:
     """Return the requests a second that a rank can serve."""
-    return _rates_by_running(price, load, most_running(price, load))[1][-1]
+    return _rates_by_running(price, load, running_limit(price, load))[1][-1]
 
 
-def _rates_by_running(price: StepPrice, load: RankLoad, most: Any) -> tuple[list[Any], Any]:
+def _rates_by_running(price: StepPrice, load: RankLoad, most_requests: Any) -> tuple[list[Any], Any]:
     """Return numbers of running requests, and the requests a second that end if so many run; the most so far."""
-    few = 1 / np.asarray(load.ranks, dtype=float)  # one on all ranks together
-    counts = [few * (most / few) ** (index / (LOADS - 1)) for index in range(LOADS)]
+    fewest = 1 / np.asarray(load.ranks, dtype=float)  # one on all ranks together
+    # evenly spaced by ratio, from the fewest to the most
+    counts = [fewest * (most_requests / fewest) ** (index / (LOADS - 1)) for index in range(LOADS)]
     through = []
     for count in counts:
         steps = price_load_steps(price, load, count)
-        running = np.minimum(count, most_fed(load, steps))
-        found = _steady_times(price.engine, load, steps, running, 1.0, at_random=True)
-        through.append(np.minimum(running / found.stay_s, 1 / prompt_s(steps)))
+        running = np.minimum(count, prefill_limit(load, steps))
+        times = _steady_times(price.engine, load, steps, running, 1.0, at_random=True)
+        through.append(np.minimum(running / times.stay_s, 1 / prompt_s(steps)))
     return counts, np.maximum.accumulate(np.stack(np.broadcast_arrays(*through)), axis=0)
 
 
 def _interpolate_running(rate: Any, rates: Any, counts: Any) -> Any:
     """Return the running requests at a rate, between the points at which rates are known."""
-    above = np.clip(np.sum(rates < rate, axis=0), 1, len(rates) - 1)
-    low, high = (np.take_along_axis(rates, (above - back)[None], axis=0)[0] for back in (1, 0))
-    first, last = (np.take_along_axis(counts, (above - back)[None], axis=0)[0] for back in (1, 0))
+    upper = np.clip(np.sum(rates < rate, axis=0), 1, len(rates) - 1)
+    low, high = (np.take_along_axis(rates, (upper - offset)[None], axis=0)[0] for offset in (1, 0))
+    first, last = (np.take_along_axis(counts, (upper - offset)[None], axis=0)[0] for offset in (1, 0))
     share = np.clip((rate - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
     return first * (last / first) ** share

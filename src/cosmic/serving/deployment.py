@@ -51,14 +51,14 @@ PLACEHOLDER_NPUS = 2
 
 
 def dimension_sizes_within(
-    dims: tuple[int, ...], npus: int, instance: int, alike: tuple[bool, ...] = ()
+    dims: tuple[int, ...], npus: int, instance: int, same_torus: tuple[bool, ...] = ()
 ) -> tuple[int, ...]:
     """Return the size of each dimension, innermost first, for *npus* accelerators of a network with *dims*.
 
     Dimensions are filled from the inside, the last takes the rest. Instances of so many accelerators stay whole: 12
     accelerators of nodes of 8 are 3 nodes of 4 if an instance has 4 or 2.
 
-    Neighbouring dimensions that are *alike* (a flag for each, which says so of it and the one before) are one torus,
+    Neighbouring dimensions that are *same_torus* (a flag for each, which says so of it and the one before) are one torus,
     filled as a slice of its own, as Cloud TPUs are allotted: as near to a cube as the number allows, whatever the size
     of the machine that it is cut out of.
 
@@ -69,31 +69,31 @@ def dimension_sizes_within(
     """
     if npus == instance == prod(dims):
         return dims
-    return tuple(_fill_tori(_group_tori(dims, alike), npus, instance))
+    return tuple(_fill_tori(_group_tori(dims, same_torus), npus, instance))
 
 
-def _group_tori(dims: tuple[int, ...], alike: tuple[bool, ...]) -> list[tuple[int, ...]]:
+def _group_tori(dims: tuple[int, ...], same_torus: tuple[bool, ...]) -> list[tuple[int, ...]]:
     """Return dimensions in groups of those that are alike.
 
     >>> _group_tori((4, 4, 4, 8), (False, True, True, False))
     [(4, 4, 4), (8,)]
     """
-    found: list[tuple[int, ...]] = []
+    tori: list[tuple[int, ...]] = []
     for index, size in enumerate(dims):
-        if index and alike and alike[index]:
-            found[-1] = (*found[-1], size)
+        if index and same_torus and same_torus[index]:
+            tori[-1] = (*tori[-1], size)
         else:
-            found.append((size,))
-    return found
+            tori.append((size,))
+    return tori
 
 
 def _fill_tori(tori: list[tuple[int, ...]], npus: int, instance: int) -> Iterator[int]:
     for torus in tori[:-1]:
         fitting = (part for part in reversed(divisors(npus)) if part % instance == 0 or instance % part == 0)
-        chosen = next(found for part in fitting if (found := _slice_of(torus, part)))  # of one accelerator, any torus
+        chosen = next(cut for part in fitting if (cut := _slice_of(torus, part)))  # of one accelerator, any torus
         yield from chosen
-        taken = prod(chosen)
-        npus, instance = npus // taken, max(1, instance // taken)
+        npus_of_cut = prod(chosen)
+        npus, instance = npus // npus_of_cut, max(1, instance // npus_of_cut)
     for torus in tori[-1:]:
         yield from _slice_of(torus, npus) or even_factors(npus, len(torus))
 
@@ -114,19 +114,19 @@ def _slice_of(torus: tuple[int, ...], npus: int) -> tuple[int, ...]:
         for factorization in factorizations(npus, len(torus))
         if list(factorization) == sorted(factorization) and _fits_room(factorization, room)
     )
-    return min(fitting, key=lambda each: each[::-1], default=())
+    return min(fitting, key=lambda slice_sizes: slice_sizes[::-1], default=())
 
 
 def _fits_room(sizes: tuple[int, ...], room: list[int]) -> bool:
-    return all(size <= most for size, most in zip(sizes, room, strict=True))
+    return all(size <= limit for size, limit in zip(sizes, room, strict=True))
 
 
-def kept_bandwidth_share(topology: Label, npus: Any, cut: Any) -> Any:
+def remaining_bandwidth_share(topology: Label, npus: Any, cut: Any) -> Any:
     """Return the share of its bandwidth that an accelerator keeps where *cut* of the *npus* of a dimension are cut out.
 
     Where each has a link to every other, links to those outside do not help.
 
-    >>> float(kept_bandwidth_share("fully_connected", 8, 4)), float(kept_bandwidth_share("switch", 8, 4))
+    >>> float(remaining_bandwidth_share("fully_connected", 8, 4)), float(remaining_bandwidth_share("switch", 8, 4))
     (0.42857142857142855, 1.0)
     """
     npus, cut = np.asarray(npus, dtype=float), np.asarray(cut, dtype=float)
@@ -142,22 +142,21 @@ def machine_of_system(system: str) -> tuple[Compute, Memory, Network, Collective
     where = f"systems/{system}.yaml"
     compute = {**accelerator["compute"], **entry.get("compute", {}), "accelerator": entry["accelerator"]}
     memory = {**accelerator["memory"], **entry.get("memory", {})}
-    dims = [_sized_dimension(dim) for dim in entry_dimensions(entry, where)]
+    dims = [
+        {**dim, "npus": PLACEHOLDER_NPUS} if dim["npus"] == REST_OF_NPUS else dim
+        for dim in entry_dimensions(entry, where)
+    ]
     network: Network = schema.read_value(Network, fill_switches({"dims": dims}), f"{where} network")
-    given = entry.get("collective", {})
-    if len(given.get("algorithms", [])) != len(dims):
-        given = {**given, "algorithms": [topologies[dim.topology].algorithm for dim in network.dims]}
+    collective = entry.get("collective", {})
+    if len(collective.get("algorithms", [])) != len(dims):
+        collective = {**collective, "algorithms": [topologies[dim.topology].algorithm for dim in network.dims]}
     return (
         schema.read_value(Compute, compute, f"{where} compute"),
         schema.read_value(Memory, memory, f"{where} memory"),
         network,
-        schema.read_value(Collective, given, f"{where} collective"),
+        schema.read_value(Collective, collective, f"{where} collective"),
         schema.read_value(Node, node_figures(entry["node"]) if "node" in entry else {}, f"{where} node"),
     )
-
-
-def _sized_dimension(dim: dict[str, Any]) -> dict[str, Any]:
-    return {**dim, "npus": PLACEHOLDER_NPUS} if dim["npus"] == REST_OF_NPUS else dim
 
 
 # --------------------------------------------------------------------------------------
@@ -226,7 +225,7 @@ class Pool:
         engine = replace(self.engine, memory_fraction=fraction)
         return StepPrice(Batch(base, steps.columns), engine, layer.draft_tokens)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Pool:
+    def select_rows(self, rows: npt.NDArray[np.intp]) -> Pool:
         """Return the designs at *rows*."""
         return replace(self, batch=self.batch.take(rows, {}))
 
@@ -256,29 +255,31 @@ class Deployment:
         """Return the mean of a figure of requests, such as ``isl``."""
         return self.load.mean(name) if self.load.classes else self.batch[f"serving.load.{name}"]
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Deployment:
+    def select_rows(self, rows: npt.NDArray[np.intp]) -> Deployment:
         """Return the deployments at *rows*."""
-        return Deployment(self.batch.take(rows, {}), self.pool.take(rows), self.prefill and self.prefill.take(rows))
+        return Deployment(
+            self.batch.take(rows, {}), self.pool.select_rows(rows), self.prefill and self.prefill.select_rows(rows)
+        )
 
 
 def deployment_of(design: DesignPoint) -> Deployment:
     """Return the deployment that a design with a serving layer describes."""
     require(design.serving is not None, "serving", None, "the design has no serving layer: it says no load")
-    ((_, found),) = deployments_of(batch_of(design))
-    return found
+    ((_, deployment),) = deployments_of(batch_of(design))
+    return deployment
 
 
 def deployments_of(batch: Batch) -> Iterator[tuple[npt.NDArray[np.intp], Deployment]]:
     """Yield the deployments of designs with a serving layer, in groups that share one form, each with its rows."""
-    others = [path for path in batch.columns if path.startswith("serving.") and not _is_number(batch.columns[path])]
-    for rows, part in batch.groups(list(dict.fromkeys((*GROUPED, *others)))):
+    labels = [path for path in batch.columns if path.startswith("serving.") and not _is_number(batch.columns[path])]
+    for rows, part in batch.groups(list(dict.fromkeys((*GROUPED, *labels)))):
         engine = load_engine(_serving_layer(part.base).engine)
-        for places, alike in _by_form(part):
-            if not _serving_layer(alike.base).disaggregated:
-                yield rows[places], Deployment(alike, Pool(alike, engine), None)
+        for indices, same_form in _by_form(part):
+            if not _serving_layer(same_form.base).disaggregated:
+                yield rows[indices], Deployment(same_form, Pool(same_form, engine), None)
                 continue
-            for cut, deployment in _in_two_pools(alike, engine):
-                yield rows[places[cut]], deployment
+            for cut, deployment in _in_two_pools(same_form, engine):
+                yield rows[indices[cut]], deployment
 
 
 def attention_ranks(batch: Batch) -> Any:
@@ -287,7 +288,12 @@ def attention_ranks(batch: Batch) -> Any:
     usual = np.gcd(tp, np.maximum(tp * batch["workload.cp"] * batch["workload.dp"] // ep, 1))
     etp = batch["workload.etp"]
     if has_gaps(etp):
-        etp = np.array([each or other for each, other in zip(etp, np.broadcast_to(usual, etp.shape), strict=True)])
+        etp = np.array(
+            [
+                etp_of_row or usual_value
+                for etp_of_row, usual_value in zip(etp, np.broadcast_to(usual, etp.shape), strict=True)
+            ]
+        )
     return np.maximum((usual if etp is None else etp) * ep // tp, 1)
 
 
@@ -300,7 +306,9 @@ def prefill_npus(batch: Batch) -> Any:
     """Return the accelerators of the prefill pools of *batch*, wherever they are; 0 where there are none."""
     if _serving_layer(batch.base).prefill is None:
         return 0
-    return batch["serving.prefill.replicas"] * _mesh_of_instance(batch)
+    return batch["serving.prefill.replicas"] * (
+        batch["serving.prefill.tp"] * batch["serving.prefill.pp"] * batch["serving.prefill.dp"]
+    )
 
 
 def designs_of_one_instance(batch: Batch) -> Batch:
@@ -309,18 +317,18 @@ def designs_of_one_instance(batch: Batch) -> Batch:
     What an instance takes does not depend on how many there are.
     """
     ranks = np.broadcast_to(np.asarray(attention_ranks(batch)), (batch.size,))
-    alone = Batch(batch.base, {**batch.columns, "workload.dp": ranks, "workload.ep": _expert_devices(batch, ranks)})
-    cut = _cut_sizes(alone, alone.size)
+    instance = Batch(batch.base, {**batch.columns, "workload.dp": ranks, "workload.ep": _expert_devices(batch, ranks)})
+    cut = _cut_sizes(instance, instance.size)
     sizes: dict[str, Any] = {f"network.dims.{index}.npus": cut[:, index] for index in range(cut.shape[1])}
-    sizes |= {f"network.dims.{place}.bandwidth": rate for place, rate in _narrow_dimensions(alone, cut)}
-    kept = {path: column for path, column in alone.columns.items() if path != "workload.sequence_parallel"}
-    return Batch(batch.base, kept | sizes)
+    sizes |= {f"network.dims.{dimension}.bandwidth": rate for dimension, rate in _narrow_dimensions(instance, cut)}
+    columns = {path: column for path, column in instance.columns.items() if path != "workload.sequence_parallel"}
+    return Batch(batch.base, columns | sizes)
 
 
 def _expert_devices(batch: Batch, ranks: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return over how many devices of an instance experts are spread: at most all of them."""
-    most = ranks * batch["workload.tp"] * batch["workload.cp"]
-    return np.broadcast_to(np.minimum(batch["workload.ep"], most), (batch.size,))
+    devices = ranks * batch["workload.tp"] * batch["workload.cp"]
+    return np.broadcast_to(np.minimum(batch["workload.ep"], devices), (batch.size,))
 
 
 def without_load(batch: Batch) -> Batch:
@@ -339,10 +347,6 @@ def _serving_layer(design: DesignPoint) -> Serving:
 
 def _is_number(column: Any) -> bool:
     return isinstance(column, np.ndarray) and column.dtype.kind in "iufb"
-
-
-def _mesh_of_instance(batch: Batch) -> Any:
-    return batch["serving.prefill.tp"] * batch["serving.prefill.pp"] * batch["serving.prefill.dp"]
 
 
 # ------------------------------------------------------------------------------------------------- pools
@@ -368,13 +372,15 @@ def _in_two_pools(batch: Batch, engine: Engine) -> Iterator[tuple[npt.NDArray[np
     pool = _serving_layer(batch.base).prefill
     assert pool is not None  # noqa: S101  as they are disaggregated
     filling = _prefilling(batch if pool.system is None else _on_system(batch, pool.system))
-    cuts = [_cut_sizes(each, batch.size) for each in (batch, filling)]
-    kept = [tuple(row) for row in (np.concatenate(cuts, axis=1) > 1).tolist()]
-    for form in dict.fromkeys(kept):
-        rows = np.array([index for index, each in enumerate(kept) if each == form], dtype=np.intp)
-        parts = [_resize_networks(each, cut, rows) for each, cut in zip((batch, filling), cuts, strict=True)]
-        whole = batch if len(rows) == len(kept) else batch.take(rows, {})
-        yield rows, Deployment(whole, Pool(parts[0], engine), Pool(parts[1], engine))
+    cuts = [_cut_sizes(pool_batch, batch.size) for pool_batch in (batch, filling)]
+    crossed = [tuple(row) for row in (np.concatenate(cuts, axis=1) > 1).tolist()]
+    for form in dict.fromkeys(crossed):
+        rows = np.array([index for index, crossed_dims in enumerate(crossed) if crossed_dims == form], dtype=np.intp)
+        parts = [
+            _resize_networks(pool_batch, cut, rows) for pool_batch, cut in zip((batch, filling), cuts, strict=True)
+        ]
+        full = batch if len(rows) == len(crossed) else batch.take(rows, {})
+        yield rows, Deployment(full, Pool(parts[0], engine), Pool(parts[1], engine))
 
 
 def _prefilling(batch: Batch) -> Batch:
@@ -384,9 +390,9 @@ def _prefilling(batch: Batch) -> Batch:
     mesh["workload.cp"] = 1
     if batch.columns:  # as many pools as there are designs
         mesh["workload.dp"] = np.broadcast_to(mesh["workload.dp"], (batch.size,))
-    own = batch["serving.prefill.max_num_batched_tokens"]
-    if own is not None:
-        mesh["serving.max_num_batched_tokens"] = own
+    token_budget = batch["serving.prefill.max_num_batched_tokens"]
+    if token_budget is not None:
+        mesh["serving.max_num_batched_tokens"] = token_budget
     arrays = {path: value for path, value in mesh.items() if isinstance(value, np.ndarray)}
     base = batch.base.changed({path: value for path, value in mesh.items() if path not in arrays})
     return Batch(base, {path: column for path, column in batch.columns.items() if path not in mesh} | arrays)
@@ -402,31 +408,33 @@ def _on_system(batch: Batch, system: str) -> Batch:
 def _cut_sizes(batch: Batch, size: int) -> npt.NDArray[np.int64]:
     """Return the size of each network dimension for the accelerators of a mapping: a row for each of *size* designs."""
     dims = range(len(batch.base.network.dims))
-    one = attention_ranks(batch) * batch["workload.tp"] * batch["workload.pp"]
-    asked = np.minimum(np.asarray(mesh_npus(batch), dtype=float), MOST_NPUS)
-    alike = [_is_same_torus(batch, place) for place in dims]
-    sizes = [asked, one, *(batch[f"network.dims.{place}.npus"] for place in dims), *alike]
-    rows = np.stack(np.broadcast_arrays(*(np.atleast_1d(each) for each in sizes)), axis=1).astype(np.int64)
+    instance_npus = attention_ranks(batch) * batch["workload.tp"] * batch["workload.pp"]
+    npus = np.minimum(np.asarray(mesh_npus(batch), dtype=float), MOST_NPUS)
+    same_torus = [_is_same_torus(batch, dimension) for dimension in dims]
+    sizes = [npus, instance_npus, *(batch[f"network.dims.{dimension}.npus"] for dimension in dims), *same_torus]
+    rows = np.stack(np.broadcast_arrays(*(np.atleast_1d(column) for column in sizes)), axis=1).astype(np.int64)
     rows = np.broadcast_to(rows, (size, rows.shape[1]))
-    known, which = np.unique(rows, axis=0, return_inverse=True)
+    distinct, which = np.unique(rows, axis=0, return_inverse=True)
     ends = 2 + len(dims)
     cut = [
-        dimension_sizes_within(tuple(each[2:ends]), each[0], each[1], tuple(map(bool, each[ends:])))
-        for each in known.tolist()
+        dimension_sizes_within(tuple(column[2:ends]), column[0], column[1], tuple(map(bool, column[ends:])))
+        for column in distinct.tolist()
     ]
-    return np.array(cut, dtype=np.int64).reshape(len(known), len(dims))[which.reshape(-1)]
+    return np.array(cut, dtype=np.int64).reshape(len(distinct), len(dims))[which.reshape(-1)]
 
 
-def _is_same_torus(batch: Batch, place: int) -> Any:
+def _is_same_torus(batch: Batch, dimension: int) -> Any:
     """Return whether a dimension and the one before are of one torus: the same links, and no switches."""
-    if place == 0:
+    if dimension == 0:
         return False
-    dims, pair = batch.base.network.dims, [f"network.dims.{each}" for each in (place - 1, place)]
-    varies = any(path.startswith(tuple(f"{each}.transport" for each in pair)) for path in batch.columns)
-    same: Any = dims[place - 1].transport == dims[place].transport and not varies
+    dims, pair = batch.base.network.dims, [f"network.dims.{index}" for index in (dimension - 1, dimension)]
+    varies = any(path.startswith(tuple(f"{path_of_dim}.transport" for path_of_dim in pair)) for path in batch.columns)
+    same: Any = dims[dimension - 1].transport == dims[dimension].transport and not varies
     for key in OF_LINK:
-        same = same & np.equal(*(_column_values(batch[f"{each}.{key}"]) for each in pair))
-    same = same & np.equal(*(_column_values(batch[f"collective.algorithms.{each}"]) for each in (place - 1, place)))
+        same = same & np.equal(*(_column_values(batch[f"{path_of_dim}.{key}"]) for path_of_dim in pair))
+    same = same & np.equal(
+        *(_column_values(batch[f"collective.algorithms.{index}"]) for index in (dimension - 1, dimension))
+    )
     names, which = np.unique(_column_values(batch[f"{pair[0]}.topology"]), return_inverse=True)
     return same & np.array([not topologies[str(name)].switched for name in names])[which]
 
@@ -440,35 +448,37 @@ def _narrow_dimensions(batch: Batch, cut: npt.NDArray[np.int64]) -> Iterator[tup
     """Yield dimensions of which a part has less bandwidth than the whole, with the bandwidth of each design's part."""
     for index in range(cut.shape[1]):
         path = f"network.dims.{index}"
-        share = kept_bandwidth_share(batch[f"{path}.topology"], batch[f"{path}.npus"], cut[:, index])
+        share = remaining_bandwidth_share(batch[f"{path}.topology"], batch[f"{path}.npus"], cut[:, index])
         if np.any(share < 1):
             yield index, np.asarray(batch[f"{path}.bandwidth"], dtype=float) * share
 
 
 def _resize_networks(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]) -> Batch:
     """Return the designs at *rows* with networks of the sizes *cut*; dimensions of one accelerator are left out."""
-    narrowed = {place: rate[rows] for place, rate in _narrow_dimensions(batch, cut)}
+    narrowed = {dimension: rate[rows] for dimension, rate in _narrow_dimensions(batch, cut)}
     cut = cut[rows]
-    kept = np.flatnonzero(cut[0] > 1).tolist()
+    crossed = np.flatnonzero(cut[0] > 1).tolist()
     base = batch.base
     dims = [
         replace(dim, bandwidth_bytes_per_s=float(narrowed[index][0])) if index in narrowed else dim
         for index, dim in enumerate(base.network.dims)
     ]
     changes = {
-        "network.dims": tuple(replace(dims[place], npus=int(cut[0, place])) for place in kept),
-        "collective.algorithms": tuple(base.collective.algorithms[place] for place in kept),
+        "network.dims": tuple(replace(dims[dimension], npus=int(cut[0, dimension])) for dimension in crossed),
+        "collective.algorithms": tuple(base.collective.algorithms[dimension] for dimension in crossed),
     }
     columns: dict[str, Any] = {}
     for path, column in batch.columns.items():
-        place = _dimension_of_path(path)
-        if place is None:
+        dimension_of_path = _dimension_of_path(path)
+        if dimension_of_path is None:
             columns[path] = column[rows]
-        elif place in kept and not path.endswith(".npus"):
-            columns[path.replace(f".{place}", f".{kept.index(place)}", 1)] = column[rows]
+        elif dimension_of_path in crossed and not path.endswith(".npus"):
+            columns[path.replace(f".{dimension_of_path}", f".{crossed.index(dimension_of_path)}", 1)] = column[rows]
     if batch.columns or len(rows) > 1:
-        columns |= {f"network.dims.{new}.npus": cut[:, old] for new, old in enumerate(kept)}
-        columns |= {f"network.dims.{kept.index(old)}.bandwidth": rate for old, rate in narrowed.items() if old in kept}
+        columns |= {f"network.dims.{new}.npus": cut[:, old] for new, old in enumerate(crossed)}
+        columns |= {
+            f"network.dims.{crossed.index(old)}.bandwidth": rate for old, rate in narrowed.items() if old in crossed
+        }
     return Batch(base.changed(changes), columns)
 
 
@@ -497,24 +507,24 @@ def _prefill_npus_of_network(batch: Batch) -> Any:
 
 
 def _do_pools_add_up(batch: Batch) -> Condition:
-    taken = np.asarray(mesh_npus(batch), dtype=float) + np.asarray(_prefill_npus_of_network(batch), dtype=float)
-    alone = np.asarray(prefill_npus(batch)) == 0  # the rule `ranks` is about one pool
-    found: Condition = (taken == batch.npus) | alone
-    return found
+    npus = np.asarray(mesh_npus(batch), dtype=float) + np.asarray(_prefill_npus_of_network(batch), dtype=float)
+    one_pool = np.asarray(prefill_npus(batch)) == 0  # the rule `ranks` is about one pool
+    adds_up: Condition = (npus == batch.npus) | one_pool
+    return adds_up
 
 
 def _pools_sentence(point: DesignPoint) -> str:
     workload, pool = point.workload, point.serving.prefill if point.serving else None
-    own = 0 if pool is None or pool.system is not None else pool.npus
+    prefill_npus_own = 0 if pool is None or pool.system is not None else pool.npus
     return (
         f"{workload.ranks} NPUs decode (dp {workload.dp} × tp {workload.tp} × cp {workload.cp} × pp {workload.pp}) and "
-        f"{own} prefill, {workload.ranks + own} in all, of {point.network.npus} NPUs: make them equal"
+        f"{prefill_npus_own} prefill, {workload.ranks + prefill_npus_own} in all, of {point.network.npus} NPUs: make them equal"
     )
 
 
-def _are_instances_whole(batch: Batch) -> Condition:
-    found: Condition = batch["workload.dp"] % attention_ranks(batch) == 0
-    return found
+def _instances_divide(batch: Batch) -> Condition:
+    divides: Condition = batch["workload.dp"] % attention_ranks(batch) == 0
+    return divides
 
 
 def _instances_sentence(point: DesignPoint) -> str:
@@ -530,12 +540,12 @@ def within_context(batch: Batch) -> Condition:
     if layer.load.classes:
         return bool(_longest_request(layer.load) <= context)
     tokens: Any = batch["serving.load.isl"] + batch["serving.load.osl"]
-    found: Condition = np.asarray(tokens, dtype=float) <= context
-    return found
+    fits: Condition = np.asarray(tokens, dtype=float) <= context
+    return fits
 
 
 def _longest_request(load: Load) -> float:
-    return float(max(each.isl + each.osl for each in load.all_classes))
+    return float(max(request_class.isl + request_class.osl for request_class in load.all_classes))
 
 
 def _context_sentence(point: DesignPoint) -> str:
@@ -556,7 +566,7 @@ def check_context(point: DesignPoint) -> None:
 DEPLOYMENT_RULES = {
     "context": Rule(within_context, _context_sentence),
     "pools": Rule(_do_pools_add_up, _pools_sentence),
-    "instances": Rule(_are_instances_whole, _instances_sentence),
+    "instances": Rule(_instances_divide, _instances_sentence),
 }
 """Every such rule by its name."""
 PREFILL = "prefill pool: "
@@ -566,17 +576,17 @@ PREFILL = "prefill pool: "
 def deployment_reasons(design: DesignPoint) -> tuple[str, ...]:
     """Return which rules of deployments a design breaks, a sentence each."""
     deployment = deployment_of(design)
-    said = [rule.sentence(design) for rule in DEPLOYMENT_RULES.values() if not np.all(rule.holds(deployment.batch))]
-    if deployment.prefill and not np.all(_are_instances_whole(deployment.prefill.batch)):
-        said.append(PREFILL + _instances_sentence(deployment.prefill.design))
-    return tuple(said)
+    reasons = [rule.sentence(design) for rule in DEPLOYMENT_RULES.values() if not np.all(rule.holds(deployment.batch))]
+    if deployment.prefill and not np.all(_instances_divide(deployment.prefill.batch)):
+        reasons.append(PREFILL + _instances_sentence(deployment.prefill.design))
+    return tuple(reasons)
 
 
 def broken_rules(deployment: Deployment) -> dict[str, Any]:
     """Return which deployments break a rule, by its name: one answer, or one for each."""
-    found = {name: np.logical_not(rule.holds(deployment.batch)) for name, rule in DEPLOYMENT_RULES.items()}
+    broken = {name: np.logical_not(rule.holds(deployment.batch)) for name, rule in DEPLOYMENT_RULES.items()}
     if deployment.prefill is None:
-        found["ranks"] = np.logical_not(RULES["ranks"].holds(deployment.batch))
+        broken["ranks"] = np.logical_not(RULES["ranks"].holds(deployment.batch))
     else:
-        found[f"{PREFILL}instances"] = np.logical_not(_are_instances_whole(deployment.prefill.batch))
-    return found
+        broken[f"{PREFILL}instances"] = np.logical_not(_instances_divide(deployment.prefill.batch))
+    return broken

@@ -66,8 +66,8 @@ class InstanceShape:
 
     def mapping(self, instances: int, *, experts: bool) -> dict[str, int]:
         """Return the fields of a workload with so many instances."""
-        found = {"workload.tp": self.tp, "workload.pp": self.pp, "workload.dp": self.ranks * instances}
-        return found | ({"workload.ep": self.ep, "workload.etp": self.etp} if experts else {})
+        mapping = {"workload.tp": self.tp, "workload.pp": self.pp, "workload.dp": self.ranks * instances}
+        return mapping | ({"workload.ep": self.ep, "workload.etp": self.etp} if experts else {})
 
     def __str__(self) -> str:
         """Return what differs from a single accelerator."""
@@ -86,22 +86,25 @@ def has_experts(design: DesignPoint) -> bool:
     return isinstance(design.model, Transformer) and design.model.experts is not None
 
 
-def list_shapes(design: DesignPoint, stated: Mapping[str, Any], most: int | None = None) -> list[InstanceShape]:
+def list_shapes(design: DesignPoint, fixed: Mapping[str, Any], most_npus: int | None = None) -> list[InstanceShape]:
     """Return all shapes of which some number fill the accelerators of a design, smallest first.
 
-    *stated* are fields of the mapping that are held; *most* bounds the accelerators of an instance.
+    *fixed* are fields of the mapping that are held; *most_npus* bounds the accelerators of an instance.
     """
     npus = design.network.npus
-    host = None if any(stated.get(name) is not None for name in OF_INSTANCE) else host_npus(design)
+    host = None if any(fixed.get(name) is not None for name in OF_INSTANCE) else host_npus(design)
     if host is not None and npus % host:  # not whole hosts itself
         host = None
+    # Instances share a host evenly, or take whole ones.
     return sorted(
         (
             shape
             for shape in _all_shapes(design, npus)
-            if shape.npus <= (most or npus) and _is_as_stated(shape, stated, npus) and _fills_hosts(shape, host)
+            if shape.npus <= (most_npus or npus)
+            and _matches_fixed(shape, fixed, npus)
+            and (host is None or shape.npus % host == 0 or host % shape.npus == 0)
         ),
-        key=lambda each: (each.npus, each.pp, -each.tp, each.ep),
+        key=lambda shape: (shape.npus, shape.pp, -shape.tp, shape.ep),
     )
 
 
@@ -112,19 +115,14 @@ def host_npus(design: DesignPoint) -> int | None:
     >>> [host_npus(load_design(f"llama3-8b@{name}:8")) for name in ("gb200-nvl72", "dgx-h100", "tpu-v6e")]
     [4, 8, None]
     """
-    known = design.compute.accelerator
-    if known in catalog_entries.entry_names("accelerators") and (
-        found := catalog_entries.read_entry("accelerators", known).get("host")
+    accelerator = design.compute.accelerator
+    if accelerator in catalog_entries.entry_names("accelerators") and (
+        host := catalog_entries.read_entry("accelerators", accelerator).get("host")
     ):
-        return int(found)
+        return int(host)
     dims = design.network.dims
     in_host = bool(dims) and dims[0].npus <= LARGEST_HOST and dims[0].topology != "ring"  # a torus has no hosts
     return dims[0].npus if in_host else None
-
-
-def _fills_hosts(shape: InstanceShape, host: int | None) -> bool:
-    """Return whether instances share a host evenly, or take whole ones."""
-    return host is None or shape.npus % host == 0 or host % shape.npus == 0
 
 
 def _all_shapes(design: DesignPoint, npus: int) -> Iterator[InstanceShape]:
@@ -151,10 +149,10 @@ def _splits_heads(model: Any, tp: int) -> bool:
     return model.heads % tp == 0 and model.ffn % tp == 0 and grouped
 
 
-def _is_as_stated(shape: InstanceShape, stated: Mapping[str, Any], npus: int) -> bool:
+def _matches_fixed(shape: InstanceShape, fixed: Mapping[str, Any], npus: int) -> bool:
     dp = npus // (shape.tp * shape.pp)
-    found = {"tp": shape.tp, "pp": shape.pp, "dp": dp, "ep": shape.ep, "etp": shape.etp}
-    return all(stated.get(name) in (None, value) for name, value in found.items())
+    degrees = {"tp": shape.tp, "pp": shape.pp, "dp": dp, "ep": shape.ep, "etp": shape.etp}
+    return all(fixed.get(name) in (None, value) for name, value in degrees.items())
 
 
 # --------------------------------------------------------------------------------------
@@ -184,8 +182,8 @@ class InstanceKind:
 
     def __str__(self) -> str:
         """Return it in words."""
-        said = f"prefill {self.prefill}, decode {self.shape}" if self.prefill else str(self.shape)
-        return said + (f", steps of {self.chunk:,} tokens" if self.chunk else "")
+        text = f"prefill {self.prefill}, decode {self.shape}" if self.prefill else str(self.shape)
+        return text + (f", steps of {self.chunk:,} tokens" if self.chunk else "")
 
 
 @dataclass(frozen=True)
@@ -241,43 +239,43 @@ class DeploymentRows:
         """
         two = self.kinds[0].prefill is not None
         npus = np.array([kind.shape.npus for kind in self.kinds])
-        there = np.minimum(self.instances, MOST_NPUS // npus) if two else self.base.network.npus // npus
+        instances = np.minimum(self.instances, MOST_NPUS // npus) if two else self.base.network.npus // npus
         meshes = [kind.shape.mapping(1, experts=has_experts(self.base)) for kind in self.kinds]
         columns: dict[str, Any] = {path: np.array([mesh[path] for mesh in meshes]) for path in meshes[0]}
-        columns["workload.dp"] = columns["workload.dp"] * there
-        load = self.loads * there / self.instances
+        columns["workload.dp"] = columns["workload.dp"] * instances
+        load = self.loads * instances / self.instances
         columns[f"serving.load.{self.name}"] = load
         if any(kind.chunk for kind in self.kinds):
             usual = load_engine(serving_of(self.base).engine).max_num_batched_tokens
             columns["serving.max_num_batched_tokens"] = np.array([kind.chunk or usual for kind in self.kinds])
         if two:
-            columns |= self._prefill(there)
+            columns |= self._prefill(instances)
         return Batch(_with_kind_of_load(self.base, self.name, two=two), columns)
 
-    def _prefill(self, there: Ints) -> dict[str, Any]:
+    def _prefill(self, instances: Ints) -> dict[str, Any]:
         pools = [kind.prefill or InstanceShape() for kind in self.kinds]
         fields = {"tp": "tp", "pp": "pp", "dp": "ranks", "ep": "ep"} | (
             {"etp": "etp"} if has_experts(self.base) else {}
         )
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             f"serving.prefill.{name}": np.array([getattr(pool, source) for pool in pools])
             for name, source in fields.items()
         }
-        scaled = np.maximum(np.rint(self.prefill_instances * there / self.instances).astype(np.int64), 1)
-        return {**found, "serving.prefill.replicas": scaled}
+        scaled = np.maximum(np.rint(self.prefill_instances * instances / self.instances).astype(np.int64), 1)
+        return {**columns, "serving.prefill.replicas": scaled}
 
-    def candidates(self, found: DeploymentEstimates, places: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
-        """Return those at *places* with what they achieve."""
-        kept = found.runs & np.logical_and.reduce([limit.holds(found.metrics) for limit in limits] or [True])
-        whole = load_of(self.base)
+    def candidates(self, estimates: DeploymentEstimates, rows: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
+        """Return those at *rows* with what they achieve."""
+        holding = estimates.runs & np.logical_and.reduce([limit.holds(estimates.metrics) for limit in limits] or [True])
+        full_load = load_of(self.base)
         result = []
-        for place in places:
-            number: Any = float(self.loads[place])
+        for row in rows:
+            number: Any = float(self.loads[row])
             number = max(1, round(number)) if self.name == "concurrency" else number
-            load = replace(whole, **{"concurrency": None, "rate": None, self.name: number})
-            kind = self.kinds[place]
-            counts = int(self.instances[place]), int(self.prefill_instances[place]) if kind.prefill else 0
-            result.append(Candidate(kind, *counts, load, found.at(place), bool(kept[place])))
+            load = replace(full_load, **{"concurrency": None, "rate": None, self.name: number})
+            kind = self.kinds[row]
+            counts = int(self.instances[row]), int(self.prefill_instances[row]) if kind.prefill else 0
+            result.append(Candidate(kind, *counts, load, estimates.metrics_at(row), bool(holding[row])))
         return result
 
 
@@ -304,17 +302,19 @@ def deployment_rows(
     )
 
 
-def price_candidate(base: DesignPoint, each: Candidate, limits: Sequence[Slo]) -> Candidate:
+def price_candidate(base: DesignPoint, candidate: Candidate, limits: Sequence[Slo]) -> Candidate:
     """Return a deployment with what it achieves in closed form: its numbers of instances were changed."""
-    name, whole = named_load(each.load)
-    rows = deployment_rows(base, [each.kind], name, whole, each.instances, max(each.prefill_instances, 1))
+    name, load_size = named_load(candidate.load)
+    rows = deployment_rows(
+        base, [candidate.kind], name, load_size, candidate.instances, max(candidate.prefill_instances, 1)
+    )
     return rows.candidates(rows.estimates(), [0], limits)[0]
 
 
-def holds_limits(found: DeploymentEstimates, limits: Sequence[Slo]) -> Flags:
+def holds_limits(estimates: DeploymentEstimates, limits: Sequence[Slo]) -> Flags:
     """Return which deployments run and hold all limits."""
-    kept: Flags = found.runs & all_hold(found.metrics, limits)
-    return kept
+    holding: Flags = estimates.runs & all_hold(estimates.metrics, limits)
+    return holding
 
 
 def serving_of(design: DesignPoint) -> Serving:

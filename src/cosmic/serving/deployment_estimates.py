@@ -37,7 +37,8 @@ def add_token_costs(metrics: ServingMetrics, deployment: Deployment) -> ServingM
     usd_per_s: Any = 0.0
     watts: Any = 0.0
     for machine in _deployment_machines(deployment):
-        owned, power = _machine_costs(machine)
+        cost = cluster_cost(machine)
+        owned, power = owned_cluster_usd_per_s(machine, cost, cost.power_w), cost.power_w
         usd_per_s = usd_per_s + owned
         watts = watts + power
     seconds = MILLION / np.asarray(metrics.output_tokens_per_s, dtype=float)
@@ -47,15 +48,9 @@ def add_token_costs(metrics: ServingMetrics, deployment: Deployment) -> ServingM
 def _deployment_machines(deployment: Deployment) -> list[Batch]:
     """Return the machines of a deployment: the design's, and that of a prefill pool with a system of its own."""
     serving = deployment.batch.base.serving
-    apart = serving is not None and serving.prefill is not None and serving.prefill.system is not None
-    own = [deployment.prefill.batch] if deployment.prefill is not None and apart else []
-    return [deployment.batch, *own]
-
-
-def _machine_costs(batch: Batch) -> tuple[Any, Any]:
-    """Return the dollars a second of owning a machine, and the power that it draws: at its rated power."""
-    cost = cluster_cost(batch)
-    return owned_cluster_usd_per_s(batch, cost, cost.power_w), cost.power_w
+    has_own_system = serving is not None and serving.prefill is not None and serving.prefill.system is not None
+    prefill_machines = [deployment.prefill.batch] if deployment.prefill is not None and has_own_system else []
+    return [deployment.batch, *prefill_machines]
 
 
 # --------------------------------------------------------------------------------------
@@ -78,10 +73,10 @@ class DeploymentEstimates:
     runs: Flags
     """Which have memory for weights and a request, and bear their load."""
 
-    def at(self, place: int) -> ServingMetrics:
+    def metrics_at(self, row: int) -> ServingMetrics:
         """Return the metrics of one of them."""
         return plain_metrics(
-            _metrics_of_leaves({name: np.ravel(value)[place] for name, value in _metric_leaves(self.metrics)})
+            _metrics_of_leaves({name: np.ravel(value)[row] for name, value in _metric_leaves(self.metrics)})
         )
 
 
@@ -90,17 +85,21 @@ def estimate_deployments(batch: Batch) -> DeploymentEstimates:
     columns: dict[str, Any] = {}
     runs = np.zeros(batch.size, dtype=bool)
     for rows, deployment in deployments_of(batch):
-        places = np.flatnonzero(_valid_deployments(deployment, len(rows)))
-        if not len(places):
+        valid = np.flatnonzero(_valid_deployments(deployment, len(rows)))
+        if not len(valid):
             continue
-        some = deployment if len(places) == len(rows) else deployment.take(places)
-        found = dict(_metric_leaves(add_token_costs(estimate_deployment(some), some)))
-        kept = rows[places]
-        for name, value in found.items():
+        valid_deployment = deployment if len(valid) == len(rows) else deployment.select_rows(valid)
+        leaves = dict(_metric_leaves(add_token_costs(estimate_deployment(valid_deployment), valid_deployment)))
+        valid_rows = rows[valid]
+        for name, value in leaves.items():
             column = columns.setdefault(name, np.full(batch.size, np.nan))
-            column[kept] = np.nan if value is None else value
-        runs[kept] = np.isfinite(columns["ttft.mean_s"][kept]) & np.isfinite(columns["e2e.mean_s"][kept])
-        runs[kept] &= columns["requests_per_s"][kept] >= BORNE_SHARE * _asked_requests_per_s(some)
+            column[valid_rows] = np.nan if value is None else value
+        runs[valid_rows] = np.isfinite(columns["ttft.mean_s"][valid_rows]) & np.isfinite(
+            columns["e2e.mean_s"][valid_rows]
+        )
+        runs[valid_rows] &= columns["requests_per_s"][valid_rows] >= BORNE_SHARE * _asked_requests_per_s(
+            valid_deployment
+        )
     if not columns:
         columns = {name: np.full(batch.size, np.nan) for name in PLAIN}
     return DeploymentEstimates(_metrics_of_leaves(columns), runs)
@@ -108,13 +107,13 @@ def estimate_deployments(batch: Batch) -> DeploymentEstimates:
 
 def estimate_design(design: DesignPoint) -> ServingMetrics | Infeasible:
     """Return what one design with a load achieves in closed form, or why it cannot run."""
-    found = estimate_deployments(batch_of(design))
-    if found.runs[0]:
-        return found.at(0)
+    estimates = estimate_deployments(batch_of(design))
+    if estimates.runs[0]:
+        return estimates.metrics_at(0)
     rate = design.serving.load.rate if design.serving else None
-    most = _most_requests_per_s(design) if rate is not None else 0.0
-    if rate is not None and most > 0:
-        return Infeasible((f"{rate:,.4g} requests/s are more than the {most:,.3g} that it bears",))
+    most_per_s = _most_requests_per_s(design) if rate is not None else 0.0
+    if rate is not None and most_per_s > 0:
+        return Infeasible((f"{rate:,.4g} requests/s are more than the {most_per_s:,.3g} that it bears",))
     outcome = evaluate_served(design)
     if isinstance(outcome, Infeasible):
         return outcome
@@ -131,12 +130,12 @@ def _most_requests_per_s(design: DesignPoint) -> float:
     """Return the requests a second that a design can serve; 0 if it cannot run at all."""
     assert design.serving is not None  # noqa: S101  only such designs come here
     load = replace(design.serving.load, rate=None, concurrency=int(CROWD_CLIENTS * design.network.npus))
-    found = estimate_deployments(batch_of(replace(design, serving=replace(design.serving, load=load))))
-    if not found.runs[0]:
+    estimates = estimate_deployments(batch_of(replace(design, serving=replace(design.serving, load=load))))
+    if not estimates.runs[0]:
         return 0.0
     deployment = deployment_of(design)
-    most = found.metrics.requests_per_s if deployment.prefill else deployment_capacity(deployment)
-    return float(np.ravel(most)[0])
+    most_per_s = estimates.metrics.requests_per_s if deployment.prefill else deployment_capacity(deployment)
+    return float(np.ravel(most_per_s)[0])
 
 
 def _valid_deployments(deployment: Deployment, size: int) -> Flags:
@@ -178,17 +177,17 @@ def _metric_leaves(metrics: ServingMetrics) -> Iterator[tuple[str, Any]]:
         if isinstance(value, Percentiles):
             yield from ((f"{name}.{slot}", getattr(value, slot)) for slot in Percentiles.__slots__)
         elif isinstance(value, Mapping):
-            yield from ((f"{name}.{each}", part) for each, part in value.items())
+            yield from ((f"{name}.{key}", part) for key, part in value.items())
         else:
             yield name, value
 
 
 def _metrics_of_leaves(columns: Mapping[str, Any]) -> ServingMetrics:
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name, value in columns.items():
-        outer, dot, each = name.partition(".")
+        outer, dot, key = name.partition(".")
         if dot:
-            found.setdefault(outer, {})[each] = value
+            metrics.setdefault(outer, {})[key] = value
         else:
-            found[name] = value
-    return ServingMetrics(**{**found, **{name: Percentiles(**found[name]) for name in TIMES}})
+            metrics[name] = value
+    return ServingMetrics(**{**metrics, **{name: Percentiles(**metrics[name]) for name in TIMES}})

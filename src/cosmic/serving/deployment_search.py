@@ -87,39 +87,45 @@ class FoundDeployments:
     seconds: float = 0.0
 
 
-def search_in_one(
-    base: DesignPoint, limits: Sequence[Slo], stated: Mapping[str, int] | None = None
-) -> FoundDeployments:
+def search_in_one(base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, int] | None = None) -> FoundDeployments:
     """Return the front in one pool, and the cheapest deployments that hold *limits* under the load of *base*."""
     began = time.monotonic()
-    shapes = fitting_shapes(base, stated or {})
+    shapes = fitting_shapes(base, fixed or {})
     if not shapes:
         return FoundDeployments(kinds=0, seconds=time.monotonic() - began)
     kinds = [InstanceKind(shape) for shape in shapes]
-    front, priced = _front_in_one(base, kinds, limits)
-    cheapest, more = _cheapest_of_kinds(base, kinds, limits)
+    every = [kind for kind in kinds for _ in IN_FLIGHT]
+    rows = deployment_rows(base, every, "concurrency", np.tile(IN_FLIGHT, len(kinds)))
+    estimates = rows.estimates()
+    best = _front_rows(estimates, _keep_up(estimates, rows.loads / rows.instances, base, every))
+    front, priced = tuple(candidates_at(rows, estimates, best, limits)), len(every)
+    cheapest, estimated = _cheapest_of_kinds(base, kinds, limits)
     if cheapest and serving_of(base).max_num_batched_tokens is None:
-        promising = [InstanceKind(each.kind.shape, chunk=chunk) for each in cheapest[:PROMISING] for chunk in CHUNKS]
-        others, again = _cheapest_of_kinds(base, promising, limits)
-        cheapest, more = _sort_candidates((*cheapest, *others)), more + again
-    return FoundDeployments(front, cheapest, len(kinds), priced + more + len(shapes), seconds=time.monotonic() - began)
+        promising = [
+            InstanceKind(candidate.kind.shape, chunk=chunk) for candidate in cheapest[:PROMISING] for chunk in CHUNKS
+        ]
+        chunked, further = _cheapest_of_kinds(base, promising, limits)
+        cheapest, estimated = _sort_candidates((*cheapest, *chunked)), estimated + further
+    return FoundDeployments(
+        front, cheapest, len(kinds), priced + estimated + len(shapes), seconds=time.monotonic() - began
+    )
 
 
 def cheapest_in_one(
-    base: DesignPoint, limits: Sequence[Slo], stated: Mapping[str, int] | None = None
+    base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, int] | None = None
 ) -> tuple[Candidate, ...]:
     """Return the cheapest deployments in one pool that hold *limits* under the load of *base*."""
-    shapes = fitting_shapes(base, stated or {})
+    shapes = fitting_shapes(base, fixed or {})
     return _cheapest_of_kinds(base, [InstanceKind(shape) for shape in shapes], limits)[0] if shapes else ()
 
 
-def fitting_shapes(base: DesignPoint, stated: Mapping[str, int]) -> list[InstanceShape]:
+def fitting_shapes(base: DesignPoint, fixed: Mapping[str, int]) -> list[InstanceShape]:
     """Return the shapes that have memory for the weights and a request."""
-    shapes = list_shapes(base, stated, INSTANCE)
+    shapes = list_shapes(base, fixed, INSTANCE)
     if not shapes:
         return []
-    found = deployment_rows(base, [InstanceKind(shape) for shape in shapes], "concurrency", 1).estimates()
-    return [shape for shape, runs in zip(shapes, found.runs, strict=True) if runs]
+    estimates = deployment_rows(base, [InstanceKind(shape) for shape in shapes], "concurrency", 1).estimates()
+    return [shape for shape, runs in zip(shapes, estimates.runs, strict=True) if runs]
 
 
 def _fitting_pools(base: DesignPoint) -> list[InstanceShape]:
@@ -128,82 +134,74 @@ def _fitting_pools(base: DesignPoint) -> list[InstanceShape]:
     return [fitting_shape for fitting_shape in fitting_shapes(base, {}) if staged or fitting_shape.pp == 1]
 
 
-def _front_in_one(
-    base: DesignPoint, kinds: Sequence[InstanceKind], limits: Sequence[Slo]
-) -> tuple[tuple[Candidate, ...], int]:
-    every = [kind for kind in kinds for _ in IN_FLIGHT]
-    rows = deployment_rows(base, every, "concurrency", np.tile(IN_FLIGHT, len(kinds)))
-    found = rows.estimates()
-    best = _front_places(found, _is_kept(found, rows.loads / rows.instances, base, every))
-    return tuple(candidates_at(rows, found, best, limits)), len(every)
-
-
 def candidates_at(
-    rows: DeploymentRows, found: DeploymentEstimates, places: Sequence[int], limits: Sequence[Slo]
+    rows: DeploymentRows, estimates: DeploymentEstimates, chosen: Sequence[int], limits: Sequence[Slo]
 ) -> list[Candidate]:
-    """Return the deployments at *places*, with totals and costs of their own accelerators.
+    """Return the deployments at *chosen*, with totals and costs of their own accelerators.
 
     Rows are priced on the machine of their base: instances that fill it stand for those that there are.
     """
     machine = deployment_of(rows.base)
     result = []
-    for candidate in rows.candidates(found, places, limits):
-        seen = candidate.metrics
-        own = scale_metrics(seen, seen.tokens_per_s_per_npu * candidate.npus / seen.output_tokens_per_s)
-        costs = plain_metrics(add_token_costs(own, machine))
+    for candidate in rows.candidates(estimates, chosen, limits):
+        metrics = candidate.metrics
+        scaled = scale_metrics(metrics, metrics.tokens_per_s_per_npu * candidate.npus / metrics.output_tokens_per_s)
+        costs = plain_metrics(add_token_costs(scaled, machine))
         share = candidate.npus / rows.base.network.npus
         usd, joules = (value and value * share for value in (costs.usd_per_million_tokens, costs.j_per_million_tokens))
-        result.append(replace(candidate, metrics=replace(own, usd_per_million_tokens=usd, j_per_million_tokens=joules)))
+        result.append(
+            replace(candidate, metrics=replace(scaled, usd_per_million_tokens=usd, j_per_million_tokens=joules))
+        )
     return result
 
 
-def _is_kept(
-    found: DeploymentEstimates, in_flight: npt.NDArray[np.float64], base: DesignPoint, kinds: Sequence[InstanceKind]
+def _keep_up(
+    estimates: DeploymentEstimates, in_flight: npt.NDArray[np.float64], base: DesignPoint, kinds: Sequence[InstanceKind]
 ) -> Flags:
     """Return which deployments run and make few requests wait for KV cache."""
-    there = np.array([base.network.npus // kind.shape.npus for kind in kinds])
-    kept: Flags = found.runs & (np.asarray(found.metrics.waiting) <= WAITING_SHARE * in_flight * there)
-    return kept
+    instances = np.array([base.network.npus // kind.shape.npus for kind in kinds])
+    keeps_up: Flags = estimates.runs & (np.asarray(estimates.metrics.waiting) <= WAITING_SHARE * in_flight * instances)
+    return keeps_up
 
 
-def _front_places(found: DeploymentEstimates, possible: Flags) -> list[int]:
+def _front_rows(estimates: DeploymentEstimates, possible: Flags) -> list[int]:
     """Return the places of the front, slowest users first."""
-    throughput, speed = (np.asarray(getattr(found.metrics, f"tokens_per_s_per_{name}")) for name in ("npu", "user"))
+    throughput, speed = (np.asarray(getattr(estimates.metrics, f"tokens_per_s_per_{name}")) for name in ("npu", "user"))
     order = np.lexsort((-throughput, -speed))
-    kept: list[int] = []
-    most = -np.inf
-    for place in order[possible[order]]:
-        if throughput[place] > most:
-            kept.append(int(place))
-            most = throughput[place]
-    return kept[::-1]
+    front: list[int] = []
+    highest = -np.inf
+    for row in order[possible[order]]:
+        if throughput[row] > highest:
+            front.append(int(row))
+            highest = throughput[row]
+    return front[::-1]
 
 
 def _cheapest_of_kinds(
     base: DesignPoint, kinds: Sequence[InstanceKind], limits: Sequence[Slo]
 ) -> tuple[tuple[Candidate, ...], int]:
-    name, whole = named_load(load_of(base))
+    name, load_size = named_load(load_of(base))
 
     def holds(counts: Ints) -> Flags:
-        rows = deployment_rows(base, list(kinds) * len(counts), name, whole, counts.ravel())
+        rows = deployment_rows(base, list(kinds) * len(counts), name, load_size, counts.ravel())
         return holds_limits(rows.estimates(), limits).reshape(counts.shape)
 
-    counts, rounds = least_holding(holds, _most_instances(base, kinds, name, whole))
-    rows = deployment_rows(base, kinds, name, whole, np.maximum(counts, 1))
-    found = rows.estimates()
-    kept = np.flatnonzero((counts > 0) & holds_limits(found, limits)).tolist()
-    return _sort_candidates(candidates_at(rows, found, kept, limits)), (rounds + 1) * len(kinds)
+    counts, rounds = least_holding(holds, _largest_counts(base, kinds, name, load_size))
+    rows = deployment_rows(base, kinds, name, load_size, np.maximum(counts, 1))
+    estimates = rows.estimates()
+    holding = np.flatnonzero((counts > 0) & holds_limits(estimates, limits)).tolist()
+    return _sort_candidates(candidates_at(rows, estimates, holding, limits)), (rounds + 1) * len(kinds)
 
 
-def _most_instances(base: DesignPoint, kinds: Sequence[InstanceKind], name: str, whole: float) -> Ints:
+def _largest_counts(base: DesignPoint, kinds: Sequence[InstanceKind], name: str, load_size: float) -> Ints:
     """Return the most instances of each kind that make sense."""
-    most = np.array([max(1, MOST_NPUS // kind.shape.npus) for kind in kinds])
-    return np.minimum(most, int(whole)) if name == "concurrency" else most
+    limits_of_instances = np.array([max(1, MOST_NPUS // kind.shape.npus) for kind in kinds])
+    return np.minimum(limits_of_instances, int(load_size)) if name == "concurrency" else limits_of_instances
 
 
-def _sort_candidates(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _sort_candidates(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return deployments, fewest accelerators first; of those with as many, the one that is done soonest."""
-    return tuple(sorted(found, key=lambda each: (each.npus, float(each.metrics.e2e.mean_s))))
+    return tuple(sorted(candidates, key=lambda candidate: (candidate.npus, float(candidate.metrics.e2e.mean_s))))
 
 
 def least_holding(holds: Callable[[Ints], Flags], highest: Ints) -> tuple[Ints, int]:
@@ -219,14 +217,14 @@ def least_holding(holds: Callable[[Ints], Flags], highest: Ints) -> tuple[Ints, 
     tries = 1
     while np.any(possible & (high - low > 1)):
         tried = _numbers_between(low, high)
-        kept = holds(tried)
+        holding = holds(tried)
         tries += len(tried)
-        first = np.argmax(kept, axis=0)
-        some, place = kept.any(axis=0), np.arange(len(high))
-        below = np.where(first > 0, tried[first - 1, place], low)
+        first = np.argmax(holding, axis=0)
+        any_holding, column = holding.any(axis=0), np.arange(len(high))
+        previous = np.where(first > 0, tried[first - 1, column], low)
         unsettled = high - low > 1
-        low = np.where(unsettled, np.where(some, below, tried[-1]), low)
-        high = np.where(unsettled & some, tried[first, place], high)
+        low = np.where(unsettled, np.where(any_holding, previous, tried[-1]), low)
+        high = np.where(unsettled & any_holding, tried[first, column], high)
     return np.where(possible, high, 0), tries
 
 
@@ -234,42 +232,42 @@ def _numbers_between(low: Ints, high: Ints) -> Ints:
     """Return numbers between others, evenly by their ratios: a line for each of `AT_ONCE`."""
     start = np.maximum(low, 1).astype(float)
     steps = (np.arange(AT_ONCE)[:, None] + 1) / (AT_ONCE + 1)
-    found = np.rint(start * (np.maximum(high, 1) / start) ** steps).astype(np.int64)
-    few = high - low <= AT_ONCE + 1
-    found = np.where(few, low + 1 + np.arange(AT_ONCE)[:, None], found)
-    clipped: Ints = np.maximum(np.clip(found, low + 1, np.maximum(high - 1, low + 1)), 1)
+    numbers = np.rint(start * (np.maximum(high, 1) / start) ** steps).astype(np.int64)
+    is_narrow = high - low <= AT_ONCE + 1
+    numbers = np.where(is_narrow, low + 1 + np.arange(AT_ONCE)[:, None], numbers)
+    clipped: Ints = np.maximum(np.clip(numbers, low + 1, np.maximum(high - 1, low + 1)), 1)
     return clipped
 
 
 # ------------------------------------------------------------------------------------------------------- two pools
 
 
-def search_in_two(base: DesignPoint, limits: Sequence[Slo], most: int | None = None) -> FoundDeployments:
-    """Return the same for deployments in two pools, on *most* accelerators at most."""
+def search_in_two(base: DesignPoint, limits: Sequence[Slo], most_npus: int | None = None) -> FoundDeployments:
+    """Return the same for deployments in two pools, on *most_npus* accelerators at most."""
     began = time.monotonic()
     shapes = _fitting_pools(base)
-    if not shapes or (most or 2) < 2:
+    if not shapes or (most_npus or 2) < 2:
         return FoundDeployments(seconds=time.monotonic() - began)
-    front, priced = _front_in_two(base, shapes, limits, most or base.network.npus)
-    cheapest, more = _cheapest_in_two(base, shapes, limits)
-    return FoundDeployments(front, cheapest, len(shapes) ** 2, priced + more, seconds=time.monotonic() - began)
+    front, priced = _front_in_two(base, shapes, limits, most_npus or base.network.npus)
+    cheapest, estimated = _cheapest_in_two(base, shapes, limits)
+    return FoundDeployments(front, cheapest, len(shapes) ** 2, priced + estimated, seconds=time.monotonic() - began)
 
 
 def _cheapest_in_two(
     base: DesignPoint, shapes: Sequence[InstanceShape], limits: Sequence[Slo]
 ) -> tuple[tuple[Candidate, ...], int]:
-    name, whole = named_load(load_of(base))
-    fast = max(shapes, key=lambda each: (each.tp, -each.pp, each.ranks))
+    name, load_size = named_load(load_of(base))
+    fast = max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
     decoding, filling = [InstanceKind(shape, fast) for shape in shapes], [InstanceKind(fast, shape) for shape in shapes]
-    plenty = int(whole) if name == "concurrency" else PLENTY
-    top = np.minimum(_most_instances(base, decoding, name, whole), PLENTY)
+    plenty = int(load_size) if name == "concurrency" else PLENTY
+    top = np.minimum(_largest_counts(base, decoding, name, load_size), PLENTY)
 
     def decode(counts: Ints) -> Flags:
-        rows = deployment_rows(base, decoding * len(counts), name, whole, counts.ravel(), plenty)
+        rows = deployment_rows(base, decoding * len(counts), name, load_size, counts.ravel(), plenty)
         return holds_limits(rows.estimates(), limits).reshape(counts.shape)
 
     def prefill(counts: Ints) -> Flags:
-        rows = deployment_rows(base, filling * len(counts), name, whole, plenty, counts.ravel())
+        rows = deployment_rows(base, filling * len(counts), name, load_size, plenty, counts.ravel())
         return holds_limits(rows.estimates(), limits).reshape(counts.shape)
 
     decoders, first = least_holding(decode, top)
@@ -277,105 +275,118 @@ def _cheapest_in_two(
     pairs = _pairs(shapes, decoders, prefillers)
     if not pairs:
         return (), (first + second) * len(shapes)
-    kinds = [InstanceKind(shapes[one], shapes[other]) for one, other in pairs]
-    counts = np.array([decoders[one] for one, _ in pairs]), np.array([prefillers[other] for _, other in pairs])
-    kept: list[Candidate] = []
+    kinds = [InstanceKind(shapes[decoder], shapes[prefiller]) for decoder, prefiller in pairs]
+    counts = (
+        np.array([decoders[decoder] for decoder, _ in pairs]),
+        np.array([prefillers[prefiller] for _, prefiller in pairs]),
+    )
+    candidates: list[Candidate] = []
     priced = (first + second) * len(shapes)
-    for more in range(3):  # where the pools are not quite apart, one more of each
-        rows = deployment_rows(base, kinds, name, whole, counts[0] + more, counts[1] + more)
-        found = rows.estimates()
-        kept += candidates_at(rows, found, np.flatnonzero(holds_limits(found, limits)).tolist(), limits)
+    for extra in range(3):  # where the pools are not quite apart, one more of each
+        rows = deployment_rows(base, kinds, name, load_size, counts[0] + extra, counts[1] + extra)
+        estimates = rows.estimates()
+        candidates += candidates_at(rows, estimates, np.flatnonzero(holds_limits(estimates, limits)).tolist(), limits)
         priced += len(kinds)
-        if kept:
+        if candidates:
             break
-    return _sort_candidates(kept), priced
+    return _sort_candidates(candidates), priced
 
 
 def _pairs(shapes: Sequence[InstanceShape], decoders: Ints, prefillers: Ints) -> list[tuple[int, int]]:
     """Return the pairs of decoding and prefilling shapes that take the fewest accelerators, by their places."""
     npus = np.array([shape.npus for shape in shapes])
-    taken = np.where(decoders > 0, decoders * npus, np.inf)[:, None] + np.where(
+    npus_of_pair = np.where(decoders > 0, decoders * npus, np.inf)[:, None] + np.where(
         prefillers > 0, prefillers * npus, np.inf
     )
-    order = np.argsort(taken, axis=None, kind="stable")[:PAIRS]
-    ones, others = np.unravel_index(order, taken.shape)
-    return [(int(one), int(other)) for one, other in zip(ones, others, strict=True) if np.isfinite(taken[one, other])]
+    order = np.argsort(npus_of_pair, axis=None, kind="stable")[:PAIRS]
+    decoder_indices, prefiller_indices = np.unravel_index(order, npus_of_pair.shape)
+    return [
+        (int(decoder), int(prefiller))
+        for decoder, prefiller in zip(decoder_indices, prefiller_indices, strict=True)
+        if np.isfinite(npus_of_pair[decoder, prefiller])
+    ]
 
 
 def _front_in_two(
-    base: DesignPoint, shapes: Sequence[InstanceShape], limits: Sequence[Slo], most: int
+    base: DesignPoint, shapes: Sequence[InstanceShape], limits: Sequence[Slo], most_npus: int
 ) -> tuple[tuple[Candidate, ...], int]:
     rates = _prompts_per_s(base, shapes, limits)
-    order = np.argsort(-rates / np.array([each.npus for each in shapes]), kind="stable")[:PREFILLERS]
+    order = np.argsort(-rates / np.array([shape.npus for shape in shapes]), kind="stable")[:PREFILLERS]
     decoding = [(shape, count) for shape in shapes for count in IN_FLIGHT[::2]]
-    alone = deployment_rows(
+    prefill_rows = deployment_rows(
         base,
-        [InstanceKind(each, shapes[0]) for each, _ in decoding],
+        [InstanceKind(shape, shapes[0]) for shape, _ in decoding],
         "concurrency",
-        [each for _, each in decoding],
+        [count for _, count in decoding],
         1,
         PLENTY,
     )
-    speeds = np.nan_to_num(np.asarray(alone.estimates().metrics.requests_per_s, dtype=float))
+    speeds = np.nan_to_num(np.asarray(prefill_rows.estimates().metrics.requests_per_s, dtype=float))
     every: list[tuple[InstanceKind, int, int, int]] = []
-    for place in order.tolist():
+    for prefiller in order.tolist():
         for (shape, count), speed in zip(decoding, speeds, strict=True):
             for pool in POOLS:
-                others = max(1, int(np.ceil(pool * speed / (BUSY * rates[place])))) if rates[place] > 0 else 0
-                if others and pool * shape.npus + others * shapes[place].npus <= most:
-                    every.append((InstanceKind(shape, shapes[place]), pool, others, int(count) * pool))
+                prefillers_needed = (
+                    max(1, int(np.ceil(pool * speed / (BUSY * rates[prefiller])))) if rates[prefiller] > 0 else 0
+                )
+                if prefillers_needed and pool * shape.npus + prefillers_needed * shapes[prefiller].npus <= most_npus:
+                    every.append((InstanceKind(shape, shapes[prefiller]), pool, prefillers_needed, int(count) * pool))
     if not every:
         return (), len(decoding)
-    kinds, counts, prefillers, loads = (list(each) for each in zip(*every, strict=True))
+    kinds, counts, prefillers, loads = (list(column) for column in zip(*every, strict=True))
     rows = deployment_rows(base, kinds, "concurrency", loads, counts, prefillers)
-    found = rows.estimates()
-    best = _front_places(found, found.runs & (np.asarray(found.metrics.waiting) <= WAITING_SHARE * rows.loads))
-    return tuple(candidates_at(rows, found, best, limits)), len(every) + len(decoding)
+    estimates = rows.estimates()
+    best = _front_rows(
+        estimates, estimates.runs & (np.asarray(estimates.metrics.waiting) <= WAITING_SHARE * rows.loads)
+    )
+    return tuple(candidates_at(rows, estimates, best, limits)), len(every) + len(decoding)
 
 
 def _prompts_per_s(
     base: DesignPoint, shapes: Sequence[InstanceShape], limits: Sequence[Slo]
 ) -> npt.NDArray[np.float64]:
     """Return the prompts a second that an instance of each shape prefills; 0 where TTFT does not hold even alone."""
-    fast = max(shapes, key=lambda each: (each.tp, -each.pp, each.ranks))
+    fast = max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
     rate = 1e-3
-    found = deployment_rows(base, [InstanceKind(fast, shape) for shape in shapes], "rate", rate, 1, 1).estimates()
-    kept = found.runs.copy()
+    estimates = deployment_rows(base, [InstanceKind(fast, shape) for shape in shapes], "rate", rate, 1, 1).estimates()
+    holding = estimates.runs.copy()
     for limit in limits:
         if limit.metric == "ttft":
-            kept &= np.asarray(limit.holds(found.metrics))
-    busy = np.asarray(found.metrics.utilisation["prefill"], dtype=float)
-    return np.where(kept & (busy > 0), rate / np.where(busy > 0, busy, 1.0), 0.0)
+            holding &= np.asarray(limit.holds(estimates.metrics))
+    busy = np.asarray(estimates.metrics.utilisation["prefill"], dtype=float)
+    return np.where(holding & (busy > 0), rate / np.where(busy > 0, busy, 1.0), 0.0)
 
 
 # ------------------------------------------------------------------------------------------------ the best mapping
 
 
-def best_mappings(base: DesignPoint, limits: Sequence[Slo], stated: Mapping[str, int]) -> tuple[list[DesignPoint], int]:
+def best_mappings(base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, int]) -> tuple[list[DesignPoint], int]:
     """Return *base* with the few mappings that serve its load soonest within the limits, and how many were compared.
 
     The best is first. There is none where no mapping has memory for the weights and a request.
     """
-    shapes = list_shapes(base, stated)
+    shapes = list_shapes(base, fixed)
     if not shapes:
         return [], 0
     kinds, instances = (
         [InstanceKind(shape) for shape in shapes],
         np.array([base.network.npus // shape.npus for shape in shapes]),
     )
-    name, whole = named_load(load_of(base))
-    found = deployment_rows(base, kinds, name, whole, instances).estimates()
-    if found.runs.any():
+    name, load_size = named_load(load_of(base))
+    estimates = deployment_rows(base, kinds, name, load_size, instances).estimates()
+    if estimates.runs.any():
         broken = np.zeros(len(shapes), dtype=np.int64)
         for limit in limits:
-            broken += ~np.asarray(limit.holds(found.metrics))
-        order = np.lexsort((np.nan_to_num(found.metrics.e2e.mean_s, nan=np.inf), broken, ~found.runs))
+            broken += ~np.asarray(limit.holds(estimates.metrics))
+        order = np.lexsort((np.nan_to_num(estimates.metrics.e2e.mean_s, nan=np.inf), broken, ~estimates.runs))
     else:  # none bears the load: which one bears most?
-        found = deployment_rows(base, kinds, "concurrency", CROWD_CLIENTS * base.network.npus, instances).estimates()
-        order = np.argsort(-np.nan_to_num(found.metrics.requests_per_s), kind="stable")
-    places = [int(place) for place in order[:FIRST_MAPPINGS] if found.runs[place]]
-    laid = [as_design(base, kinds[place], int(instances[place])) for place in places]
-    return [replace(each, serving=base.serving) for each in laid], len(shapes)
+        estimates = deployment_rows(
+            base, kinds, "concurrency", CROWD_CLIENTS * base.network.npus, instances
+        ).estimates()
+        order = np.argsort(-np.nan_to_num(estimates.metrics.requests_per_s), kind="stable")
+    best_rows = [int(row) for row in order[:FIRST_MAPPINGS] if estimates.runs[row]]
+    laid = [as_design(base, kinds[row], int(instances[row])) for row in best_rows]
+    return [replace(design, serving=base.serving) for design in laid], len(shapes)
 
 
 def best_split(base: DesignPoint, limits: Sequence[Slo]) -> Candidate | None:
@@ -385,23 +396,23 @@ def best_split(base: DesignPoint, limits: Sequence[Slo]) -> Candidate | None:
         base, [fitting_pool for fitting_pool in _fitting_pools(base) if fitting_pool.npus < npus]
     )
     every = [
-        (InstanceKind(one, other), (npus - count * other.npus) // one.npus, count)
-        for one in decoding
-        for other in filling
-        for count in _prefill_shares(npus, other.npus)
-        if (npus - count * other.npus) % one.npus == 0
+        (InstanceKind(decoder, prefiller), (npus - count * prefiller.npus) // decoder.npus, count)
+        for decoder in decoding
+        for prefiller in filling
+        for count in _prefill_shares(npus, prefiller.npus)
+        if (npus - count * prefiller.npus) % decoder.npus == 0
     ]
     if not every:
         return None
-    kinds, decoders, prefillers = (list(each) for each in zip(*every, strict=True))
-    name, whole = named_load(load_of(base))
-    rows = deployment_rows(base, kinds, name, whole, decoders, prefillers)
-    found = rows.estimates()
-    if not found.runs.any():
+    kinds, decoders, prefillers = (list(column) for column in zip(*every, strict=True))
+    name, load_size = named_load(load_of(base))
+    rows = deployment_rows(base, kinds, name, load_size, decoders, prefillers)
+    estimates = rows.estimates()
+    if not estimates.runs.any():
         return None
-    seconds = np.nan_to_num(np.asarray(found.metrics.e2e.mean_s, dtype=float), nan=np.inf)
-    place = int(np.lexsort((seconds, ~holds_limits(found, limits), ~found.runs))[0])
-    return candidates_at(rows, found, [place], limits)[0]
+    seconds = np.nan_to_num(np.asarray(estimates.metrics.e2e.mean_s, dtype=float), nan=np.inf)
+    row = int(np.lexsort((seconds, ~holds_limits(estimates, limits), ~estimates.runs))[0])
+    return candidates_at(rows, estimates, [row], limits)[0]
 
 
 def _promising(
@@ -410,24 +421,28 @@ def _promising(
     """Return the shapes that decode soonest, and that prefill soonest, on most of a machine beside plenty of others."""
     if len(shapes) <= PROMISING:
         return shapes, shapes
-    fast = max(shapes, key=lambda each: (each.tp, -each.pp, each.ranks))
-    name, whole = named_load(load_of(base))
-    plenty = int(whole) if name == "concurrency" else PLENTY
-    there = np.array([max(1, int(MOSTLY * base.network.npus) // shape.npus) for shape in shapes])
-    there = np.minimum(there, max(1, int(whole))) if name == "concurrency" else there
-    ways = (
-        ([InstanceKind(shape, fast) for shape in shapes], there, plenty),
-        ([InstanceKind(fast, shape) for shape in shapes], plenty, there),
+    fast = max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
+    name, load_size = named_load(load_of(base))
+    plenty = int(load_size) if name == "concurrency" else PLENTY
+    instances = np.array([max(1, int(MOSTLY * base.network.npus) // shape.npus) for shape in shapes])
+    instances = np.minimum(instances, max(1, int(load_size))) if name == "concurrency" else instances
+    kind_lists = (
+        ([InstanceKind(shape, fast) for shape in shapes], instances, plenty),
+        ([InstanceKind(fast, shape) for shape in shapes], plenty, instances),
     )
-    found = []
-    for kinds, decoders, prefillers in ways:
-        seconds = deployment_rows(base, kinds, name, whole, decoders, prefillers).estimates().metrics.e2e.mean_s
+    promising = []
+    for kinds, decoders, prefillers in kind_lists:
+        seconds = deployment_rows(base, kinds, name, load_size, decoders, prefillers).estimates().metrics.e2e.mean_s
         order = np.argsort(np.nan_to_num(np.asarray(seconds, dtype=float), nan=np.inf), kind="stable")
-        found.append([shapes[place] for place in order[:PROMISING].tolist()])
-    return found[0], found[1]
+        promising.append([shapes[row] for row in order[:PROMISING].tolist()])
+    return promising[0], promising[1]
 
 
 def _prefill_shares(npus: int, instance: int) -> list[int]:
     """Return how many instances of so many accelerators prefill, of those that there is room for: few, half, most."""
-    most = (npus - 1) // instance
-    return sorted({max(1, round(most * share / SHARES)) for share in range(1, SHARES + 1)}) if most else []
+    most_instances = (npus - 1) // instance
+    return (
+        sorted({max(1, round(most_instances * share / SHARES)) for share in range(1, SHARES + 1)})
+        if most_instances
+        else []
+    )

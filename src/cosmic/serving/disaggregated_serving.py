@@ -117,8 +117,8 @@ def handover_of(engine: str) -> Handover:
     >>> handover_of("trtllm").handover_s > 0
     True
     """
-    found: Handover = schema.read_value(Handover, _handovers()[engine], f"{HANDOVER_FILE} {engine}")
-    return found
+    handover: Handover = schema.read_value(Handover, _handovers()[engine], f"{HANDOVER_FILE} {engine}")
+    return handover
 
 
 def knows_handover(engine: str) -> bool:
@@ -128,8 +128,10 @@ def knows_handover(engine: str) -> bool:
 
 @cache
 def _handovers() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / HANDOVER_FILE)["handovers"]
-    return found
+    handovers: Mapping[str, Any] = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / HANDOVER_FILE)[
+        "handovers"
+    ]
+    return handovers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,13 +178,13 @@ class PrefillTimes:
 
     def waited_s(self, rate: Any, clients: Any = np.inf) -> Any:
         """Return the mean wait for a step of the pool, and for its links, at a rate of requests."""
-        steps, links = (wait_for_prefill(rate, each, clients) for each in (self.spacing_s, self.link_spacing_s))
+        steps, links = (wait_for_prefill(rate, spacing, clients) for spacing in (self.spacing_s, self.link_spacing_s))
         return steps + links
 
     def busy(self, rate: Any) -> Any:
         """Return the share of the time in which an instance has prompts."""
-        found = rate / self.instances * self.alone_s / self.stages
-        return np.minimum(np.maximum(-np.expm1(-found), rate * self.spacing_s), 1.0)
+        busy_share = rate / self.instances * self.alone_s / self.stages
+        return np.minimum(np.maximum(-np.expm1(-busy_share), rate * self.spacing_s), 1.0)
 
     def run_by(self, handover: Handover) -> PrefillTimes:
         """Return the pool with what an engine takes beside the kernels of its steps."""
@@ -201,17 +203,19 @@ class PrefillTimes:
         Where so many *clients* keep one request in flight each, a prompt finds only those of the others.
         """
         arriving = rate * (1 - 1 / np.asarray(clients, dtype=float)) / (self.instances * self.ranks)
-        above = normal_maximum(self.ranks)
+        deviations = normal_maximum(self.ranks)
         step = np.asarray(self.step_s, dtype=float)
         for _ in range(TURNS):
-            found = arriving * step / self.stages
-            most = np.minimum(np.maximum(found + above * np.sqrt(found), 1.0), self.room)
-            step = self.step_of(most)
-        held = step / self.stages
-        others = 1 - np.exp(-np.maximum(arriving * self.ranks * held, 0.0))  # whether any other prompt is there
-        own = self.alone_s + others * (step - self.alone_s)
+            mean_prompts = arriving * step / self.stages
+            most_prompts = np.minimum(np.maximum(mean_prompts + deviations * np.sqrt(mean_prompts), 1.0), self.room)
+            step = self.step_of(most_prompts)
+        occupied_s = step / self.stages
+        other_prompt = 1 - np.exp(
+            -np.maximum(arriving * self.ranks * occupied_s, 0.0)
+        )  # whether any other prompt is there
+        own_s = self.alone_s + other_prompt * (step - self.alone_s)
         follow = (1 + (self.stages - 1) * self.largest) / self.stages  # chunks are in several stages at once
-        return own * follow + others * held / 2
+        return own_s * follow + other_prompt * occupied_s / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +237,8 @@ class PoolPair:
 
     def to_first_s(self, decoding: Any, clients: Any = np.inf) -> Any:
         """Return the decode steps until the first token of a request that arrives: the rest of one, and one."""
-        others = decoding * (1 - 1 / np.asarray(clients, dtype=float))
-        busy = -np.expm1(-others / np.maximum(self.decoders, SMALL))
+        other_requests = decoding * (1 - 1 / np.asarray(clients, dtype=float))
+        busy = -np.expm1(-other_requests / np.maximum(self.decoders, SMALL))
         return self.further * (1 + REST_OF_STEP * busy) * self.step_s(decoding)
 
 
@@ -277,22 +281,23 @@ class DecodeStepTable:
     """Steps at numbers of requests in a geometric row from the fewest to the most: one row for each deployment."""
 
     @classmethod
-    def of(cls, step_s: Callable[[Any], Any], lowest: Any, highest: Any) -> DecodeStepTable:
+    def tabulate(cls, step_s: Callable[[Any], Any], lowest: Any, highest: Any) -> DecodeStepTable:
         """Return the table of a price, which takes and returns arrays: all numbers of requests at once, first axis."""
         low, high = np.broadcast_arrays(np.asarray(lowest, dtype=float), np.asarray(highest, dtype=float))
-        places = np.linspace(0.0, 1.0, POINTS).reshape(-1, *(1,) * low.ndim)
-        return cls(low, high, np.moveaxis(np.asarray(step_s(low * (high / low) ** places)), 0, -1))
+        fractions = np.linspace(0.0, 1.0, POINTS).reshape(-1, *(1,) * low.ndim)
+        return cls(low, high, np.moveaxis(np.asarray(step_s(low * (high / low) ** fractions)), 0, -1))
 
     def __call__(self, decoding: Any) -> Any:
         """Return the steps with so many decoding requests."""
         last = POINTS - 1
         within = np.clip(decoding, self.lowest, self.highest)
+        # nodes are evenly spaced by ratio, so the index is a logarithm; between two nodes the step is a line
         ratio = np.maximum(self.highest / self.lowest, 1 + 1e-12) ** (1 / last)
-        place = np.clip(np.floor(np.log(within / self.lowest) / np.log(ratio)), 0, last - 1).astype(int)
-        left, right = self.lowest * ratio**place, self.lowest * ratio ** (place + 1)
-        below = np.take_along_axis(self.steps_s, place[..., None], axis=-1)[..., 0]
-        above = np.take_along_axis(self.steps_s, place[..., None] + 1, axis=-1)[..., 0]
-        return below + (above - below) * (within - left) / (right - left)
+        index = np.clip(np.floor(np.log(within / self.lowest) / np.log(ratio)), 0, last - 1).astype(int)
+        lower, upper = self.lowest * ratio**index, self.lowest * ratio ** (index + 1)
+        lower_s = np.take_along_axis(self.steps_s, index[..., None], axis=-1)[..., 0]
+        upper_s = np.take_along_axis(self.steps_s, index[..., None] + 1, axis=-1)[..., 0]
+        return lower_s + (upper_s - lower_s) * (within - lower) / (upper - lower)
 
 
 def price_prefill_pool(
@@ -303,14 +308,14 @@ def price_prefill_pool(
     A prompt that has an instance with several ranks to itself has all experts to itself. It attends
     to *cached* tokens of its own that another has prefilled before.
     """
-    most, price = np.asarray(room, dtype=float), price_only_prefilling(price)
-    one, full = price.prefill_s(isl, 1.0, cached), price.prefill_s(isl, most, cached)
-    further = np.where(most > 1, (full - one) / np.maximum(most - 1, 1.0), one)
-    alone = total_step_s(price.prefill_parts(isl, 1.0, cached, ranks))
+    most_prompts, price = np.asarray(room, dtype=float), price_only_prefilling(price)
+    one_prompt, full = price.prefill_s(isl, 1.0, cached), price.prefill_s(isl, most_prompts, cached)
+    further = np.where(most_prompts > 1, (full - one_prompt) / np.maximum(most_prompts - 1, 1.0), one_prompt)
+    alone_s = total_step_s(price.prefill_parts(isl, 1.0, cached, ranks))
     return PrefillTimes(
-        step_s=one,
+        step_s=one_prompt,
         prompt_s=further,
-        alone_s=alone,
+        alone_s=alone_s,
         room=room,
         instances=instances,
         ranks=ranks,
@@ -352,24 +357,24 @@ def solve_pools_closed_loop(
     Without rounds, the loop has lasted for long.
     """
     clients, osl = np.asarray(clients, dtype=float), np.asarray(osl, dtype=float)
-    most = np.minimum(clients, pools.slots)
+    most_decoding = np.minimum(clients, pools.slots)
 
     def way(decoding: Any) -> tuple[Any, Any, Any]:
         """Return the requests a second, the time of a decode and the way to it, if so many requests decode."""
         step = pools.step_s(decoding)
         stay = osl * step / tokens_per_step
         rate = decoding / stay
-        before = pools.prefill.waited_s(rate, clients) + pools.prefill.taken_s(rate, clients)
-        return rate, stay, before + pools.handover_s + pools.to_first_s(decoding, clients)
+        ttft_s = pools.prefill.waited_s(rate, clients) + pools.prefill.taken_s(rate, clients)
+        return rate, stay, ttft_s + pools.handover_s + pools.to_first_s(decoding, clients)
 
-    low, high = np.zeros_like(most), most
+    low, high = np.zeros_like(most_decoding), most_decoding
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        rate, _, before = way(middle)
-        enough = middle + rate * before <= clients
+        rate, _, ttft_s = way(middle)
+        enough = middle + rate * ttft_s <= clients
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    rate, stay, before = way(low)
-    ttft = np.maximum(clients / rate - stay, before)
+    rate, stay, ttft_s = way(low)
+    ttft = np.maximum(clients / rate - stay, ttft_s)
     if rounds:
         first = _first_round(pools, clients, stay, pools.to_first_s(low, clients))
         ttft = ttft + (first - ttft) / rounds
@@ -397,10 +402,10 @@ def solve_pools_open_loop(
     with np.errstate(divide="ignore", invalid="ignore"):
         slot = stay / slots * full ** (np.sqrt(2 * (slots + 1)) - 1) / (1 - full) * np.asarray(arrival_cv) ** 2 / 2
     prefill = pools.prefill.waited_s(rate) * np.asarray(arrival_cv) ** 2
-    before = prefill + pools.prefill.taken_s(rate) + pools.handover_s + pools.to_first_s(high)
+    before_first_s = prefill + pools.prefill.taken_s(rate) + pools.handover_s + pools.to_first_s(high)
     busiest = np.maximum(pools.prefill.spacing_s, pools.prefill.link_spacing_s)
     served = np.logical_and(rate * busiest < 1, rate * stay < slots)
-    ttft = np.where(served, before + slot, np.nan)
+    ttft = np.where(served, before_first_s + slot, np.nan)
     return _pool_pair_times(
         pools, ttft, np.where(served, step / tokens_per_step, np.nan), rate, high, np.where(served, rate, np.nan)
     )
@@ -426,11 +431,12 @@ def wait_for_prefill(rate: Any, spacing_s: Any, clients: Any) -> Any:
     >>> float(wait_for_prefill(5.0, 0.1, np.inf)), float(wait_for_prefill(5.0, 0.1, 1))
     (0.05, 0.0)
     """
-    others = 1 - 1 / np.asarray(clients, dtype=float)
+    other_clients = 1 - 1 / np.asarray(clients, dtype=float)
     busy = rate * spacing_s
-    left = 1 - others * busy
+    idle_share = 1 - other_clients * busy
     with np.errstate(divide="ignore", invalid="ignore"):
-        waited = busy * spacing_s * np.maximum(others - 0.5, 0.0) / left
+        # M/D/1 in an open loop: ρ / (2 (1 - ρ)) of a spacing; in a closed one only the other clients can be ahead
+        waited = busy * spacing_s * np.maximum(other_clients - 0.5, 0.0) / idle_share
     return np.where(busy < 1, waited, np.inf)
 
 
@@ -438,11 +444,12 @@ def _first_round(pools: PoolPair, clients: Any, stay: Any, to_first: Any) -> Any
     """Return the mean time to first token of the requests that all clients send at once."""
     prefill = pools.prefill
     slots = np.minimum(pools.slots, clients)
+    # those beyond the decode slots wait for whole waves of stays before theirs
     waves = np.floor(clients / slots)
     slot = stay * (slots * waves * (waves - 1) / 2 + waves * (clients - waves * slots)) / clients
     burst = (clients - 1) / 2 * np.maximum(prefill.spacing_s, prefill.link_spacing_s)
-    own = np.where(clients > 1, prefill.step_s, prefill.alone_s)
-    return own + np.maximum(burst, slot) + pools.handover_s + to_first
+    step_s = np.where(clients > 1, prefill.step_s, prefill.alone_s)
+    return step_s + np.maximum(burst, slot) + pools.handover_s + to_first
 
 
 # --------------------------------------------------------------------------------------
@@ -476,23 +483,32 @@ def estimate_pools(deployment: Deployment) -> ServingMetrics:
 
     NaN where weights leave no room for a request, or where requests come faster than they are served.
     """
-    lengths = _request_lengths(deployment)
+    rows = np.ones(deployment.batch.size)
+    by_name = {name: rows * np.asarray(deployment.mean(name), dtype=float) for name in RequestLengths.__slots__}
+    if deployment.load.classes:
+        by_name |= {f"{name}_cv": rows * _spread(deployment, name) for name in ("isl", "osl")}
+    lengths = RequestLengths(**by_name)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        held = _held_requests(deployment, lengths)
-        pools, sent = _pool_pair(deployment, lengths, held)
-        seen = _solve_pools(deployment, pools, lengths)
-        seen = _solve_pools(
-            deployment, replace(pools, step_s=_decode_steps_near(deployment, lengths, pools, seen)), lengths
+        # Requests that the KV cache of a decoding rank holds.
+        kv_limit = np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
+        pools, sent = _pool_pair(deployment, lengths, kv_limit)
+        pool_times = _solve_pools(deployment, pools, lengths)
+        pool_times = _solve_pools(
+            deployment, replace(pools, step_s=_decode_steps_near(deployment, lengths, pools, pool_times)), lengths
         )
-        return _pool_metrics(deployment, lengths, seen, held, sent)
+        return _pool_metrics(deployment, lengths, pool_times, kv_limit, sent)
 
 
 def _solve_pools(deployment: Deployment, pools: PoolPair, lengths: RequestLengths) -> PoolPairTimes:
     """Return what clients see of two pools."""
-    tokens = _tokens_per_step(deployment)
+    # 1 + a + a² + …, if a share a of drafted tokens is accepted.
+    accepted = _number_or_nan(deployment.batch, "serving.acceptance")
+    tokens = sum(
+        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
+    )
     if deployment.load.rate is None:
         return solve_pools_closed_loop(pools, _client_count(deployment), lengths.osl, tokens, deployment.load.rounds)
-    rate = _stated_number(deployment.batch, "serving.load.rate")
+    rate = _number_or_nan(deployment.batch, "serving.load.rate")
     return solve_pools_open_loop(pools, rate, lengths.osl, tokens, deployment.load.arrival_cv)
 
 
@@ -500,24 +516,24 @@ def _decode_steps(deployment: Deployment, lengths: RequestLengths, lowest: Any, 
     """Return decode steps by the requests in all instances; the busiest rank has one at least."""
     decode, context = deployment.pool, _context(lengths)
     ranks = np.asarray(decode.ranks * decode.instances, dtype=float)
-    return DecodeStepTable.of(
+    return DecodeStepTable.tabulate(
         lambda requests: decode.price.decode_s(np.maximum(requests / ranks, 1.0), context), lowest, highest
     )
 
 
 def _decode_steps_near(
-    deployment: Deployment, lengths: RequestLengths, pools: PoolPair, seen: PoolPairTimes
+    deployment: Deployment, lengths: RequestLengths, pools: PoolPair, pool_times: PoolPairTimes
 ) -> DecodeStepTable:
     """Return the decode steps around the requests that were found to decode: kernels have tiles, and steps jump."""
     table = pools.step_s
     assert isinstance(table, DecodeStepTable)  # noqa: S101  as `_pools` made it
-    found = np.clip(np.nan_to_num(seen.decoding, nan=1.0), 1.01 * table.lowest, table.highest)
+    decoding = np.clip(np.nan_to_num(pool_times.decoding, nan=1.0), 1.01 * table.lowest, table.highest)
     return _decode_steps(
-        deployment, lengths, np.maximum(found / NEAR, table.lowest), np.minimum(found * NEAR, table.highest)
+        deployment, lengths, np.maximum(decoding / NEAR, table.lowest), np.minimum(decoding * NEAR, table.highest)
     )
 
 
-def _pool_pair(deployment: Deployment, lengths: RequestLengths, held: Any) -> tuple[PoolPair, Any]:
+def _pool_pair(deployment: Deployment, lengths: RequestLengths, kv_limit: Any) -> tuple[PoolPair, Any]:
     """Return the two pools, and the seconds of a cache over the network."""
     prefill, decode = _prefill_of_deployment(deployment), deployment.pool
     handover = _handover_of_deployment(deployment)
@@ -532,12 +548,12 @@ def _pool_pair(deployment: Deployment, lengths: RequestLengths, held: Any) -> tu
     longer = lengths.isl_cv**2 * attended  # it grows with the square of a length
     sent = transfer_s(prefill.price, lengths.isl, _link_bytes_per_s(deployment.batch))
     ranks = np.asarray(decode.ranks * decode.instances, dtype=float)
-    seats = np.minimum(_instance_limit(deployment.batch, "serving.max_num_seqs", decode), np.maximum(held, 1.0))
+    seats = np.minimum(_instance_limit(deployment.batch, "serving.max_num_seqs", decode), np.maximum(kv_limit, 1.0))
     slots = seats * ranks
     highest = slots if deployment.load.rate is not None else np.minimum(slots, _client_count(deployment))
     table = _decode_steps(deployment, lengths, np.minimum(1.0, highest / 2), highest)
     further = np.where(lengths.osl > 1, 1.0, 0.0)  # the pool that prefills gives the first token
-    taken = further * (handover.handover_s + sent)
+    handover_s = further * (handover.handover_s + sent)
     chunks = np.where(prefill.engine.chunked_prefill, np.maximum(np.ceil(fresh / limit), 1.0), 1.0)
     filling = replace(
         filling,
@@ -550,7 +566,7 @@ def _pool_pair(deployment: Deployment, lengths: RequestLengths, held: Any) -> tu
     ).run_by(handover)
     return PoolPair(
         prefill=filling,
-        handover_s=taken,
+        handover_s=handover_s,
         step_s=table,
         slots=slots,
         decoders=np.asarray(decode.instances, dtype=float),
@@ -559,19 +575,21 @@ def _pool_pair(deployment: Deployment, lengths: RequestLengths, held: Any) -> tu
 
 
 def _pool_metrics(
-    deployment: Deployment, lengths: RequestLengths, seen: PoolPairTimes, held: Any, sent: Any
+    deployment: Deployment, lengths: RequestLengths, pool_times: PoolPairTimes, kv_limit: Any, sent: Any
 ) -> ServingMetrics:
     agreed = np.where(lengths.osl > 1, _handover_of_deployment(deployment).handover_s, 0.0)
-    fits = np.logical_and(held >= 1, np.ravel(_prefill_of_deployment(deployment).price.held_requests(lengths.isl)) >= 1)
-    ttft, tpot = np.where(fits, seen.ttft_s, np.nan), np.where(fits, seen.tpot_s, np.nan)
+    fits = np.logical_and(
+        kv_limit >= 1, np.ravel(_prefill_of_deployment(deployment).price.held_requests(lengths.isl)) >= 1
+    )
+    ttft, tpot = np.where(fits, pool_times.ttft_s, np.nan), np.where(fits, pool_times.tpot_s, np.nan)
     e2e = ttft + np.maximum(lengths.osl - 1, 0.0) * tpot
     tpot = np.where(lengths.osl > 1, tpot, np.nan)  # a single token has no next one
-    rate = np.where(np.isnan(e2e), np.nan, seen.rate)
-    times = _sample_pool_times(lengths, seen, in_turn=deployment.load.rate is None)
+    rate = np.where(np.isnan(e2e), np.nan, pool_times.rate)
+    times = _sample_pool_times(lengths, pool_times, in_turn=deployment.load.rate is None)
     good = _within(deployment, *times[:2])
     ranks = deployment.pool.ranks * deployment.pool.instances
-    decoding = np.maximum(seen.decoding / ranks, 1e-9)
-    busy = {"prefill": seen.prefill_use, "decode": -np.expm1(-seen.decoding / deployment.pool.instances)}
+    decoding = np.maximum(pool_times.decoding / ranks, 1e-9)
+    busy = {"prefill": pool_times.prefill_use, "decode": -np.expm1(-pool_times.decoding / deployment.pool.instances)}
     worked = [
         busy["prefill"] * _prefill_of_deployment(deployment).instances,
         busy["decode"] * deployment.pool.instances,
@@ -587,17 +605,17 @@ def _pool_metrics(
         tokens_per_s_per_user=1 / tpot,
         goodput_per_s=None if good is None else good * rate,
         within_slo=good,
-        running=np.maximum(rate * e2e - rate * seen.queueing_s, 0.0),  # those on their way between pools, too
-        waiting=rate * seen.queueing_s,
+        running=np.maximum(rate * e2e - rate * pool_times.queueing_s, 0.0),  # those on their way between pools, too
+        waiting=rate * pool_times.queueing_s,
         utilisation=busy,
-        kv_use=np.minimum(decoding / np.maximum(held, 1e-9), 1.0),
+        kv_use=np.minimum(decoding / np.maximum(kv_limit, 1e-9), 1.0),
         prefill_share=worked[0] / np.maximum(worked[0] + worked[1], 1e-12),
         decode_breakdown=step,
         ttft_breakdown={
-            "queueing": seen.queueing_s,
-            "prefill": seen.prefill_s,
+            "queueing": pool_times.queueing_s,
+            "prefill": pool_times.prefill_s,
             "front_end": agreed,
-            "transfer": np.maximum(seen.handover_s - agreed, 0.0),
+            "transfer": np.maximum(pool_times.handover_s - agreed, 0.0),
         },
     )
 
@@ -605,23 +623,25 @@ def _pool_metrics(
 # ------------------------------------------------------------------------------------------- distributions
 
 
-def _sample_pool_times(lengths: RequestLengths, seen: PoolPairTimes, *, in_turn: bool) -> tuple[Floats, Floats, Floats]:
+def _sample_pool_times(
+    lengths: RequestLengths, pool_times: PoolPairTimes, *, in_turn: bool
+) -> tuple[Floats, Floats, Floats]:
     """Return samples of TTFT, TPOT and the whole: every combination of the parts that vary, along the first axis.
 
     *in_turn*: clients of a closed loop take turns, and wait for about as long as each other.
     """
-    wait, length = (each.ravel()[:, None] for each in np.meshgrid(MIDDLES, NORMAL, indexing="ij"))
+    wait, length = (samples.ravel()[:, None] for samples in np.meshgrid(MIDDLES, NORMAL, indexing="ij"))
     prompt = np.maximum(1 + lengths.isl_cv * length, SHORTEST)
     answer = np.maximum(1 + lengths.osl_cv * length[::-1], SHORTEST)
     queue = 1 + TURNS_VARY * (wait - 0.5) if in_turn else -np.log1p(-wait)
-    ttft = seen.handover_s + seen.prefill_s * (2 + wait) / 2.5 * prompt + queue * seen.queueing_s
-    tpot = np.broadcast_to(seen.tpot_s, ttft.shape)
+    ttft = pool_times.handover_s + pool_times.prefill_s * (2 + wait) / 2.5 * prompt + queue * pool_times.queueing_s
+    tpot = np.broadcast_to(pool_times.tpot_s, ttft.shape)
     return ttft, tpot, ttft + np.maximum(lengths.osl * answer - 1, 0.0) * tpot
 
 
 def _percentiles(samples: Floats, mean: Any) -> Percentiles:
-    found = np.percentile(samples, list(QUANTILES.values()), axis=0)
-    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, each) for each in found))
+    quantiles = np.percentile(samples, list(QUANTILES.values()), axis=0)
+    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, quantile) for quantile in quantiles))
 
 
 def _within(deployment: Deployment, ttft: Floats, tpot: Floats) -> Any:
@@ -629,19 +649,19 @@ def _within(deployment: Deployment, ttft: Floats, tpot: Floats) -> Any:
     classes = deployment.load.all_classes
     if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
         return None
-    whole = sum(class_.share for class_ in classes)
-    return sum(class_.share / whole * _share_within(deployment, class_, ttft, tpot) for class_ in classes)
+    share_sum = sum(class_.share for class_ in classes)
+    return sum(class_.share / share_sum * _share_within(deployment, class_, ttft, tpot) for class_ in classes)
 
 
-def _share_within(deployment: Deployment, one: RequestClass, ttft: Floats, tpot: Floats) -> Any:
+def _share_within(deployment: Deployment, request_class: RequestClass, ttft: Floats, tpot: Floats) -> Any:
     single = len(deployment.load.all_classes) == 1
-    held = np.ones_like(ttft, dtype=bool)
+    within = np.ones_like(ttft, dtype=bool)
     for name, values in (("ttft_slo", ttft), ("tpot_slo", tpot)):
-        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(one, f"{name}_s")
+        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(request_class, f"{name}_s")
         if limit is not None:
             bound = none_to_nan(limit)
-            held &= np.isnan(bound) | np.isnan(values) | (values <= bound)
-    return np.mean(held, axis=0)
+            within &= np.isnan(bound) | np.isnan(values) | (values <= bound)
+    return np.mean(within, axis=0)
 
 
 # -------------------------------------------------------------------------------------------------- fields
@@ -663,53 +683,32 @@ def _prefill_of_deployment(deployment: Deployment) -> Pool:
     return deployment.prefill
 
 
-def _request_lengths(deployment: Deployment) -> RequestLengths:
-    rows = np.ones(deployment.batch.size)
-    found = {name: rows * np.asarray(deployment.mean(name), dtype=float) for name in RequestLengths.__slots__}
-    if deployment.load.classes:
-        found |= {f"{name}_cv": rows * _spread(deployment, name) for name in ("isl", "osl")}
-    return RequestLengths(**found)
-
-
 def _spread(deployment: Deployment, name: str) -> float:
     """Return the variation of a length over all requests: within classes, and between them."""
     classes, mean = deployment.load.all_classes, deployment.load.mean(name)
-    whole = sum(class_.share for class_ in classes)
+    share_sum = sum(class_.share for class_ in classes)
     squares = [
         class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
     ]
-    return float(np.sqrt(max(sum(squares) / whole / mean**2 - 1, 0.0)))
-
-
-def _tokens_per_step(deployment: Deployment) -> Any:
-    """Return the tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
-    accepted = _stated_number(deployment.batch, "serving.acceptance")
-    return sum(
-        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
-    )
-
-
-def _held_requests(deployment: Deployment, lengths: RequestLengths) -> Any:
-    """Return the requests that the KV cache of a rank of the decode pool holds."""
-    return np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
+    return float(np.sqrt(max(sum(squares) / share_sum / mean**2 - 1, 0.0)))
 
 
 def _client_count(deployment: Deployment) -> Any:
-    return _stated_number(deployment.batch, "serving.load.concurrency")
+    return _number_or_nan(deployment.batch, "serving.load.concurrency")
 
 
 def _instance_limit(batch: Batch, path: str, pool: Pool | None) -> Any:
     """Return a limit of an instance: as stated, else as the engine has it, else NaN."""
-    stated = np.asarray(none_to_nan(batch[path]), dtype=float) * np.ones(batch.size)
+    limit = np.asarray(none_to_nan(batch[path]), dtype=float) * np.ones(batch.size)
     usual = getattr(pool.engine, path.rpartition(".")[2]) if pool else np.nan
-    return np.where(np.isnan(stated), usual, stated)
+    return np.where(np.isnan(limit), usual, limit)
 
 
 def _link_bytes_per_s(batch: Batch) -> Any:
     """Return the bytes a second that a device sends out of its instance: by the outermost dimension."""
     dims = batch.base.network.dims
-    return _stated_number(batch, f"network.dims.{len(dims) - 1}.bandwidth") if dims else np.inf
+    return _number_or_nan(batch, f"network.dims.{len(dims) - 1}.bandwidth") if dims else np.inf
 
 
-def _stated_number(batch: Batch, path: str) -> Any:
+def _number_or_nan(batch: Batch, path: str) -> Any:
     return np.asarray(batch[path], dtype=float) * np.ones(batch.size)

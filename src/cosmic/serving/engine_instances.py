@@ -51,13 +51,15 @@ PromptChunks = list[tuple[int, int]]
 class RankSteps(Protocol):
     """What steps of a rank take. Whatever has these methods can be simulated."""
 
-    def decode(self, requests: int, held: float) -> tuple[float, float, float]:
-        """Return seconds of decoding *requests* of *held* tokens in all.
+    def decode(self, requests: int, cached_tokens: float) -> tuple[float, float, float]:
+        """Return seconds of decoding *requests* of *cached_tokens* tokens in all.
 
         Also what a further token of mean context adds, and for how many tokens of mean context this is true.
         """
 
-    def mixed(self, tokens: int, chunks: PromptChunks, requests: int, held: float, mean: int | None = None) -> float:
+    def mixed(
+        self, tokens: int, chunks: PromptChunks, requests: int, cached_tokens: float, mean: int | None = None
+    ) -> float:
         """Return seconds of a step that prefills *chunks* of *tokens* in all, and decodes *requests* beside them.
 
         *mean* is what ranks of the instance have on average, tokens and requests; if not given, all have the same.
@@ -115,12 +117,12 @@ class StepTally:
 
     def between(self, first: tuple[float, ...], last: tuple[float, ...]) -> StepTally:
         """Return what was added between two marks."""
-        found = StepTally()
-        for name, before, after in zip(SUMMED, first, last, strict=False):
-            setattr(found, name, after - before)
+        tally = StepTally()
+        for name, earlier, later in zip(SUMMED, first, last, strict=False):
+            setattr(tally, name, later - earlier)
         part = slice(int(first[-1]), int(last[-1]))
-        found.gaps, found.weights, found.most_held = self.gaps[part], self.weights[part], self.most_held
-        return found
+        tally.gaps, tally.weights, tally.most_held = self.gaps[part], self.weights[part], self.most_held
+        return tally
 
 
 class EngineInstance:
@@ -146,7 +148,7 @@ class EngineInstance:
         self.steps = 1
         """Steps that end at `end`: the first takes `first`, each further one `slope` more than the one before."""
 
-    def begin(self, now: float) -> bool:
+    def start_step(self, now: float) -> bool:
         """Begin the next steps; return whether there is anything to do."""
         ranks = self.ranks
         prefills = decodes = False
@@ -156,7 +158,7 @@ class EngineInstance:
                 prefills = True
             elif rank.decodes:
                 decodes = True
-        ready = min((each for rank in ranks for each, _ in rank.draining), default=None)
+        ready = min((end for rank in ranks for end, _ in rank.draining), default=None)
         self.waits = not (prefills or decodes) and ready is not None
         self.stepping = prefills or decodes or self.waits
         if not self.stepping:
@@ -218,7 +220,7 @@ class EngineInstance:
         count = max(1, int(steps))
         if len(lines) > 1 and count > 1:
             last = first + slope * (count - 1)
-            if any(seconds + more * (count - 1) > last for seconds, more in lines):
+            if any(seconds + per_request * (count - 1) > last for seconds, per_request in lines):
                 count = 1  # another rank overtakes
         return first, slope, count
 
@@ -275,8 +277,10 @@ class EngineInstance:
     def _note(self) -> None:
         sums = [0, 0, 0, 0, 0.0]
         for rank in self.ranks:
-            for index, each in enumerate((rank.tokens, rank.decodes, rank.running, len(rank.waiting), rank.held)):
-                sums[index] += each
+            for index, value in enumerate(
+                (rank.tokens, rank.decodes, rank.running, len(rank.waiting), rank.cached_tokens)
+            ):
+                sums[index] += value
         self.spans.append(InstanceSpan(self.start, self.end, self.steps, *sums))  # type: ignore[union-attr, arg-type]
 
     def _measure(self, seconds: float, steps: int) -> None:
@@ -285,11 +289,11 @@ class EngineInstance:
         tally.steps += steps
         prefills = 0.0
         for rank in self.ranks:
-            decodes, held = rank.decodes, rank.held
+            decodes, cached_tokens = rank.decodes, rank.cached_tokens
             tally.running += rank.running * seconds
             tally.waiting += len(rank.waiting) * seconds
-            tally.kv += (held + rank.growth * decodes * (steps - 1) / 2) * seconds
-            tally.most_held = max(tally.most_held, held + rank.growth * decodes * (steps - 1))
+            tally.kv += (cached_tokens + rank.growth * decodes * (steps - 1) / 2) * seconds
+            tally.most_held = max(tally.most_held, cached_tokens + rank.growth * decodes * (steps - 1))
             if rank.tokens:
                 prefills = max(prefills, seconds - (table.decode(decodes, rank.read)[0] if decodes else 0.0))
             if decodes:
@@ -329,14 +333,15 @@ class StepPriceTable:
         self.price, self.decode_tokens = price, 1 + price.draft_tokens
         self.spread = spread
         """Share of the linear kernels that work on the tokens of all ranks of the instance: routed experts."""
-        self.nodes = _context_nodes(context)
+        last = max(NODES_PER_OCTAVE, int(np.ceil(NODES_PER_OCTAVE * np.log2(max(context, 2)))))
+        self.nodes: list[float] = np.unique(np.rint(2 ** (np.arange(last + 1) / NODES_PER_OCTAVE))).tolist()
         counts = _priced_counts(requests)
-        decode, beside, engine, alone = _decode_rows(price, counts, np.array(self.nodes))
+        decode, attention, engine, linear = _decode_rows(price, counts, np.array(self.nodes))
         self.row: list[int] = (np.searchsorted(counts, np.arange(requests + 1), side="right") - 1).tolist()
         self.rows, self.slopes = _linear_pieces(decode, self.nodes)
-        self.beside, self.beside_slopes = _linear_pieces(beside, self.nodes)
+        self.beside, self.beside_slopes = _linear_pieces(attention, self.nodes)
         self.engine, self.engine_slopes = _linear_pieces(engine, self.nodes)
-        self.alone: list[tuple[float, ...]] = [tuple(each) for each in alone.tolist()]
+        self.alone: list[tuple[float, ...]] = [tuple(row) for row in linear.tolist()]
         self.most = tokens + requests * self.decode_tokens
         counts = _priced_counts(self.most)
         every = np.arange(self.most + 1)
@@ -352,19 +357,21 @@ class StepPriceTable:
         """What one alone takes beyond one among others."""
         self.x, self.y = float(price.engine.decode_factor), float(np.ravel(price.prefill_factor)[0])
 
-    def decode(self, requests: int, held: float) -> tuple[float, float, float]:
+    def decode(self, requests: int, cached_tokens: float) -> tuple[float, float, float]:
         """Return seconds, what a further token of mean context adds, and for how many such tokens this is true."""
         nodes = self.nodes
-        context = held / requests
-        place = bisect_right(nodes, context, 1, len(nodes) - 1) - 1
+        context = cached_tokens / requests
+        node = bisect_right(nodes, context, 1, len(nodes) - 1) - 1
         row = self.row[requests]
-        slope = self.slopes[row][place]
-        return self.rows[row][place] + slope * (context - nodes[place]), slope, nodes[place + 1] - context
+        slope = self.slopes[row][node]
+        return self.rows[row][node] + slope * (context - nodes[node]), slope, nodes[node + 1] - context
 
-    def mixed(self, tokens: int, chunks: PromptChunks, requests: int, held: float, mean: int | None = None) -> float:
+    def mixed(
+        self, tokens: int, chunks: PromptChunks, requests: int, cached_tokens: float, mean: int | None = None
+    ) -> float:
         """Return seconds of a step that prefills, and decodes *requests* beside it; ranks have *mean* tokens."""
         count = tokens + requests * self.decode_tokens
-        host, sent, gemm, other = self.whole[count] if count <= self.most else self._long(count)
+        host, sent, gemm, linear = self.whole[count] if count <= self.most else self._long(count)
         if mean is not None and self.spread and mean < count:
             gemm += self.spread * ((self.whole[mean] if mean <= self.most else self._long(mean))[2] - gemm)
         busy, longest, among, single = sent, 0.0, self.among, self.single
@@ -376,16 +383,16 @@ class StepPriceTable:
         busy += longest
         y = self.y
         if not requests:
-            return max(host, busy + y * (gemm + other)) + self.engine_alone
+            return max(host, busy + y * (gemm + linear)) + self.engine_alone
         nodes = self.nodes
-        context = held / requests
-        place = bisect_right(nodes, context, 1, len(nodes) - 1) - 1
+        context = cached_tokens / requests
+        node = bisect_right(nodes, context, 1, len(nodes) - 1) - 1
         row = self.row[requests]
         own_gemm, own_other = self.alone[row]
-        busy += self.x * (own_gemm + own_other) + y * (max(gemm - own_gemm, 0.0) + max(other - own_other, 0.0))
-        further = context - nodes[place]
-        busy += self.beside[row][place] + self.beside_slopes[row][place] * further
-        return max(host, busy) + self.engine[row][place] + self.engine_slopes[row][place] * further
+        busy += self.x * (own_gemm + own_other) + y * (max(gemm - own_gemm, 0.0) + max(linear - own_other, 0.0))
+        further = context - nodes[node]
+        busy += self.beside[row][node] + self.beside_slopes[row][node] * further
+        return max(host, busy) + self.engine[row][node] + self.engine_slopes[row][node] * further
 
     @property
     def engine_alone(self) -> float:
@@ -399,17 +406,11 @@ class StepPriceTable:
         return self.known[count]
 
 
-def _context_nodes(context: int) -> list[float]:
-    last = max(NODES_PER_OCTAVE, int(np.ceil(NODES_PER_OCTAVE * np.log2(max(context, 2)))))
-    found: list[float] = np.unique(np.rint(2 ** (np.arange(last + 1) / NODES_PER_OCTAVE))).tolist()
-    return found
-
-
-def _priced_counts(most: int) -> npt.NDArray[np.int64]:
-    """Return the numbers up to *most* that are priced: each of the first, then where kernels have a further tile."""
-    first = np.arange(1, min(most, MOST_ROWS) + 1)
-    tiles = np.arange(MOST_ROWS, most, TILE)
-    return np.unique(np.concatenate([first, tiles, np.minimum(tiles + 1, most), [most]])).astype(np.int64)
+def _priced_counts(largest: int) -> npt.NDArray[np.int64]:
+    """Return the numbers up to *largest* that are priced: each of the first, then where kernels have a further tile."""
+    first = np.arange(1, min(largest, MOST_ROWS) + 1)
+    tiles = np.arange(MOST_ROWS, largest, TILE)
+    return np.unique(np.concatenate([first, tiles, np.minimum(tiles + 1, largest), [largest]])).astype(np.int64)
 
 
 def _linear_pieces(values: Floats, nodes: list[float]) -> tuple[list[list[float]], list[list[float]]]:
@@ -419,23 +420,23 @@ def _linear_pieces(values: Floats, nodes: list[float]) -> tuple[list[list[float]
 
 def _decode_rows(price: StepPrice, counts: Any, nodes: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Return D, B, E and L: a row for each count of requests, and a column for each context or linear kernel."""
-    requests, contexts = (each.ravel() for each in np.meshgrid(counts, nodes, indexing="ij"))
+    requests, contexts = (column.ravel() for column in np.meshgrid(counts, nodes, indexing="ij"))
     parts = price.decode_parts(requests, contexts)
     gaps = price._gaps_s
     shape = (len(counts), len(nodes))
-    found = (total_step_s(parts), parts["attention"] + gaps, parts["engine"] - gaps, *(parts[name] for name in LINEAR))
-    decode, beside, engine, *linear = (np.broadcast_to(each, requests.shape).reshape(shape) for each in found)
-    return decode, beside, engine, np.stack(linear, axis=1)[:, :, 0] / price.engine.decode_factor
+    rows = (total_step_s(parts), parts["attention"] + gaps, parts["engine"] - gaps, *(parts[name] for name in LINEAR))
+    decode, attention, engine, *linear = (np.broadcast_to(column, requests.shape).reshape(shape) for column in rows)
+    return decode, attention, engine, np.stack(linear, axis=1)[:, :, 0] / price.engine.decode_factor
 
 
 def _step_rows(price: StepPrice, counts: Any) -> list[Floats]:
     """Return H, C and L of so many tokens."""
-    found = price.steps("prefill", 1.0, counts)
-    nothing = dict.fromkeys((*COMPUTE_PARTS, *SENT), 0.0)
-    hosts = price._late(found, nothing)  # what launching takes beyond nothing is all of it
-    sent = sum(found[f"breakdown.{name}"] for name in SENT)
-    linear = (found[f"breakdown.{name}"] for name in LINEAR)
-    return [np.broadcast_to(each, counts.shape) for each in (hosts, sent, *linear)]
+    step = price.steps("prefill", 1.0, counts)
+    no_parts = dict.fromkeys((*COMPUTE_PARTS, *SENT), 0.0)
+    hosts = price._late(step, no_parts)  # what launching takes beyond nothing is all of it
+    sent = sum(step[f"breakdown.{name}"] for name in SENT)
+    linear = (step[f"breakdown.{name}"] for name in LINEAR)
+    return [np.broadcast_to(column, counts.shape) for column in (hosts, sent, *linear)]
 
 
 def _attention_rows(price: StepPrice, lengths: Any) -> tuple[Floats, Floats]:

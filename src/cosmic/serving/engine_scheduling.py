@@ -106,6 +106,7 @@ class AttentionRank:
     __slots__ = (
         "arrived",
         "book",
+        "cached_tokens",
         "chunks",
         "committed",
         "completed",
@@ -121,15 +122,14 @@ class AttentionRank:
         "free",
         "growth",
         "handed",
-        "held",
         "hold",
+        "index",
         "lag",
         "limits",
         "loads",
         "order",
         "partial",
         "partial_left",
-        "place",
         "read",
         "running",
         "tokens",
@@ -137,10 +137,10 @@ class AttentionRank:
     )
 
     def __init__(
-        self, limits: StepLimits, book: RequestBook, loads: list[int], place: int, *, only_prefill: bool = False
+        self, limits: StepLimits, book: RequestBook, loads: list[int], rank_index: int, *, only_prefill: bool = False
     ) -> None:
         self.limits, self.book = limits, book
-        self.loads, self.place = loads, place
+        self.loads, self.index = loads, rank_index
         """Requests that are at each rank of the pool, waiting ones too; and where this one is among them."""
         self.growth = limits.tokens_per_step
         self.hold = limits.reserve
@@ -155,7 +155,7 @@ class AttentionRank:
         self.firsts: list[int] = []
         """Those that decode, and have their first token with the next step."""
         self.running = self.decoding = self.count = 0
-        self.held: float = 0
+        self.cached_tokens: float = 0
         """Tokens of KV cache once the next step has written its own."""
         self.read: float = 0
         """Those of requests that decode: what their attention reads."""
@@ -189,7 +189,7 @@ class AttentionRank:
         if self.arrived:
             self._join_arrived()
         preempted = False
-        while self.held + limits.page_waste * self.running > limits.kv_tokens and self.running > 1:
+        while self.cached_tokens + limits.page_waste * self.running > limits.kv_tokens and self.running > 1:
             self._preempt()
             preempted = True
         budget = limits.tokens
@@ -222,7 +222,7 @@ class AttentionRank:
                 return
             if book.ready[request]:
                 waiting.popleft()
-                self._take(request, now)
+                self._start_request(request, now)
                 self._join_ready(request)
                 continue
             todo = book.context[request] - book.cached[request]
@@ -230,7 +230,7 @@ class AttentionRank:
             if not chunk:
                 return
             waiting.popleft()
-            self._take(request, now)
+            self._start_request(request, now)
             self._prefill(book.cached[request], chunk)
             budget -= chunk
             if chunk < todo:
@@ -253,15 +253,15 @@ class AttentionRank:
     def fits(self, request: int) -> bool:
         """Return whether the KV cache has room for a request, and for what admission keeps free."""
         limits, book = self.limits, self.book
-        wanted = book.context[request] + self.hold * book.left[request]
-        return self.committed + wanted + limits.page_waste * (self.running + 1) <= limits.kv_tokens
+        needed_tokens = book.context[request] + self.hold * book.left[request]
+        return self.committed + needed_tokens + limits.page_waste * (self.running + 1) <= limits.kv_tokens
 
-    def _take(self, request: int, now: float) -> None:
+    def _start_request(self, request: int, now: float) -> None:
         book = self.book
         if book.admitted[request] != book.admitted[request]:
             book.admitted[request] = now
         context = book.context[request]
-        self.held += context
+        self.cached_tokens += context
         self.committed += context + self.hold * book.left[request]
         self.running += 1
         self.order.append(request)
@@ -275,7 +275,7 @@ class AttentionRank:
             if self.firsts:
                 self._give_first(first_end)
             grown = self.growth * self.decodes * steps
-            self.held += grown
+            self.cached_tokens += grown
             self.read += grown
             self.committed += self.free * grown
             self.count = count = self.count + steps
@@ -299,8 +299,8 @@ class AttentionRank:
 
     def _drained(self, now: float) -> None:
         """Give requests their first token whose prompt has left the last stage."""
-        out = [each for each in self.draining if each[0] <= now]
-        self.draining = [each for each in self.draining if each[0] > now]
+        out = [draining_request for draining_request in self.draining if draining_request[0] <= now]
+        self.draining = [draining_request for draining_request in self.draining if draining_request[0] > now]
         for ready, request in sorted(out):
             self._first(request, ready)
 
@@ -317,7 +317,7 @@ class AttentionRank:
         book = self.book
         if self.handed is not None and book.left[request] > 1:
             self._drop(request)
-            self.loads[self.place] -= 1
+            self.loads[self.index] -= 1
             self.handed.append(request)
             return
         if book.first[request] != book.first[request]:  # NaN: after a preemption it has had one
@@ -333,7 +333,7 @@ class AttentionRank:
         book = self.book
         book.left[request] -= 1
         self.decoding += 1
-        self.held += 1
+        self.cached_tokens += 1
         self.read += book.context[request] + 1
         self.committed += self.free
         book.joined[request] = self.count
@@ -345,7 +345,7 @@ class AttentionRank:
         book = self.book
         grown = 1 + self.growth * (self.count - book.joined[request])
         context = book.context[request]
-        self.held -= context + grown
+        self.cached_tokens -= context + grown
         self.read -= context + grown
         self.committed -= context + self.hold * (book.left[request] + 1) + self.free * grown
         self.decoding -= 1
@@ -354,7 +354,7 @@ class AttentionRank:
     def _drop(self, request: int) -> None:
         """Release what a request holds that does not decode."""
         context = self.book.context[request]
-        self.held -= context
+        self.cached_tokens -= context
         self.committed -= context + self.hold * self.book.left[request]
         self._gone(request)
 
@@ -363,11 +363,11 @@ class AttentionRank:
         self.book.alive[request] = False
         self.book.until[request] = NO_REQUEST
         if not self.running:  # no rounding is carried on
-            self.held = self.committed = self.read = 0
+            self.cached_tokens = self.committed = self.read = 0
 
     def _complete(self, request: int, now: float) -> None:
         self.book.done[request] = now
-        self.loads[self.place] -= 1
+        self.loads[self.index] -= 1
         self.completed.append(request)
 
     def _preempt(self) -> None:
@@ -376,7 +376,7 @@ class AttentionRank:
         request = self.order.pop()
         while not book.alive[request]:
             request = self.order.pop()
-        stays = [each for each in self.draining if each[1] != request]
+        stays = [draining_request for draining_request in self.draining if draining_request[1] != request]
         if request == self.partial or len(stays) < len(self.draining):
             self.partial, self.draining = NO_REQUEST if request == self.partial else self.partial, stays
             self._drop(request)
@@ -404,7 +404,7 @@ class AttentionRank:
             room = self.fits(request)
             self.committed -= grown
             if room:
-                self._take(request, now)
+                self._start_request(request, now)
                 self.arrived.append(request)
                 return True
         self.waiting.append(request)
@@ -427,5 +427,5 @@ class AttentionRank:
             heappop(ending)
         first = ending[0][0] - self.count if ending else inf
         limits = self.limits
-        room = limits.kv_tokens - limits.page_waste * self.running - self.held
+        room = limits.kv_tokens - limits.page_waste * self.running - self.cached_tokens
         return max(1, min(first, room // (self.growth * self.decodes) + 1))

@@ -43,27 +43,27 @@ class PrefixCache:
 
     __slots__ = ("blocks", "most")
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, capacity: int) -> None:
+        self.most = capacity
         self.blocks: OrderedDict[int, None] = OrderedDict()
 
     def has(self, blocks: tuple[int, ...]) -> int:
         """Return how many of the first *blocks* are there."""
-        known = self.blocks
+        cached = self.blocks
         for index, block in enumerate(blocks):
-            if block not in known:
+            if block not in cached:
                 return index
         return len(blocks)
 
     def use(self, blocks: tuple[int, ...]) -> int:
         """Return how many of the first *blocks* are there, and keep them all."""
-        found, known = self.has(blocks), self.blocks
+        hits, cached = self.has(blocks), self.blocks
         for block in reversed(blocks):  # a prefix outlives what follows it
-            known[block] = None
-            known.move_to_end(block)
-        while len(known) > self.most:
-            known.popitem(last=False)
-        return found
+            cached[block] = None
+            cached.move_to_end(block)
+        while len(cached) > self.most:
+            cached.popitem(last=False)
+        return hits
 
 
 class Router:
@@ -84,16 +84,16 @@ class Router:
 
     def route(self, request: int) -> int:
         """Return the place of the rank that *request* goes to; what its cache has is noted in `cached`."""
-        place = self.choose(request) if len(self.loads) > 1 else 0
+        rank = self.choose(request) if len(self.loads) > 1 else 0
         if self.blocks:
-            found = self.caches[place].use(self.blocks[request]) * BLOCK_TOKENS
-            self.cached[request] = min(max(found, self.cached[request]), self.inputs[request] - 1)
-        self.queued[place] += self.inputs[request] - self.cached[request]
-        return place
+            hit_tokens = self.caches[rank].use(self.blocks[request]) * BLOCK_TOKENS
+            self.cached[request] = min(max(hit_tokens, self.cached[request]), self.inputs[request] - 1)
+        self.queued[rank] += self.inputs[request] - self.cached[request]
+        return rank
 
-    def gone(self, request: int, place: int) -> None:
+    def release(self, request: int, rank: int) -> None:
         """Note that a rank has completed a request."""
-        self.queued[place] -= self.inputs[request] - self.cached[request]
+        self.queued[rank] -= self.inputs[request] - self.cached[request]
 
     def _least_loaded(self, _request: int) -> int:
         return self.loads.index(min(self.loads))
@@ -146,8 +146,8 @@ class PoolState:
         """The sums when measuring begins, and when it ends."""
         self.loads = [0] * (model.instances * model.ranks)
         self.router = Router(policy, requests, self.loads, model.limits.kv_tokens)
-        places = range(len(self.loads))
-        ranks = [AttentionRank(model.limits, book, self.loads, place, **options) for place in places]
+        rank_indices = range(len(self.loads))
+        ranks = [AttentionRank(model.limits, book, self.loads, rank_index, **options) for rank_index in rank_indices]
         self.instances = [  # neighbours among ranks are of different instances, so that ties spread requests
             EngineInstance(index, ranks[index :: model.instances], model.steps, self.tally, [] if noting else None)
             for index in range(model.instances)
@@ -157,11 +157,11 @@ class PoolState:
         """Return the sums while it was measured."""
         return self.tally.between(*self.marks) if steady else self.tally
 
-    def rank(self, place: int) -> tuple[EngineInstance, AttentionRank]:
+    def rank(self, rank_index: int) -> tuple[EngineInstance, AttentionRank]:
         """Return a rank by its place, and its instance."""
         count = self.model.instances
-        instance = self.instances[place % count]
-        return instance, instance.ranks[place // count]
+        instance = self.instances[rank_index % count]
+        return instance, instance.ranks[rank_index // count]
 
 
 class EventLoop:
@@ -204,23 +204,23 @@ class EventLoop:
         closed, count = self.requests.concurrency, self.requests.count
         arrivals = self.requests.arrival_s.tolist()
         arrivals = arrivals if closed is None else arrivals[:closed]
-        known, issued = len(arrivals), 0
+        arrival_count, issued = len(arrivals), 0
         while self.served < count:
-            now = min(arrivals[issued] if issued < known else inf, self._next())
+            now = min(arrivals[issued] if issued < arrival_count else inf, self._next())
             idle: list[tuple[int, int]] = []
-            before = self.served
+            served_before = self.served
             self._finish(now, idle)
-            while issued < known and arrivals[issued] <= now:
+            while issued < arrival_count and arrivals[issued] <= now:
                 self._send(issued, now, idle)
                 issued += 1
             if closed is not None:
-                for _ in range(min(self.served - before, count - issued)):
+                for _ in range(min(self.served - served_before, count - issued)):
                     self._send(issued, now, idle)
                     issued += 1
             while self.moving and self.moving[0][0] <= now:
                 _, pool, request = heappop(self.moving)
                 self._arrive(pool, request, now, idle)
-            self._begin(now, idle)
+            self._start_idle(now, idle)
 
     def _next(self) -> float:
         """Return when the next step ends, or the next request reaches a pool."""
@@ -229,11 +229,11 @@ class EventLoop:
             return ends[0][0] if ends else inf
         return min(ends[0][0], moving[0][0]) if ends else moving[0][0]
 
-    def _begin(self, now: float, idle: list[tuple[int, int]]) -> None:
+    def _start_idle(self, now: float, idle: list[tuple[int, int]]) -> None:
         """Let instances begin that have ended a step, or have a request."""
         for pool, index in sorted(set(idle)) if len(idle) > 1 else idle:
             instance = self.pools[pool].instances[index]
-            if not instance.stepping and instance.begin(now):
+            if not instance.stepping and instance.start_step(now):
                 heappush(self.ends, (instance.end, pool, index))
 
     def _finish(self, now: float, idle: list[tuple[int, int]]) -> None:
@@ -256,7 +256,7 @@ class EventLoop:
         state, book = self.pools[pool], self.book
         for request in rank.completed:
             book.place[request] = index
-            state.router.gone(request, rank.place)
+            state.router.release(request, rank.index)
         self.flying -= len(rank.completed)
         self.served += len(rank.completed)
         rank.completed = []
@@ -266,10 +266,10 @@ class EventLoop:
         assert rank.handed is not None  # noqa: S101  only such ranks hand over
         for request in rank.handed:
             self.prefilled[request] = now
-            self.pools[0].router.gone(request, rank.place)
+            self.pools[0].router.release(request, rank.index)
             agreed = self.transfer_s(0)  # caches of others move meanwhile
-            sent = max(now, self.link_free[rank.place]) + self.transfer_s(self.book.context[request])
-            self.link_free[rank.place] = sent - agreed
+            sent = max(now, self.link_free[rank.index]) + self.transfer_s(self.book.context[request])
+            self.link_free[rank.index] = sent - agreed
             self._make_ready(request)
             heappush(self.moving, (sent, 1, request))
         rank.handed = []
@@ -303,21 +303,21 @@ class EventLoop:
     def _arrive(self, pool: int, request: int, now: float, idle: list[tuple[int, int]]) -> None:
         """Route a request, and end with the step that runs where it can be in the next one."""
         state = self.pools[pool]
-        place = self.late.pop(request, None)
-        if place is None:
-            place = state.router.route(request)
-            state.loads[place] += 1
+        rank_index = self.late.pop(request, None)
+        if rank_index is None:
+            rank_index = state.router.route(request)
+            state.loads[rank_index] += 1
             if not pool:
                 self.book.cached[request] = state.router.cached[request]
-            instance, _ = state.rank(place)
+            instance, _ = state.rank(rank_index)
             if instance.stepping and state.model.late_steps > 0:
-                self.late[request] = place
+                self.late[request] = rank_index
                 heappush(
                     self.moving,
                     (now + state.model.late_steps * self.haste[request] * instance.pace_s(), pool, request),
                 )
                 return
-        instance, rank = state.rank(place)
+        instance, rank = state.rank(rank_index)
         matters = rank.arrive(request, now, instance.steps if instance.stepping else 0)
         if not instance.stepping:
             idle.append((pool, instance.index))

@@ -72,45 +72,45 @@ def weighted_percentiles(values: list[float], weights: list[int]) -> Percentiles
     1.0
     """
     if not values:
-        return Percentiles.of([])
+        return Percentiles.from_sample([])
     order = np.argsort(values, kind="stable")
     sizes, counts = np.array(values)[order], np.array(weights, dtype=float)[order]
     upto = np.cumsum(counts)
-    places = np.searchsorted(upto, np.array([*QUANTILES.values()]) / 100 * upto[-1])
-    return Percentiles(float(np.average(sizes, weights=counts)), *sizes[np.minimum(places, len(sizes) - 1)].tolist())
+    indices = np.searchsorted(upto, np.array([*QUANTILES.values()]) / 100 * upto[-1])
+    return Percentiles(float(np.average(sizes, weights=counts)), *sizes[np.minimum(indices, len(sizes) - 1)].tolist())
 
 
 def simulated_metrics(
     deployment: Deployment,
     requests: Requests,
-    seen: Mapping[str, Floats],
+    times: Mapping[str, Floats],
     measured: Flags,
     window: tuple[float, float],
     pools: Mapping[str, tuple[PoolState, StepTally]],
 ) -> ServingMetrics:
     """Return what clients saw of a deployment, and what its pools did."""
-    done, tokens = seen["done"], requests.output_tokens
-    inside = (done > window[0]) & (done <= window[1])
+    done, tokens = times["done"], requests.output_tokens
+    in_window = (done > window[0]) & (done <= window[1])
     seconds = window[1] - window[0]
-    ttft, tpot = seen["first"] - seen["sent"], seen["tpot"]
+    ttft, tpot = times["first"] - times["sent"], times["tpot"]
     decoding = list(pools.values())[-1][0]
     tallies = [tally for _, tally in pools.values()]
-    busy = sum(each.busy_s for each in tallies)
-    e2e = Percentiles.of((done - seen["sent"])[measured])
-    served = float(inside.sum()) / seconds
-    generated = float(tokens[inside].sum()) / seconds
+    busy = sum(tally.busy_s for tally in tallies)
+    e2e = Percentiles.from_sample((done - times["sent"])[measured])
+    served = float(in_window.sum()) / seconds
+    generated = float(tokens[in_window].sum()) / seconds
     if requests.concurrency is None:  # neither the first that come out nor the last are waited for
-        served = _completion_rate(seen["sent"][measured], done[measured]) or served
+        served = _completion_rate(times["sent"][measured], done[measured]) or served
         generated = served * float(tokens[measured].mean())
     elif requests.steady:  # Little's law; a window would cut waves of equal requests
         served = requests.concurrency / e2e.mean_s
         generated = served * float(tokens[measured].mean())
     within = _within_limits(requests, ttft, tpot)
     good = None if within is None else float(within[measured].mean())
-    of_tokens = Percentiles.of(tpot[measured & ~np.isnan(tpot)])
-    held = tallies[-1].kv / (len(decoding.loads) * decoding.model.limits.kv_tokens * seconds)
+    of_tokens = Percentiles.from_sample(tpot[measured & ~np.isnan(tpot)])
+    kv_use = tallies[-1].kv / (len(decoding.loads) * decoding.model.limits.kv_tokens * seconds)
     return ServingMetrics(
-        ttft=Percentiles.of(ttft[measured]),
+        ttft=Percentiles.from_sample(ttft[measured]),
         tpot=of_tokens,
         e2e=e2e,
         requests_per_s=served,
@@ -119,15 +119,15 @@ def simulated_metrics(
         tokens_per_s_per_user=1 / of_tokens.mean_s if of_tokens.mean_s > 0 else float("nan"),
         goodput_per_s=None if good is None else good * served,
         within_slo=good,
-        running=sum(each.running for each in tallies) / seconds,
-        waiting=sum(each.waiting for each in tallies) / seconds,
+        running=sum(tally.running for tally in tallies) / seconds,
+        waiting=sum(tally.waiting for tally in tallies) / seconds,
         utilisation={
             name: min(tally.busy_s / (len(pool.instances) * seconds), 1.0) for name, (pool, tally) in pools.items()
         },
-        kv_use=min(held, 1.0),
-        prefill_share=sum(each.prefill_s for each in tallies) / busy if busy else 0.0,
+        kv_use=min(kv_use, 1.0),
+        prefill_share=sum(tally.prefill_s for tally in tallies) / busy if busy else 0.0,
         decode_breakdown=_decode_breakdown(deployment, tallies[-1]),
-        ttft_breakdown=_ttft_breakdown(seen, measured),
+        ttft_breakdown=_ttft_breakdown(times, measured),
     )
 
 
@@ -143,27 +143,21 @@ def _completion_rate(sent: Floats, done: Floats) -> float:
     count = len(sent)
     if count < 3 or np.ptp(sent) < LEAST_SPAN * (done.max() - sent.min()):
         return 0.0
-    places = np.arange(count) - (count - 1) / 2
-    slope = float((places * done).sum() / (places**2).sum())
+    offsets = np.arange(count) - (count - 1) / 2
+    slope = float((offsets * done).sum() / (offsets**2).sum())
     return 1 / slope if slope > 0 else 0.0
-
-
-def describe_few_requests(measured: Flags) -> str:
-    """Return that percentiles are of few requests, if they are; else nothing."""
-    count = int(measured.sum())
-    return f"{count:,} requests were measured: percentiles of so few say little" if count < FEW_REQUESTS else ""
 
 
 def _within_limits(requests: Requests, ttft: Floats, tpot: Floats) -> Flags | None:
     """Return which requests were within the limits of their class; None if no class has any."""
     limits = [(class_.ttft_slo_s, class_.tpot_slo_s) for class_ in requests.classes]
-    if not any(each is not None for pair in limits for each in pair):
+    if not any(limit is not None for pair in limits for limit in pair):
         return None
     first, further = (
-        np.array([np.inf if pair[place] is None else pair[place] for pair in limits])[requests.kind] for place in (0, 1)
+        np.array([np.inf if pair[index] is None else pair[index] for pair in limits])[requests.kind] for index in (0, 1)
     )
-    found: Flags = (ttft <= first) & (np.isnan(tpot) | (tpot <= further))
-    return found
+    within: Flags = (ttft <= first) & (np.isnan(tpot) | (tpot <= further))
+    return within
 
 
 def _decode_breakdown(deployment: Deployment, tally: StepTally) -> dict[str, Any]:
@@ -175,19 +169,19 @@ def _decode_breakdown(deployment: Deployment, tally: StepTally) -> dict[str, Any
     return {name: float(np.ravel(part)[0]) for name, part in parts.items()}
 
 
-def _ttft_breakdown(seen: Mapping[str, Floats], measured: Flags) -> dict[str, float]:
+def _ttft_breakdown(times: Mapping[str, Floats], measured: Flags) -> dict[str, float]:
     """Return the mean parts of TTFT."""
-    handed = np.isfinite(seen["prefilled"])
-    prefilled = np.where(handed, seen["prefilled"], seen["first"])
+    handed = np.isfinite(times["prefilled"])
+    prefilled = np.where(handed, times["prefilled"], times["first"])
     parts = {
-        "queueing": seen["admitted"] - seen["sent"] - seen["front"],
-        "prefill": prefilled - seen["admitted"],
-        "front_end": seen["front"],
+        "queueing": times["admitted"] - times["sent"] - times["front"],
+        "prefill": prefilled - times["admitted"],
+        "front_end": times["front"],
     }
     if handed.any():  # what engines need to agree on a request is their front end's
-        agreed = np.where(handed, seen["agreed"], 0.0)
+        agreed = np.where(handed, times["agreed"], 0.0)
         parts["front_end"] = parts["front_end"] + agreed
-        parts["transfer"] = seen["first"] - prefilled - agreed
+        parts["transfer"] = times["first"] - prefilled - agreed
     return {name: float(part[measured].mean()) for name, part in parts.items()}
 
 
@@ -256,8 +250,11 @@ class SimulatedLoad:
     @property
     def cautions(self) -> tuple[str, ...]:
         """What to know of the numbers before they are trusted, a sentence each."""
-        said = describe_few_requests(self.measured)
-        return (said,) if said else ()
+        count = int(self.measured.sum())
+        sentences = (
+            f"{count:,} requests were measured: percentiles of so few say little" if count < FEW_REQUESTS else ""
+        )
+        return (sentences,) if sentences else ()
 
     @property
     def kind(self) -> Ints:
@@ -269,8 +266,10 @@ class SimulatedLoad:
         names = [class_.name for class_ in self.requests.classes]
         if name not in names:
             raise UnknownName.among("class", name, "class of requests", names)
-        those = self.measured & (self.kind == names.index(name))
-        return Percentiles.of(self.ttft_s[those]), Percentiles.of(self.tpot_s[those & ~np.isnan(self.tpot_s)])
+        members = self.measured & (self.kind == names.index(name))
+        return Percentiles.from_sample(self.ttft_s[members]), Percentiles.from_sample(
+            self.tpot_s[members & ~np.isnan(self.tpot_s)]
+        )
 
     def over_time(self, points: int = 200) -> dict[str, Floats]:
         """Return times, and the requests that run and wait and the share of the KV cache in use at each of them.
@@ -279,24 +278,24 @@ class SimulatedLoad:
         """
         inputs, outputs = self.requests.input_tokens, self.requests.output_tokens
         times = np.linspace(0.0, self.end_s, points)
-        came, taken, done = (
-            np.searchsorted(np.sort(each), times, side="right")
-            for each in (self.sent_s + self.front_s, self.admitted_s, self.completion_s)
+        came, admitted, done = (
+            np.searchsorted(np.sort(moments), times, side="right")
+            for moments in (self.sent_s + self.front_s, self.admitted_s, self.completion_s)
         )
-        held = np.zeros(points)
+        kv_tokens = np.zeros(points)
         pace = outputs / np.maximum(self.completion_s - self.admitted_s, 1e-12)
         for edge, sign in ((self.admitted_s, 1), (self.completion_s, -1)):
             order = np.argsort(edge, kind="stable")
-            place = np.searchsorted(edge[order], times, side="right")
+            edge_index = np.searchsorted(edge[order], times, side="right")
             sums = [
-                np.concatenate([[0.0], np.cumsum(each[order])])[place]
-                for each in (inputs - pace * self.admitted_s, pace)
+                np.concatenate([[0.0], np.cumsum(moments[order])])[edge_index]
+                for moments in (inputs - pace * self.admitted_s, pace)
             ]
-            held += sign * (sums[0] + sums[1] * times)
+            kv_tokens += sign * (sums[0] + sums[1] * times)
         ranks = int(np.sum(self.deployment.pool.instances * self.deployment.pool.ranks))
         room = self.kv_tokens[-1] * ranks
-        numbers = {"running": taken - done, "waiting": came - taken}
-        return {"time_s": times, "kv_use": np.clip(held / room, 0, 1)} | {
+        numbers = {"running": admitted - done, "waiting": came - admitted}
+        return {"time_s": times, "kv_use": np.clip(kv_tokens / room, 0, 1)} | {
             name: number.astype(float) for name, number in numbers.items()
         }
 
@@ -325,55 +324,54 @@ def simulate_load(
 
     *noting*: also what each instance did, for a timeline (`cosmic.serving.serving_timeline`).
     """
-    pools = [each for each in (deployment.prefill, deployment.pool) if each is not None]
+    pools = [pool for pool in (deployment.prefill, deployment.pool) if pool is not None]
     if reasons := _broken_pools(deployment, pools):
         return Infeasible(reasons)
     requests = draw_requests(deployment.load, count, seed=seed) if requests is None else requests
-    requests = replace(requests, steady=requests.steady and _settles(requests))
+    # With few requests no part of them is steady: then all are measured.
+    requests = replace(
+        requests,
+        steady=requests.steady and requests.count >= max(LEAST_ROUNDS * (requests.concurrency or 0), LEAST_STEADY),
+    )
     models = []
     for index, pool in enumerate(pools):
-        found = _pool_model(pool, requests, only_prefill=index + 1 < len(pools), alone=len(pools) == 1)
-        if isinstance(found, Infeasible):
-            return found
-        models.append(found)
+        model = _pool_model(pool, requests, only_prefill=index + 1 < len(pools), single=len(pools) == 1)
+        if isinstance(model, Infeasible):
+            return model
+        models.append(model)
     if len(models) > 1:
-        models[0] = replace(models[0], steps=PrefillSteps.of(pools[0], models[0], _handover_of_pools(deployment)))
+        models[0] = replace(models[0], steps=PrefillSteps.for_pool(pools[0], models[0], _handover_of_pools(deployment)))
     front = _front_delay(pools[0]) if len(pools) == 1 else _no_delay  # two pools have it in their handover
     loop = EventLoop(requests, models, router, front, _transfer_delay(deployment, requests), noting)
     loop.run(_warm_requests(requests), steady=requests.steady)
     return _collect_simulated(deployment, loop)
 
 
-def _settles(requests: Requests) -> bool:
-    """Return whether there are enough requests for a part of them that is steady; otherwise all are measured."""
-    return requests.count >= max(LEAST_ROUNDS * (requests.concurrency or 0), LEAST_STEADY)
-
-
 def _warm_requests(requests: Requests) -> int:
     """Return the number of requests before those that are measured."""
     if not requests.steady:
         return 0
-    wanted = max(WARM_SHARE * requests.count, WARM_ROUNDS * (requests.concurrency or 0))
-    return int(min(wanted, requests.count // 2))
+    warm = max(WARM_SHARE * requests.count, WARM_ROUNDS * (requests.concurrency or 0))
+    return int(min(warm, requests.count // 2))
 
 
 def _broken_pools(deployment: Deployment, pools: Sequence[Pool]) -> tuple[str, ...]:
     """Return why pools cannot take a step at all, a sentence each."""
-    said = list(deployment_reasons(deployment.batch.base))
+    reasons = list(deployment_reasons(deployment.batch.base))
     for pool in pools:
         base = without_load(pool.batch).base
         sizes = {"task": "decode", "sequence": 1, "global_batch": base.workload.dp, "micro_batch": 1}
         outcome = evaluate_step(base.changed({f"workload.{name}": value for name, value in sizes.items()}))
         if isinstance(outcome, Infeasible):
             prefix = PREFILL if pool is deployment.prefill else ""
-            said += [f"{prefix}{reason}" for reason in outcome.reasons]
-    return tuple(said)
+            reasons += [f"{prefix}{reason}" for reason in outcome.reasons]
+    return tuple(reasons)
 
 
 # ------------------------------------------------------------------------------------------------------ pools
 
 
-def _pool_model(pool: Pool, requests: Requests, *, only_prefill: bool, alone: bool) -> PoolModel | Infeasible:
+def _pool_model(pool: Pool, requests: Requests, *, only_prefill: bool, single: bool) -> PoolModel | Infeasible:
     """Return a pool as the simulation sees it, or why it cannot serve the requests."""
     engine, serving = pool.engine, pool.serving
     price = price_only_prefilling(pool.price) if only_prefill else pool.price
@@ -382,20 +380,24 @@ def _pool_model(pool: Pool, requests: Requests, *, only_prefill: bool, alone: bo
     longest = int((inputs + outputs).max())
     kv_tokens = float(np.ravel(price.kv_tokens(float((inputs + outputs / 2).mean())))[0])
     if not kv_tokens >= longest + engine.page_tokens:
-        held = f"the KV cache of a rank holds {kv_tokens:,.0f} tokens" if kv_tokens > 0 else "weights leave no KV cache"
-        return Infeasible((f"{held}, and the longest request has {longest:,}: raise tp or pp, or use fewer ranks",))
-    most = serving.max_num_seqs or engine.max_num_seqs
+        cache_text = (
+            f"the KV cache of a rank holds {kv_tokens:,.0f} tokens" if kv_tokens > 0 else "weights leave no KV cache"
+        )
+        return Infeasible(
+            (f"{cache_text}, and the longest request has {longest:,}: raise tp or pp, or use fewer ranks",)
+        )
+    seats = serving.max_num_seqs or engine.max_num_seqs
     tokens = serving.max_num_batched_tokens or engine.max_num_batched_tokens
     chunks = int(np.ceil(inputs / tokens).sum())
     rule = f"cuts prompts into {chunks:,} chunks, and {MOST_CHUNKS:,} are simulated at most: raise it, or send fewer"
     require(chunks <= MOST_CHUNKS, "max_num_batched_tokens", tokens, rule)
     stages = int(pool.design.workload.pp)
-    together = min(most, requests.concurrency or requests.count, int(kv_tokens // int(inputs.min())) + 1)
+    concurrent = min(seats, requests.concurrency or requests.count, int(kv_tokens // int(inputs.min())) + 1)
     return PoolModel(
         instances=int(np.ravel(pool.instances)[0]),
         ranks=int(np.ravel(pool.ranks)[0]),
         limits=StepLimits(
-            requests=most,
+            requests=seats,
             tokens=tokens * stages,
             kv_tokens=kv_tokens,
             page_tokens=engine.page_tokens,
@@ -406,8 +408,8 @@ def _pool_model(pool: Pool, requests: Requests, *, only_prefill: bool, alone: bo
             draft_tokens=serving.draft_tokens,
             stages=stages,
         ),
-        late_steps=max(engine.taken_steps - MEAN_REST, 0.0) if alone else 0.0,  # two pools have it in their handover
-        steps=StepPriceTable(price, max(together, 1), tokens * stages, longest, price.expert_share),
+        late_steps=max(engine.taken_steps - MEAN_REST, 0.0) if single else 0.0,  # two pools have it in their handover
+        steps=StepPriceTable(price, max(concurrent, 1), tokens * stages, longest, price.expert_share),
     )
 
 
@@ -420,18 +422,20 @@ class PrefillSteps:
     fixed_s: float
 
     @classmethod
-    def of(cls, pool: Pool, model: PoolModel, handover: Handover) -> PrefillSteps:
+    def for_pool(cls, pool: Pool, model: PoolModel, handover: Handover) -> PrefillSteps:
         """Return the steps of *pool* with what an engine takes beside its kernels."""
         factor = handover.pace(model.ranks, routes_to_experts(pool.price), multiplies_in_eight_bits(pool.price))
         return cls(model.steps, float(factor), float(handover.host_s(model.ranks)))
 
-    def decode(self, requests: int, held: float) -> tuple[float, float, float]:
+    def decode(self, requests: int, cached_tokens: float) -> tuple[float, float, float]:
         """Return what `RankSteps` does: it never comes to that."""
-        return self.steps.decode(requests, held)
+        return self.steps.decode(requests, cached_tokens)
 
-    def mixed(self, tokens: int, chunks: PromptChunks, requests: int, held: float, mean: int | None = None) -> float:
+    def mixed(
+        self, tokens: int, chunks: PromptChunks, requests: int, cached_tokens: float, mean: int | None = None
+    ) -> float:
         """Return seconds of a step that prefills."""
-        return self.factor * self.steps.mixed(tokens, chunks, requests, held, mean) + self.fixed_s
+        return self.factor * self.steps.mixed(tokens, chunks, requests, cached_tokens, mean) + self.fixed_s
 
 
 def _no_delay(_: int) -> float:
@@ -443,12 +447,12 @@ def _front_delay(pool: Pool) -> Callable[[int], float]:
     engine, model = pool.engine, pool.design.model
     mla = isinstance(model, Transformer) and model.mla is not None
     devices = pool.design.workload.tp * pool.design.workload.pp
-    known: dict[int, float] = {}
+    delays: dict[int, float] = {}
 
     def seconds(flying: int) -> float:
-        if flying not in known:
-            known[flying] = engine.front_s(flying, devices, mla)
-        return known[flying]
+        if flying not in delays:
+            delays[flying] = engine.front_s(flying, devices, mla)
+        return delays[flying]
 
     return seconds
 
@@ -464,10 +468,10 @@ def _transfer_delay(deployment: Deployment, requests: Requests) -> Callable[[int
     agreed = _handover_of_pools(deployment).handover_s
     if not dims:
         return lambda _: agreed
-    most = int((requests.input_tokens + requests.output_tokens).max())
-    lengths = np.unique(np.rint(np.geomspace(1, max(most, 2), TABLE_LENGTHS)))
-    found = transfer_s(deployment.prefill.price, lengths, dims[-1].bandwidth_bytes_per_s)
-    sizes, seconds = lengths.tolist(), np.broadcast_to(found, lengths.shape).tolist()
+    longest = int((requests.input_tokens + requests.output_tokens).max())
+    lengths = np.unique(np.rint(np.geomspace(1, max(longest, 2), TABLE_LENGTHS)))
+    seconds_by_length = transfer_s(deployment.prefill.price, lengths, dims[-1].bandwidth_bytes_per_s)
+    sizes, seconds = lengths.tolist(), np.broadcast_to(seconds_by_length, lengths.shape).tolist()
     return lambda tokens: agreed + float(np.interp(tokens, sizes, seconds))
 
 
@@ -481,14 +485,14 @@ def _handover_of_pools(deployment: Deployment) -> Handover:
 
 def _collect_simulated(deployment: Deployment, loop: EventLoop) -> SimulatedLoad:
     requests, book = loop.requests, loop.book
-    first, done, sent = (np.array(each) for each in (book.first, book.done, loop.sent))
+    first, done, sent = (np.array(moments) for moments in (book.first, book.done, loop.sent))
     steady = requests.steady and bool(((done > loop.begins_s) & (done <= loop.ends_s)).any())
     window = (loop.begins_s, loop.ends_s) if steady else (float(sent.min()), float(done.max()))
     measured = measured_requests(requests, loop.warm, loop.flying_at_last)
     tallies = [pool.measured(steady=steady) for pool in loop.pools]
     names = ("prefill", "decode") if len(loop.pools) > 1 else ("all",)
     pools = dict(zip(names, zip(loop.pools, tallies, strict=True), strict=True))
-    seen = {
+    times = {
         "sent": sent,
         "front": np.array(loop.fronts),
         "admitted": np.array(book.admitted),
@@ -502,16 +506,16 @@ def _collect_simulated(deployment: Deployment, loop: EventLoop) -> SimulatedLoad
         requests=requests,
         deployment=deployment,
         sent_s=sent,
-        admitted_s=seen["admitted"],
+        admitted_s=times["admitted"],
         first_token_s=first,
         completion_s=done,
-        prefilled_s=seen["prefilled"],
-        front_s=seen["front"],
+        prefilled_s=times["prefilled"],
+        front_s=times["front"],
         instance=np.array(book.place, dtype=np.int64),
         preemptions=np.array(book.preempted, dtype=np.int64),
         measured=measured,
         window_s=window,
-        metrics=simulated_metrics(deployment, requests, seen, measured, window, pools),
+        metrics=simulated_metrics(deployment, requests, times, measured, window, pools),
         itl=weighted_percentiles(tallies[-1].gaps, tallies[-1].weights),
         steps=sum(tally.steps for tally in tallies),
         kv_tokens=tuple(pool.model.limits.kv_tokens for pool in loop.pools),

@@ -54,10 +54,10 @@ def evaluate_served(point: DesignPoint) -> Outcome:
     """Return what a design achieves under its load in closed form, or why it cannot run."""
     if reasons := _broken_rule_sentences(point):
         return Infeasible(reasons)
-    found = evaluate_served_batch(batch_of(point))
-    if not found.feasible[0]:
-        return Infeasible(_explain_failure(point, found))
-    values = {name: float(column[0]) for name, column in found.columns.items()}
+    outcome = evaluate_served_batch(batch_of(point))
+    if not outcome.feasible[0]:
+        return Infeasible(_explain_failure(point, outcome))
+    values = {name: float(column[0]) for name, column in outcome.columns.items()}
     return _metrics(point, values)
 
 
@@ -66,20 +66,20 @@ def simulate_served(point: DesignPoint, closed: Metrics) -> Outcome:
     from cosmic.serving.request_simulation import simulate_load  # noqa: PLC0415  only this engine needs it
 
     deployment = deployment_of(point)
-    found = simulate_load(deployment)
-    if isinstance(found, Infeasible):
-        return found
-    values = {name: float(value[0]) for name, value in _metric_columns(deployment, found.metrics, 1).items()}
+    simulation = simulate_load(deployment)
+    if isinstance(simulation, Infeasible):
+        return simulation
+    values = {name: float(value[0]) for name, value in _metric_columns(deployment, simulation.metrics, 1).items()}
     simulated = _metrics(point, {**dict.fromkeys(COLUMNS, np.nan), **values})
-    other = abs(log(simulated.tpot_s / closed.tpot_s)) if simulated.tpot_s and closed.tpot_s else 0.0
+    tpot_difference = abs(log(simulated.tpot_s / closed.tpot_s)) if simulated.tpot_s and closed.tpot_s else 0.0
     return replace(
         simulated,
         expected_error=None,
         expected_on=f"{NOT_MEASURED}; in closed form {100 * (closed.expected_error or 0):.0f} %",
-        step_s_range=closed.step_s_range.around(simulated.step_s, other),
+        step_s_range=closed.step_s_range.around(simulated.step_s, tpot_difference),
         tokens_per_s_range=tpot_expectation(point)
         .around(closed.throughput_per_s)
-        .around(simulated.throughput_per_s, other),
+        .around(simulated.throughput_per_s, tpot_difference),
     )
 
 
@@ -104,19 +104,19 @@ def _metrics(point: DesignPoint, values: Mapping[str, float]) -> Metrics:
 def _without_limits(point: DesignPoint) -> dict[str, str]:
     """Return that goodput is unknown where no class of requests has a limit."""
     load = deployment_of(point).load
-    limited = any(each.ttft_slo_s or each.tpot_slo_s for each in load.all_classes)
+    limited = any(request_class.ttft_slo_s or request_class.tpot_slo_s for request_class in load.all_classes)
     return {} if limited else {"goodput_per_s": "no request has a limit: give ttft_slo or tpot_slo"}
 
 
 def _broken_rule_sentences(point: DesignPoint) -> tuple[str, ...]:
     """Return which rules of deployments and of mappings a design breaks, a sentence each."""
     deployment = deployment_of(point)
-    said = list(deployment_reasons(point))
+    sentences = list(deployment_reasons(point))
     for pool, prefix in _pools(deployment):
         outcome = evaluate_step(_single_step(deployment, pool))
         if isinstance(outcome, Infeasible):
-            said += [f"{prefix}{reason}" for reason in outcome.reasons]
-    return tuple(said)
+            sentences += [f"{prefix}{reason}" for reason in outcome.reasons]
+    return tuple(sentences)
 
 
 def _pools(deployment: Deployment) -> list[tuple[Pool, str]]:
@@ -147,19 +147,19 @@ def _smallest(deployment: Deployment, pool: Pool) -> tuple[str, Any]:
     return "prefill" if filling else "decode", np.ceil(np.asarray(tokens, dtype=float))
 
 
-def _explain_failure(point: DesignPoint, found: BatchOutcome) -> tuple[str, ...]:
+def _explain_failure(point: DesignPoint, outcome: BatchOutcome) -> tuple[str, ...]:
     """Return why a design that meets all rules cannot run."""
-    if OVERLOAD in found.broken:
+    if OVERLOAD in outcome.broken:
         deployment = deployment_of(point)
-        most = (
+        most_per_s = (
             ""
             if deployment.prefill
             else f", of which it serves {float(np.ravel(deployment_capacity(deployment))[0]):.4g}"
         )
-        return (f"requests come faster than they are served: {deployment.load.rate:.4g} a second{most}",)
-    if NO_ROOM in found.broken:
+        return (f"requests come faster than they are served: {deployment.load.rate:.4g} a second{most_per_s}",)
+    if NO_ROOM in outcome.broken:
         return ("its weights leave no room for the KV cache of a request: raise tp or pp, or memory_fraction",)
-    names = ", ".join(found.broken)
+    names = ", ".join(outcome.broken)
     return (f"its numbers are too large or too small to compute with: {names}",)
 
 
@@ -172,41 +172,41 @@ def evaluate_served_batch(batch: Batch) -> BatchOutcome:
     broken: dict[str, Flags] = {}
     excess = np.zeros(batch.size)
     for rows, deployment in deployments_of(batch):
-        found = _check_deployments(deployment, len(rows))
-        for name, flags in found.broken.items():
+        infeasible = _check_deployments(deployment, len(rows))
+        for name, flags in infeasible.broken.items():
             broken.setdefault(name, np.zeros(batch.size, dtype=bool))[rows] = flags
-        excess[rows] = found.excess
-        runs = np.flatnonzero(found.excess == 0)
+        excess[rows] = infeasible.excess
+        runs = np.flatnonzero(infeasible.excess == 0)
         if len(runs):
-            whole = len(runs) == len(rows)
-            some, places = deployment if whole else deployment.take(runs), rows[runs]
-            values = _metric_columns(some, estimate_deployment(some), len(runs))
+            all_run = len(runs) == len(rows)
+            running_deployment, running_rows = deployment if all_run else deployment.select_rows(runs), rows[runs]
+            values = _metric_columns(running_deployment, estimate_deployment(running_deployment), len(runs))
             for name, value in values.items():
-                columns[name][places] = value
-            for name, flags in _lost_loads(some, values).items():
-                broken.setdefault(name, np.zeros(batch.size, dtype=bool))[places] = flags
-                excess[places] = np.where(flags, np.inf, excess[places])
+                columns[name][running_rows] = value
+            for name, flags in _lost_loads(running_deployment, values).items():
+                broken.setdefault(name, np.zeros(batch.size, dtype=bool))[running_rows] = flags
+                excess[running_rows] = np.where(flags, np.inf, excess[running_rows])
     return BatchOutcome(columns, {name: flags for name, flags in broken.items() if flags.any()}, excess)
 
 
 def _lost_loads(deployment: Deployment, values: Mapping[str, Floats]) -> dict[str, Flags]:
     """Return which deployments that meet all rules cannot serve their load: too little room, too many requests."""
     lost = ~np.isfinite(values["ttft_s"] + values["tokens_per_s"])
-    held = [
+    cache_rooms = [
         pool.price.held_requests(_smallest(deployment, pool)[1])
         for pool in (deployment.pool, deployment.prefill)
         if pool
     ]
-    full = lost & np.logical_or.reduce([np.broadcast_to(each, lost.shape) < 1 for each in held])
+    full = lost & np.logical_or.reduce([np.broadcast_to(cache_room, lost.shape) < 1 for cache_room in cache_rooms])
     late = lost & ~full & (deployment.load.rate is not None)
-    outside = (lost | _out_of_range(values)) & ~full & ~late
-    return {NO_ROOM: full, OVERLOAD: late, "range": outside}
+    out_of_range = (lost | _out_of_range(values)) & ~full & ~late
+    return {NO_ROOM: full, OVERLOAD: late, "range": out_of_range}
 
 
 def _out_of_range(columns: Mapping[str, Floats]) -> Flags:
-    inside = [(columns[name] >= least) & (columns[name] <= most) for name, (least, most) in POSSIBLE.items()]
-    outside: Flags = np.logical_not(np.logical_and.reduce(inside))
-    return outside
+    in_range = [(columns[name] >= lower) & (columns[name] <= upper) for name, (lower, upper) in POSSIBLE.items()]
+    out_of_range: Flags = np.logical_not(np.logical_and.reduce(in_range))
+    return out_of_range
 
 
 def _check_deployments(deployment: Deployment, size: int) -> BatchOutcome:
@@ -215,28 +215,34 @@ def _check_deployments(deployment: Deployment, size: int) -> BatchOutcome:
     excess = np.zeros(size)
     for pool, prefix in _pools(deployment):
         task, tokens = _smallest(deployment, pool)
-        found = pool.price.outcome(task, 1, tokens)
-        broken |= {f"{prefix}{name}": np.broadcast_to(flags, (size,)) for name, flags in found.broken.items()}
-        excess = excess + found.excess
+        outcome = pool.price.outcome(task, 1, tokens)
+        broken |= {f"{prefix}{name}": np.broadcast_to(flags, (size,)) for name, flags in outcome.broken.items()}
+        excess = excess + outcome.excess
     rules = [flags for name, flags in broken.items() if not name.endswith("memory")]
     excess = np.where(np.logical_or.reduce(rules), np.inf, excess)
     return BatchOutcome({}, broken, excess)
 
 
-def _metric_columns(deployment: Deployment, seen: ServingMetrics, size: int) -> dict[str, Any]:
-    """Return every metric of deployments of which clients have *seen* so much."""
-    step = _decode_step(deployment, seen)
-    seconds = sum(seen.decode_breakdown.values())
-    single = np.isnan(seen.tpot.mean_s) & np.isfinite(seen.e2e.mean_s)  # no next token: what one would take
+def _metric_columns(deployment: Deployment, metrics: ServingMetrics, size: int) -> dict[str, Any]:
+    """Return every metric of deployments of which clients have *metrics* so much."""
+    # Memory and MFU are those of a decode step of the mean batch.
+    pool = deployment.pool
+    context = np.asarray(deployment.mean("isl") + deployment.mean("osl") / 2, dtype=float)
+    requests = np.maximum(
+        np.nan_to_num(np.asarray(metrics.running, dtype=float), nan=1.0) / pool.batch["workload.dp"], 1
+    )
+    step = pool.price.steps("decode", requests, context)
+    seconds = sum(metrics.decode_breakdown.values())
+    single = np.isnan(metrics.tpot.mean_s) & np.isfinite(metrics.e2e.mean_s)  # no next token: what one would take
     bought, wires, power, owned = _deployment_ownership(deployment)
-    per_token = 1 / np.asarray(seen.output_tokens_per_s)
+    per_token = 1 / np.asarray(metrics.output_tokens_per_s)
     bandwidth = sum(_network_dimensions(deployment.batch)[2]) if deployment.batch.base.network.dims else np.nan
-    found = {
+    columns = {
         "step_s": seconds,
-        "ttft_s": seen.ttft.mean_s,
-        "tpot_s": np.where(single, seconds, seen.tpot.mean_s),
-        "tokens_per_s": seen.output_tokens_per_s,
-        "mfu": (mfu := _mfu(deployment, seen)),
+        "ttft_s": metrics.ttft.mean_s,
+        "tpot_s": np.where(single, seconds, metrics.tpot.mean_s),
+        "tokens_per_s": metrics.output_tokens_per_s,
+        "mfu": (mfu := _mfu(deployment, metrics)),
         "hfu": mfu,
         "memory_bytes": step["memory_bytes"],
         "offloaded_bytes": step["offloaded_bytes"],
@@ -248,34 +254,26 @@ def _metric_columns(deployment: Deployment, seen: ServingMetrics, size: int) -> 
         **dict.fromkeys((*OF_RUNS, *OF_SAMPLES), np.nan),
         "perf_per_bandwidth": 1 / (seconds * bandwidth),
         "perf_per_network_cost": 1 / (seconds * np.where(np.asarray(wires) > 0, wires, np.nan)),
-        "ttft_p95_s": seen.ttft.p95_s,
-        "tpot_p95_s": np.where(single, seconds, seen.tpot.p95_s),
-        "goodput_per_s": np.nan if seen.goodput_per_s is None else seen.goodput_per_s,
-        "tokens_per_s_per_npu": seen.tokens_per_s_per_npu,
-        "tokens_per_s_per_user": np.where(single, 1 / seconds, seen.tokens_per_s_per_user),
+        "ttft_p95_s": metrics.ttft.p95_s,
+        "tpot_p95_s": np.where(single, seconds, metrics.tpot.p95_s),
+        "goodput_per_s": np.nan if metrics.goodput_per_s is None else metrics.goodput_per_s,
+        "tokens_per_s_per_npu": metrics.tokens_per_s_per_npu,
+        "tokens_per_s_per_user": np.where(single, 1 / seconds, metrics.tokens_per_s_per_user),
         "energy_j_per_token": power * per_token,
         **{f"memory.{name}": step[f"memory.{name}"] for name in COMPONENTS},
-        **{f"breakdown.{name}": value for name, value in seen.decode_breakdown.items()},
+        **{f"breakdown.{name}": value for name, value in metrics.decode_breakdown.items()},
     }
-    return {name: np.broadcast_to(np.asarray(value, dtype=float), (size,)) for name, value in found.items()}
+    return {name: np.broadcast_to(np.asarray(value, dtype=float), (size,)) for name, value in columns.items()}
 
 
-def _decode_step(deployment: Deployment, seen: ServingMetrics) -> Mapping[str, Any]:
-    """Return the metrics of a decode step of as many requests as run on average."""
-    pool = deployment.pool
-    context = np.asarray(deployment.mean("isl") + deployment.mean("osl") / 2, dtype=float)
-    requests = np.maximum(np.nan_to_num(np.asarray(seen.running, dtype=float), nan=1.0) / pool.batch["workload.dp"], 1)
-    return pool.price.steps("decode", requests, context)
-
-
-def _mfu(deployment: Deployment, seen: ServingMetrics) -> Any:
+def _mfu(deployment: Deployment, metrics: ServingMetrics) -> Any:
     """Return the flop of all prompts and outputs of a second, over the peak of the accelerators of all pools."""
     model, isl, osl = deployment.batch.base.model, deployment.mean("isl"), deployment.mean("osl")
     fresh = isl * (1 - np.asarray(deployment.mean("prefix_hit"), dtype=float))
     flop = fresh * model_flop_per_token(model, isl, training=False, decoding=False)
     flop = flop + osl * model_flop_per_token(model, isl + osl / 2, training=False, decoding=True)
     peak = sum(pool.npus * _peak(pool.batch) for pool, _ in _pools(deployment))
-    return flop * seen.output_tokens_per_s / (osl * peak)
+    return flop * metrics.output_tokens_per_s / (osl * peak)
 
 
 def _peak(batch: Batch) -> Any:
@@ -283,8 +281,11 @@ def _peak(batch: Batch) -> Any:
 
 
 def _network_dimensions(batch: Batch) -> list[list[Any]]:
-    places = range(len(batch.base.network.dims))
-    return [[batch[f"network.dims.{place}.{key}"] for place in places] for key in ("topology", "npus", "bandwidth")]
+    dimensions = range(len(batch.base.network.dims))
+    return [
+        [batch[f"network.dims.{dimension}.{key}"] for dimension in dimensions]
+        for key in ("topology", "npus", "bandwidth")
+    ]
 
 
 def _deployment_ownership(deployment: Deployment) -> tuple[Any, Any, Any, Any]:

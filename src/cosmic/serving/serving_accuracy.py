@@ -8,6 +8,7 @@ from functools import cache
 from math import log
 from typing import Any
 
+from cosmic.base.json_types import Share
 from cosmic.design import catalog_entries
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.prediction_accuracy import Expectation, learned_errors
@@ -23,10 +24,12 @@ HANDOVERS_FILE = "handovers.yaml"
 class ServingErrors:
     """Mean errors of mean times against published runs of a kind, each with constants that had not seen its source."""
 
-    ttft: float
-    """As a share."""
-    tpot: float
+    ttft: Share
+    """Of the mean time to first token."""
+    tpot: Share
+    """Of the mean time per output token."""
     runs: int
+    """Published runs."""
     kind: str
     """What the runs were."""
 
@@ -46,14 +49,14 @@ def tpot_expectation(design: DesignPoint) -> Expectation:
 
 @cache
 def _engine_expectation(engine: str) -> Expectation:
-    stated = catalog_entries.read_entry("engines", engine).get("residuals", {}).get("tpot", "")
-    found = _RESIDUALS.match(str(stated))
+    text = catalog_entries.read_entry("engines", engine).get("residuals", {}).get("tpot", "")
+    residuals = _RESIDUALS.match(str(text))
     errors = learned_errors()
     wider = errors.nine_tenths / errors.half
-    if found is None:
+    if residuals is None:
         half = log(1 + errors.half)
         return Expectation(None, 0, NOT_FITTED, 0, half, half * wider)
-    runs, mean, median = int(found[1]), float(found[2]) / 100, float(found[3]) / 100
+    runs, mean, median = int(residuals[1]), float(residuals[2]) / 100, float(residuals[3]) / 100
     half = log(1 + median)
     return Expectation(mean, runs, f"time per output token with {engine}", 1, half, half * wider)
 
@@ -79,18 +82,18 @@ def unlike_published(design: DesignPoint) -> tuple[str, ...]:
     ('tpu-v6e', 'adapters')
     """
     prefill = design.serving.prefill if design.serving else None
-    found = {
+    differences = {
         design.compute.accelerator or "its accelerator": design.compute.provenance == "estimate",
         "pipeline stages": design.workload.pp > 1 or (prefill is not None and prefill.pp > 1),
         "adapters": design.workload.lora_rank is not None,
     }
-    return tuple(name for name, is_so in found.items() if is_so)
+    return tuple(name for name, is_so in differences.items() if is_so)
 
 
 def _read_errors(entry: Any, kind: str) -> ServingErrors | None:
-    stated = {name: str(entry.get("residuals", {}).get(name, "")) for name in ("ttft", "tpot")}
-    runs = [_RESIDUALS.match(each) for each in stated.values()]
-    means = [_HELD_OUT.search(each) for each in stated.values()]
+    texts = {name: str(entry.get("residuals", {}).get(name, "")) for name in ("ttft", "tpot")}
+    runs = [_RESIDUALS.match(text) for text in texts.values()]
+    means = [_HELD_OUT.search(text) for text in texts.values()]
     if runs[0] is None or means[0] is None or means[1] is None:
         return None
     return ServingErrors(float(means[0][1]) / 100, float(means[1][1]) / 100, int(runs[0][1]), kind)

@@ -23,16 +23,18 @@ class Percentiles:
     p99_s: Any
 
     @classmethod
-    def of(cls, seconds: npt.ArrayLike) -> Percentiles:
+    def from_sample(cls, seconds: npt.ArrayLike) -> Percentiles:
         """Return those of a sample.
 
-        >>> Percentiles.of([1.0, 2.0, 3.0]).p50_s
+        >>> Percentiles.from_sample([1.0, 2.0, 3.0]).p50_s
         2.0
         """
         values = np.asarray(seconds, dtype=float)
         if not values.size:
             return cls(np.nan, np.nan, np.nan, np.nan)
-        return cls(float(values.mean()), *(float(each) for each in np.percentile(values, list(QUANTILES.values()))))
+        return cls(
+            float(values.mean()), *(float(quantile) for quantile in np.percentile(values, list(QUANTILES.values())))
+        )
 
     def at(self, statistic: str) -> Any:
         """Return one of them by its name: mean, p50, p95 or p99."""

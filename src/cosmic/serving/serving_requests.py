@@ -106,9 +106,9 @@ class Requests:
     def first(self, count: int) -> Requests:
         """Return the first *count* requests."""
         arrays = ("arrival_s", "input_tokens", "output_tokens", "kind", "cached_tokens")
-        kept: dict[str, Any] = {name: getattr(self, name)[:count] for name in arrays}
+        kept_arrays: dict[str, Any] = {name: getattr(self, name)[:count] for name in arrays}
         haste = None if self.haste is None else self.haste[:count]
-        return replace(self, **kept, haste=haste, blocks=self.blocks and self.blocks[:count])
+        return replace(self, **kept_arrays, haste=haste, blocks=self.blocks and self.blocks[:count])
 
 
 def draw_requests(load: Load, count: int | None = None, duration_s: float | None = None, seed: int = 0) -> Requests:
@@ -120,19 +120,19 @@ def draw_requests(load: Load, count: int | None = None, duration_s: float | None
     >>> draw_requests(load, count=3).arrival_s.tolist()
     [0.0, 0.1, 0.2]
     """
-    wanted = _count_requests(load, count, duration_s)
-    chosen = _draw_classes(load, wanted, _random_stream(seed, 0))
+    total = _count_requests(load, count, duration_s)
+    chosen = _draw_classes(load, total, _random_stream(seed, 0))
     lengths = [
-        _draw_lengths(load.all_classes, chosen, name, _random_stream(seed, place))
-        for place, name in ((1, "isl"), (2, "osl"))
+        _draw_lengths(load.all_classes, chosen, name, _random_stream(seed, stream_index))
+        for stream_index, name in ((1, "isl"), (2, "osl"))
     ]
-    shares = np.array([each.prefix_hit for each in load.all_classes])
+    shares = np.array([request_class.prefix_hit for request_class in load.all_classes])
     arrival = (
-        np.zeros(wanted)
+        np.zeros(total)
         if load.rate is None
-        else _draw_arrivals(load.rate, load.arrival_cv, wanted, _random_stream(seed, 3))
+        else _draw_arrivals(load.rate, load.arrival_cv, total, _random_stream(seed, 3))
     )
-    found = Requests(
+    requests = Requests(
         arrival_s=arrival,
         input_tokens=lengths[0],
         output_tokens=lengths[1],
@@ -141,18 +141,18 @@ def draw_requests(load: Load, count: int | None = None, duration_s: float | None
         classes=load.all_classes,
         concurrency=load.concurrency,
         steady=load.rounds is None,
-        haste=draw_haste(wanted, seed),
+        haste=draw_haste(total, seed),
     )
     if duration_s is None:
-        return found
-    return found.first(max(1, int(np.searchsorted(arrival, duration_s, side="right"))))
+        return requests
+    return requests.first(max(1, int(np.searchsorted(arrival, duration_s, side="right"))))
 
 
 def draw_haste(count: int, seed: int) -> Floats:
     """Return numbers from 0 to 2 that are even over any part of them: multiples of the golden ratio, cut to that."""
     start = _random_stream(seed, 4).random()
-    found: Floats = 2 * np.mod(start + np.arange(count) * GOLDEN, 1.0)
-    return found
+    haste: Floats = 2 * np.mod(start + np.arange(count) * GOLDEN, 1.0)
+    return haste
 
 
 def _count_requests(load: Load, count: int | None, duration_s: float | None) -> int:
@@ -162,30 +162,30 @@ def _count_requests(load: Load, count: int | None, duration_s: float | None) -> 
         require(load.rate is not None, "duration", duration_s, "a closed loop has a number of requests, no duration")
         assert load.rate is not None  # noqa: S101  as was required
         expected = load.rate * duration_s
-        wanted = expected + 10 * (1 + load.arrival_cv) * np.sqrt(expected + 1) + 10
+        total = expected + 10 * (1 + load.arrival_cv) * np.sqrt(expected + 1) + 10
     elif count is not None:
-        wanted = count
+        total = count
     elif load.concurrency is not None:
-        wanted = load.concurrency * load.rounds if load.rounds else load.concurrency * USUAL_ROUNDS
-        wanted = wanted if load.rounds else max(wanted, USUAL_REQUESTS)
+        total = load.concurrency * load.rounds if load.rounds else load.concurrency * USUAL_ROUNDS
+        total = total if load.rounds else max(total, USUAL_REQUESTS)
     else:
-        wanted = USUAL_REQUESTS
-    require(1 <= wanted <= MOST_REQUESTS, "requests", wanted, f"must be from 1 to {MOST_REQUESTS:,}")
-    return int(wanted)
+        total = USUAL_REQUESTS
+    require(1 <= total <= MOST_REQUESTS, "requests", total, f"must be from 1 to {MOST_REQUESTS:,}")
+    return int(total)
 
 
-def _random_stream(seed: int, place: int) -> np.random.Generator:
+def _random_stream(seed: int, index: int) -> np.random.Generator:
     require(isinstance(seed, int) and 0 <= seed < 2**63, "seed", seed, "must be a whole number from 0")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, place))))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, index))))
 
 
 def _draw_classes(load: Load, count: int, stream: np.random.Generator) -> Ints:
     """Return the class of each request, by the shares of the classes."""
     if len(load.all_classes) == 1:
         return np.zeros(count, dtype=np.int64)
-    bounds = np.cumsum([each.share for each in load.all_classes])
-    found: Ints = np.searchsorted(bounds[:-1] / bounds[-1], stream.random(count), side="right").astype(np.int64)
-    return found
+    bounds = np.cumsum([request_class.share for request_class in load.all_classes])
+    classes: Ints = np.searchsorted(bounds[:-1] / bounds[-1], stream.random(count), side="right").astype(np.int64)
+    return classes
 
 
 def _draw_lengths(classes: tuple[RequestClass, ...], chosen: Ints, name: str, stream: np.random.Generator) -> Ints:
@@ -195,8 +195,8 @@ def _draw_lengths(classes: tuple[RequestClass, ...], chosen: Ints, name: str, st
     variance = np.log1p(spread**2)
     drawn = mean * np.exp(np.sqrt(variance) * stream.standard_normal(len(chosen)) - variance / 2)
     drawn = np.where(mean > 1, drawn, 1.0)  # nothing is shorter, so nothing may be longer
-    found: Ints = np.clip(np.rint(drawn), 1, MOST_TOKENS).astype(np.int64)
-    return found
+    lengths: Ints = np.clip(np.rint(drawn), 1, MOST_TOKENS).astype(np.int64)
+    return lengths
 
 
 def _draw_arrivals(rate: float, cv: float, count: int, stream: np.random.Generator) -> Floats:
@@ -224,8 +224,8 @@ def _read_milliseconds(value: Any) -> float:
 
 def _read_clock(value: Any) -> float:
     """Return a date and time as seconds; without a zone it is UTC."""
-    found = datetime.fromisoformat(str(value).strip())
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    moment = datetime.fromisoformat(str(value).strip())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,19 +258,19 @@ def read_request_trace(
     path: str | Path,
     *,
     scale: float = 1.0,
-    most: int = MOST_REQUESTS,
+    most_requests: int = MOST_REQUESTS,
     kind: RequestClass | None = None,
     context: int | None = None,
 ) -> Requests:
-    """Return the requests of a trace, at most the first *most* of them, *scale* times as far apart.
+    """Return the requests of a trace, at most the first *most_requests* of them, *scale* times as far apart.
 
     *kind* has their limits (SLOs); its lengths and its share do not count. A request of more tokens than the *context*
     of a model is refused.
     """
-    require(1 <= most <= MOST_REQUESTS, "requests", most, f"must be from 1 to {MOST_REQUESTS:,}")
+    require(1 <= most_requests <= MOST_REQUESTS, "requests", most_requests, f"must be from 1 to {MOST_REQUESTS:,}")
     text = read_text(path, "trace").removeprefix("\ufeff")
     rows = _read_json_rows(text, str(path)) if text.lstrip()[:1] == "{" else _read_csv_rows(text, str(path))
-    found, skipped = [], 0
+    rows_read, skipped = [], 0
     for where, row in rows:
         request = _read_request(where, row)
         tokens = request[1] + request[2]
@@ -279,34 +279,34 @@ def read_request_trace(
         if min(request[1:3]) == 0:
             skipped += 1
             continue
-        found.append(request)
-        if len(found) == most:
+        rows_read.append(request)
+        if len(rows_read) == most_requests:
             break
-    require(bool(found), str(path), skipped, "no row has a request with input and output tokens")
-    found.sort(key=lambda each: each[0])
-    return _as_requests(found, skipped, kind).scaled(scale)
+    require(bool(rows_read), str(path), skipped, "no row has a request with input and output tokens")
+    rows_read.sort(key=lambda request: request[0])
+    return _as_requests(rows_read, skipped, kind).scaled(scale)
 
 
 def check_request_lengths(path: str | Path, requests: Requests, context: int | None) -> None:
     """Refuse *requests* of a trace of which one is longer than a model's *context*, and name its row."""
     tokens = requests.input_tokens + requests.output_tokens
     if context is not None and np.any(tokens > context):
-        read_request_trace(path, most=requests.count, context=context)
+        read_request_trace(path, most_requests=requests.count, context=context)
 
 
-def _as_requests(found: list[tuple[Any, ...]], skipped: int, kind: RequestClass | None) -> Requests:
-    arrival = np.array([each[0] for each in found], dtype=float)
-    inputs, outputs = (np.array([each[place] for each in found], dtype=np.int64) for place in (1, 2))
+def _as_requests(rows: list[tuple[Any, ...]], skipped: int, kind: RequestClass | None) -> Requests:
+    arrival = np.array([row[0] for row in rows], dtype=float)
+    inputs, outputs = (np.array([row[column] for row in rows], dtype=np.int64) for column in (1, 2))
     mean = RequestClass(name="trace", isl=float(inputs.mean()), osl=float(outputs.mean()))
     return Requests(
         arrival_s=arrival - arrival[0],
         input_tokens=inputs,
         output_tokens=outputs,
-        kind=np.zeros(len(found), dtype=np.int64),
-        cached_tokens=np.zeros(len(found), dtype=np.int64),
+        kind=np.zeros(len(rows), dtype=np.int64),
+        cached_tokens=np.zeros(len(rows), dtype=np.int64),
         classes=(kind or mean,),
-        haste=draw_haste(len(found), 0),
-        blocks=tuple(each[3] for each in found) if any(each[3] for each in found) else None,
+        haste=draw_haste(len(rows), 0),
+        blocks=tuple(row[3] for row in rows) if any(row[3] for row in rows) else None,
         skipped=skipped,
     )
 
@@ -317,9 +317,9 @@ def _as_requests(found: list[tuple[Any, ...]], skipped: int, kind: RequestClass 
 def _read_csv_rows(text: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     reader = csv.reader(StringIO(text, newline=""))
     try:
-        header = [each.strip().lower() for each in next(reader, [])]
-        twice = [each for index, each in enumerate(header) if each in header[:index]]
-        require(not twice, f"{path}:1", ", ".join(twice), "is there twice among the columns")
+        header = [name.strip().lower() for name in next(reader, [])]
+        repeated = [name for index, name in enumerate(header) if name in header[:index]]
+        require(not repeated, f"{path}:1", ", ".join(repeated), "is there twice among the columns")
         _match_style(f"{path}:1", header)
         for cells in reader:
             if any(cell.strip() for cell in cells):
@@ -345,8 +345,8 @@ def _match_style(where: str, columns: Any) -> RequestTraceStyle:
     for style in TRACE_STYLES.values():
         if style.columns <= set(columns):
             return style
-    known = "; ".join(f"{name}: {', '.join(sorted(style.columns))}" for name, style in TRACE_STYLES.items())
-    raise SpecError(where, ", ".join(map(str, columns)), f"has not the columns of a trace that is known ({known})")
+    styles = "; ".join(f"{name}: {', '.join(sorted(style.columns))}" for name, style in TRACE_STYLES.items())
+    raise SpecError(where, ", ".join(map(str, columns)), f"has not the columns of a trace that is known ({styles})")
 
 
 def _read_request(where: str, row: Mapping[str, Any]) -> tuple[float, int, int, tuple[int, ...]]:
@@ -364,11 +364,11 @@ def _read_arrival(where: str, value: Any, style: RequestTraceStyle) -> float:
     rule = f"{style.arrival} must be {style.when}"
     require(not isinstance(value, bool | list | dict), where, value, rule)
     try:
-        found = style.seconds(value)
+        seconds = style.seconds(value)
     except (TypeError, ValueError, OverflowError, OSError):
         raise SpecError(where, value, rule) from None
-    require(isfinite(found) and abs(found) <= LATEST_S, where, value, rule)
-    return found
+    require(isfinite(seconds) and abs(seconds) <= LATEST_S, where, value, rule)
+    return seconds
 
 
 def _read_tokens(where: str, row: Mapping[str, Any], name: str) -> int:
@@ -391,7 +391,9 @@ def _read_blocks(where: str, value: Any) -> tuple[int, ...]:
             raise SpecError(where, value, f"{BLOCKS_COLUMN} must be a list of whole numbers") from None
     if value is None:
         return ()
-    whole = isinstance(value, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)
-    require(whole, where, value, f"{BLOCKS_COLUMN} must be a list of whole numbers")
+    are_integers = isinstance(value, list) and all(
+        isinstance(block, int) and not isinstance(block, bool) for block in value
+    )
+    require(are_integers, where, value, f"{BLOCKS_COLUMN} must be a list of whole numbers")
     require(len(value) <= MOST_BLOCKS, where, len(value), f"{BLOCKS_COLUMN} may have {MOST_BLOCKS:,} blocks at most")
     return tuple(value)

@@ -31,8 +31,8 @@ def write_serving_timeline(simulated: SimulatedLoad, path: str | Path, where: st
 def timeline_end_s(simulated: SimulatedLoad) -> float:
     """Return the time up to which all that the drawn instances did is there."""
     drawn = [spans for pool in simulated.spans.values() for spans in pool[:MOST_INSTANCES]]
-    most = min(MOST_SPANS, MOST_EVENTS // max(len(drawn), 1))
-    return min((spans[most - 1].end_s for spans in drawn if len(spans) >= most), default=simulated.end_s)
+    most_spans = min(MOST_SPANS, MOST_EVENTS // max(len(drawn), 1))
+    return min((spans[most_spans - 1].end_s for spans in drawn if len(spans) >= most_spans), default=simulated.end_s)
 
 
 def timeline_events(simulated: SimulatedLoad) -> Iterator[dict[str, Any]]:
@@ -46,7 +46,7 @@ def timeline_events(simulated: SimulatedLoad) -> Iterator[dict[str, Any]]:
             common = {"pid": process, "tid": index + 1}
             yield {"ph": "M", "name": "thread_name", **common, "args": {"name": f"instance {index}"}}
             shown = [span for span in spans if span.end_s <= until]
-            for span, after in zip(shown, [*shown[1:], None], strict=False):
+            for span, next_span in zip(shown, [*shown[1:], None], strict=False):
                 yield {
                     "ph": "X",
                     "ts": span.start_s * 1e6,
@@ -54,7 +54,7 @@ def timeline_events(simulated: SimulatedLoad) -> Iterator[dict[str, Any]]:
                     **common,
                 } | _span_event(span)
                 yield from _counters(span, process, index)
-                if after is None or after.start_s > span.end_s:
+                if next_span is None or next_span.start_s > span.end_s:
                     yield from _counters(InstanceSpan(span.end_s, span.end_s, 0, 0, 0, 0, 0, 0.0), process, index)
 
 
@@ -64,7 +64,7 @@ def _span_event(span: InstanceSpan) -> dict[str, Any]:
     return {"name": kinds[0] if span.decodes else kinds[1], "cat": "step", "args": sizes}
 
 
-def _counters(span: InstanceSpan, process: int, place: int) -> Iterator[dict[str, Any]]:
+def _counters(span: InstanceSpan, process: int, instance: int) -> Iterator[dict[str, Any]]:
     for name, value in (("running", span.running), ("waiting", span.waiting), ("KV cache [tokens]", span.held)):
-        shown = f"{name}, instance {place}"
+        shown = f"{name}, instance {instance}"
         yield {"ph": "C", "name": shown, "pid": process, "ts": span.start_s * 1e6, "args": {"value": value}}

@@ -63,25 +63,30 @@ def simulate_design(
     noting: bool = False,
 ) -> tuple[ServingMetrics, SimulatedLoad] | Infeasible:
     """Return what the simulation says of a design, with its costs, and all that it saw; or why it cannot serve."""
-    found = simulate_load(deployment_of(design), requests, count=count, seed=seed, noting=noting)
-    if isinstance(found, Infeasible):
-        return found
-    return plain_metrics(add_token_costs(found.metrics, found.deployment)), found
+    simulation = simulate_load(deployment_of(design), requests, count=count, seed=seed, noting=noting)
+    if isinstance(simulation, Infeasible):
+        return simulation
+    return plain_metrics(add_token_costs(simulation.metrics, simulation.deployment)), simulation
 
 
 def simulate_part_of_design(design: DesignPoint, in_flight: float, seed: int = 0) -> PartialSimulation | Infeasible:
     """Return what the simulation of some instances of a design says of all; *in_flight* are the requests of all."""
-    whole = deployment_of(design)
-    instances, filling = _count_instances(whole.pool), _count_instances(whole.prefill) if whole.prefill else 0
-    some, others = choose_part(instances, filling, whole.load.concurrency)
-    share = Fraction(some, instances)
+    deployment = deployment_of(design)
+    instances, filling = (
+        _count_instances(deployment.pool),
+        _count_instances(deployment.prefill) if deployment.prefill else 0,
+    )
+    instances_of_part, prefillers_of_part = choose_part(instances, filling, deployment.load.concurrency)
+    share = Fraction(instances_of_part, instances)
     running = in_flight * float(share) if isfinite(in_flight) else LEAST_REQUESTS
     count = int(min(max(LEAST_REQUESTS, ROUNDS * running), max(MANY_REQUESTS, LEAST_ROUNDS * running), MOST_REQUESTS))
-    found = simulate_load(_deployment_part(design, whole, some, others), count=count, seed=seed)
-    if isinstance(found, Infeasible):
-        return found
+    simulation = simulate_load(
+        _deployment_part(design, deployment, instances_of_part, prefillers_of_part), count=count, seed=seed
+    )
+    if isinstance(simulation, Infeasible):
+        return simulation
     return PartialSimulation(
-        plain_metrics(add_token_costs(scale_metrics(found.metrics, float(1 / share)), whole)), float(share)
+        plain_metrics(add_token_costs(scale_metrics(simulation.metrics, float(1 / share)), deployment)), float(share)
     )
 
 
@@ -93,7 +98,7 @@ def choose_part(instances: int, filling: int, clients: int | None) -> tuple[int,
     >>> choose_part(60, 76, None), choose_part(116, 0, None), choose_part(5, 0, None), choose_part(30, 41, None), choose_part(50, 0, 70)
     ((15, 19), (24, 0), (5, 0), (30, 41), (25, 0))
     """
-    parts = [(some, 0) for some in range(1, instances)]
+    parts = [(count, 0) for count in range(1, instances)]
     if filling:
         parts = [(instances // by, filling // by) for by in divisors(gcd(instances, filling))]
     fair = (
@@ -111,28 +116,35 @@ def _count_instances(pool: Pool) -> int:
     return int(np.ravel(pool.instances)[0])
 
 
-def _deployment_part(design: DesignPoint, whole: Deployment, some: int, others: int) -> Deployment:
+def _deployment_part(
+    design: DesignPoint, deployment: Deployment, instances_of_part: int, prefillers_of_part: int
+) -> Deployment:
     """Return so many instances of a deployment with their share of its load, on the network of the whole."""
-    instances = _count_instances(whole.pool)
-    if some == instances:
-        return whole
+    instances = _count_instances(deployment.pool)
+    if instances_of_part == instances:
+        return deployment
     assert design.serving is not None  # noqa: S101  it has a deployment
-    ranks, layer = int(np.ravel(whole.pool.ranks)[0]), design.serving
-    serving = replace(layer, load=_share_of_load(layer.load, Fraction(some, instances)))
-    if whole.prefill and layer.prefill:
-        serving = replace(serving, prefill=replace(layer.prefill, replicas=others))
+    ranks, layer = int(np.ravel(deployment.pool.ranks)[0]), design.serving
+    serving = replace(layer, load=_share_of_load(layer.load, Fraction(instances_of_part, instances)))
+    if deployment.prefill and layer.prefill:
+        serving = replace(serving, prefill=replace(layer.prefill, replicas=prefillers_of_part))
     part = replace(
-        design.changed({"workload.dp": ranks * some, "workload.global_batch": ranks * some}), serving=serving
+        design.changed({"workload.dp": ranks * instances_of_part, "workload.global_batch": ranks * instances_of_part}),
+        serving=serving,
     )
-    if whole.prefill:  # cut out of the whole machine, as its pools are
+    if deployment.prefill:  # cut out of the whole machine, as its pools are
         loaded = replace(design, serving=replace(layer, load=serving.load))
         return replace(deployment_of(part), batch=batch_of(loaded))
-    one = int(np.ravel(whole.npus)[0]) // instances
-    sizes = dimension_sizes_within(tuple(dim.npus for dim in design.network.dims), some * one, one)
-    kept = [index for index, size in enumerate(sizes) if size > 1]
+    instance_npus = int(np.ravel(deployment.npus)[0]) // instances
+    sizes = dimension_sizes_within(
+        tuple(dim.npus for dim in design.network.dims), instances_of_part * instance_npus, instance_npus
+    )
+    dimensions = [index for index, size in enumerate(sizes) if size > 1]
     fewer = {
-        "network.dims": tuple(replace(design.network.dims[place], npus=sizes[place]) for place in kept),
-        "collective.algorithms": tuple(design.collective.algorithms[place] for place in kept),
+        "network.dims": tuple(
+            replace(design.network.dims[dimension], npus=sizes[dimension]) for dimension in dimensions
+        ),
+        "collective.algorithms": tuple(design.collective.algorithms[dimension] for dimension in dimensions),
     }
     return deployment_of(part.changed(fewer))
 
@@ -149,12 +161,12 @@ def scale_metrics(metrics: ServingMetrics, times: float) -> ServingMetrics:
     return replace(metrics, **{name: value * times for name, value in totals.items() if value is not None})
 
 
-def compare_with_simulation(closed: ServingMetrics, other: ServingMetrics) -> Mapping[str, float]:
+def compare_with_simulation(closed: ServingMetrics, simulated: ServingMetrics) -> Mapping[str, float]:
     """Return how many times the closed form's a simulated metric is, for those that differ by more than 10 %."""
-    found = {}
+    ratios = {}
     for name, (metric, statistic) in COMPARED.items():
-        values = [float(getattr(each, metric).at(statistic)) for each in (closed, other)]
+        values = [float(getattr(metrics, metric).at(statistic)) for metrics in (closed, simulated)]
         if all(isfinite(value) and value > 0 for value in values):
-            found[name] = values[1] / values[0]
-    found["tokens/s"] = float(other.output_tokens_per_s) / float(closed.output_tokens_per_s)
-    return {name: ratio for name, ratio in found.items() if not 1 / (1 + NOTABLE) <= ratio <= 1 + NOTABLE}
+            ratios[name] = values[1] / values[0]
+    ratios["tokens/s"] = float(simulated.output_tokens_per_s) / float(closed.output_tokens_per_s)
+    return {name: ratio for name, ratio in ratios.items() if not 1 / (1 + NOTABLE) <= ratio <= 1 + NOTABLE}

@@ -52,8 +52,8 @@ class Slo:
         """Return whether it is kept; an array where the metrics are arrays. A single token has no TPOT to limit."""
         value = np.asarray(self.value(metrics), dtype=float)
         single = np.isnan(value) & np.isfinite(np.asarray(metrics.e2e.mean_s, dtype=float))
-        found = (value <= self.limit_s) | (single & (self.metric == "tpot"))
-        return bool(found) if found.ndim == 0 else found
+        within = (value <= self.limit_s) | (single & (self.metric == "tpot"))
+        return bool(within) if within.ndim == 0 else within
 
 
 def all_hold(metrics: ServingMetrics, limits: Sequence[Slo]) -> Any:
@@ -62,39 +62,39 @@ def all_hold(metrics: ServingMetrics, limits: Sequence[Slo]) -> Any:
     Where none is on TTFT, or on all of the time, a request must not wait for longer than it is served: a deployment
     that is too small would hold a limit on TPOT alone by making its clients wait.
     """
-    kept: Any = True
-    if not any(each.metric in ("ttft", "e2e") for each in limits):
+    holding: Any = True
+    if not any(limit.metric in ("ttft", "e2e") for limit in limits):
         waited = np.asarray(metrics.ttft_breakdown.get("queueing", 0.0), dtype=float)
-        kept = waited <= LONGEST_WAIT * np.asarray(metrics.e2e.mean_s, dtype=float)
+        holding = waited <= LONGEST_WAIT * np.asarray(metrics.e2e.mean_s, dtype=float)
     for limit in limits:
-        kept = kept & np.asarray(limit.holds(metrics))
-    return kept
+        holding = holding & np.asarray(limit.holds(metrics))
+    return holding
 
 
 def shares_used(metrics: ServingMetrics, limits: Sequence[Slo]) -> list[Any]:
     """Return how much of each limit is used: 1 where it just holds. The last may be the wait, as in `all_hold`."""
-    found = [np.asarray(limit.value(metrics), dtype=float) / limit.limit_s for limit in limits]
+    shares = [np.asarray(limit.value(metrics), dtype=float) / limit.limit_s for limit in limits]
     if not any(limit.metric in ("ttft", "e2e") for limit in limits):
         waited = np.asarray(metrics.ttft_breakdown.get("queueing", 0.0), dtype=float)
-        found.append(waited / (LONGEST_WAIT * np.asarray(metrics.e2e.mean_s, dtype=float)))
-    return found
+        shares.append(waited / (LONGEST_WAIT * np.asarray(metrics.e2e.mean_s, dtype=float)))
+    return shares
 
 
-def limits_of(load: Load, given: Sequence[Slo] = ()) -> list[Slo]:
-    """Return the limits that are *given*, and those of a load's requests on other times: of 95 requests in 100.
+def limits_of(load: Load, stated: Sequence[Slo] = ()) -> list[Slo]:
+    """Return the limits that are *stated*, and those of a load's requests on other times: of 95 requests in 100.
 
     Of several classes of requests, the tightest limit counts.
 
     >>> [str(each) for each in limits_of(Load(isl=1, osl=1, rate=1, ttft_slo_s=2.0), [Slo("tpot", "p99", 0.03)])]
     ['p95 <= 2 s', 'p99 <= 30 ms']
     """
-    found = {each.metric: each for each in given}
+    by_metric = {limit.metric: limit for limit in stated}
     for metric in ("ttft", "tpot"):
-        limits = [getattr(each, f"{metric}_slo_s") for each in load.all_classes]
-        known = [limit for limit in limits if limit is not None]
-        if known and metric not in found:
-            found[metric] = Slo(metric, USUAL_STATISTIC, min(known))
-    return sorted(found.values(), key=lambda each: METRICS.index(each.metric))
+        limits = [getattr(request_class, f"{metric}_slo_s") for request_class in load.all_classes]
+        set_limits = [limit for limit in limits if limit is not None]
+        if set_limits and metric not in by_metric:
+            by_metric[metric] = Slo(metric, USUAL_STATISTIC, min(set_limits))
+    return sorted(by_metric.values(), key=lambda limit: METRICS.index(limit.metric))
 
 
 def read_slo(text: str, metric: str) -> Slo:
@@ -104,14 +104,14 @@ def read_slo(text: str, metric: str) -> Slo:
     ('p99 <= 1.5 s', 'p95 <= 30 ms', 'mean <= 120 s')
     """
     where, rule = f"--{metric}", "write a limit on a time, such as 'p95 <= 1 s' or '30 ms'"
-    found = _LIMIT.fullmatch(text)
-    if found is None:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
         raise SpecError(where, text, rule)
-    statistic = (found[1] or USUAL_STATISTIC).lower()
+    statistic = (match[1] or USUAL_STATISTIC).lower()
     statistic = {"median": "p50", "average": "mean", "avg": "mean"}.get(statistic, statistic)
     require(statistic in STATISTICS, where, text, f"a limit is on the {', '.join(STATISTICS[:-1])} or {STATISTICS[-1]}")
     try:
-        limit = read_quantity(found[2], SECONDS)
+        limit = read_quantity(match[2], SECONDS)
     except SpecError:
         raise SpecError(where, text, rule) from None
     require(0 < limit <= MOST_S, where, text, "must be a time above 0")
@@ -124,12 +124,12 @@ def read_rate(text: str, where: str = "--rate") -> float:
     >>> read_rate("1,000 req/s"), read_rate("90 requests/min"), read_rate("10"), read_rate("5 qps")
     (1000.0, 1.5, 10.0, 5.0)
     """
-    found = _RATE.fullmatch(text)
-    if found is None:
+    match = _RATE.fullmatch(text)
+    if match is None:
         raise SpecError(where, text, "write requests a second, such as '10 req/s' or '600 req/min'")
-    number = re.sub(r",(?=\d{3}(?:\D|$))", "", found[1])
+    number = re.sub(r",(?=\d{3}(?:\D|$))", "", match[1])
     try:
-        rate = float(number) / _SECONDS[found[2] or "s"]
+        rate = float(number) / _SECONDS[match[2] or "s"]
     except ValueError:
         raise SpecError(where, text, "write requests a second, such as '10 req/s' or '600 req/min'") from None
     require(0 < rate <= MOST_RATE, where, text, f"must be above 0, and at most {MOST_RATE:,.0f} requests a second")

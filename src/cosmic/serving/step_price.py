@@ -42,7 +42,7 @@ from cosmic.simulate.analytic_step import COMMUNICATED, COMPUTE_PARTS
 from cosmic.simulate.metrics import BatchOutcome
 from cosmic.simulate.step_evaluation import evaluate_steps
 from cosmic.step.attention import CONSTANTS as ATTENTION
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder
 from cosmic.workload.precision import recipe_for
 
 LINEAR = ("gemm", "other")
@@ -73,7 +73,7 @@ class StepPrice:
     """Cache: steps that were asked for."""
 
     @classmethod
-    def of(cls, design: DesignPoint, engine: Engine, draft_tokens: int = 0) -> StepPrice:
+    def for_design(cls, design: DesignPoint, engine: Engine, draft_tokens: int = 0) -> StepPrice:
         """Return the price of steps of one design."""
         model = design.model
         require(is_decoder(model), "model", model.name, "generates no tokens: only decoders are served")
@@ -133,23 +133,23 @@ class StepPrice:
     def decode_parts(self, requests: Any, context: Any) -> StepParts:
         """Return `decode_s` by part."""
         requests = np.asarray(requests, dtype=float)
-        found = self._decoded(requests, context)
-        parts = self._captured(found)
+        priced = self._decoded(requests, context)
+        parts = self._captured(priced)
         if not self.engine.cuda_graphs:
             parts["launch"] = self._launched(requests, parts)
-        return parts | {"engine": self._beside(requests) + self._gaps_s + self._drafts_s(found)}
+        return parts | {"engine": self._beside(requests) + self._gaps_s + self._drafts_s(priced)}
 
     def prefill_parts(self, tokens: Any, prompts: Any = 1, cached: Any = 0, alone_of: Any = 1) -> StepParts:
         """Return `prefill_s` by part; of all ranks of attention, or of a prompt on one *alone of* as many."""
         tokens, prompts = np.asarray(tokens, dtype=float), np.asarray(prompts, dtype=float)
-        found = self.steps("prefill", prompts, tokens)
+        priced = self.steps("prefill", prompts, tokens)
         if np.any(np.asarray(alone_of) > 1):
-            found = self._spread(tokens, 0.0, alone_of)
-        parts = {name: self.prefill_factor * _step_part(found, name) for name in COMPUTE_PARTS}
+            priced = self._spread(tokens, 0.0, alone_of)
+        parts = {name: self.prefill_factor * _step_part(priced, name) for name in COMPUTE_PARTS}
         if np.any(np.asarray(cached) > 0):
             parts["attention"] = self.prefill_factor * self.chunk_attention(tokens, prompts, cached)
-        parts |= {name: _step_part(found, name) for name in SENT}
-        return parts | {"launch": self._late(found, parts), "engine": self.engine.step_host_s}
+        parts |= {name: _step_part(priced, name) for name in SENT}
+        return parts | {"launch": self._late(priced, parts), "engine": self.engine.step_host_s}
 
     def mixed_parts(
         self, tokens: Any, requests: Any, context: Any, cached: Any = 0, prompts: Any = 1, alone_of: Any = 1
@@ -158,27 +158,27 @@ class StepPrice:
         tokens, prompts = np.asarray(tokens, dtype=float), np.asarray(prompts, dtype=float)
         requests = np.asarray(requests, dtype=float)
         decoded = self._decoded(requests, context)
-        found = self._spread(tokens * prompts, requests * (1 + self.draft_tokens), alone_of)
+        priced = self._spread(tokens * prompts, requests * (1 + self.draft_tokens), alone_of)
         x, y = self.engine.decode_factor, self.prefill_factor
-        some = requests > 0
+        any_decode = requests > 0
         parts = {}
         for name in LINEAR:
-            alone = np.where(some, _step_part(decoded, name), 0.0)
-            parts[name] = x * alone + y * np.maximum(_step_part(found, name) - alone, 0.0)
+            decode_s = np.where(any_decode, _step_part(decoded, name), 0.0)
+            parts[name] = x * decode_s + y * np.maximum(_step_part(priced, name) - decode_s, 0.0)
         attended = y * self.chunk_attention(tokens, prompts, cached)
-        parts["attention"] = attended + x * np.where(some, _step_part(decoded, "attention"), 0.0)
-        parts |= {name: _step_part(found, name) for name in SENT}
-        beside = self._beside(requests) + np.where(some, self._drafts_s(decoded), 0.0)
-        return parts | {"launch": np.maximum(self._late(found, parts), some * self._gaps_s), "engine": beside}
+        parts["attention"] = attended + x * np.where(any_decode, _step_part(decoded, "attention"), 0.0)
+        parts |= {name: _step_part(priced, name) for name in SENT}
+        gap_s = self._beside(requests) + np.where(any_decode, self._drafts_s(decoded), 0.0)
+        return parts | {"launch": np.maximum(self._late(priced, parts), any_decode * self._gaps_s), "engine": gap_s}
 
-    def _spread(self, tokens: Any, others: Any, alone_of: Any) -> StepParts:
+    def _spread(self, tokens: Any, decode_tokens: Any, alone_of: Any) -> StepParts:
         """Return a step of so many tokens; of those that one rank alone has, all ranks' routed experts take a share."""
-        found = self.steps("prefill", 1.0, tokens + others)
+        step = self.steps("prefill", 1.0, tokens + decode_tokens)
         if not np.any(self.expert_share) or np.all(np.asarray(alone_of) <= 1):
-            return found
-        shared = self.steps("prefill", 1.0, np.maximum(tokens / alone_of + others, 1.0))
-        gemm = _step_part(found, "gemm")
-        return {**found, "breakdown.gemm": gemm + self.expert_share * (_step_part(shared, "gemm") - gemm)}
+            return step
+        shared = self.steps("prefill", 1.0, np.maximum(tokens / alone_of + decode_tokens, 1.0))
+        gemm = _step_part(step, "gemm")
+        return {**step, "breakdown.gemm": gemm + self.expert_share * (_step_part(shared, "gemm") - gemm)}
 
     @cached_property
     def expert_share(self) -> float:
@@ -190,24 +190,24 @@ class StepPrice:
         active = count_active_parameters(model)
         return (count_parameters(model) - active) * experts.active / (experts.count - experts.active) / active
 
-    def _captured(self, found: StepParts) -> dict[str, Any]:
+    def _captured(self, step: StepParts) -> dict[str, Any]:
         """Return the parts of a decode step that a CUDA graph replays."""
-        parts = {name: self.engine.decode_factor * _step_part(found, name) for name in COMPUTE_PARTS}
-        return parts | {name: _step_part(found, name) for name in SENT}
+        parts = {name: self.engine.decode_factor * _step_part(step, name) for name in COMPUTE_PARTS}
+        return parts | {name: _step_part(step, name) for name in SENT}
 
     def _launched(self, requests: Any, parts: StepParts) -> Any:
         """Return what a decode step waits for its host that launches all kernels one by one, as many as a prefill's."""
-        found = self.steps("prefill", 1.0, np.maximum(requests * (1 + self.draft_tokens), 1.0))
-        host = sum(_step_part(found, name) for name in (*COMPUTE_PARTS, *SENT, "launch"))
-        return np.where(_step_part(found, "launch") > 0, np.maximum(host - total_step_s(parts), 0.0), 0.0)
+        step = self.steps("prefill", 1.0, np.maximum(requests * (1 + self.draft_tokens), 1.0))
+        host = sum(_step_part(step, name) for name in (*COMPUTE_PARTS, *SENT, "launch"))
+        return np.where(_step_part(step, "launch") > 0, np.maximum(host - total_step_s(parts), 0.0), 0.0)
 
-    def _late(self, found: StepParts, parts: StepParts) -> Any:
+    def _late(self, step: StepParts, parts: StepParts) -> Any:
         """Return what a step waits for its host: kernels of prompts are launched one by one.
 
         What `cosmic evaluate` states as such is what launching takes beyond the kernels; zero where it takes less.
         """
-        waited = _step_part(found, "launch")
-        busy = sum(_step_part(found, name) for name in (*COMPUTE_PARTS, *SENT))
+        waited = _step_part(step, "launch")
+        busy = sum(_step_part(step, name) for name in (*COMPUTE_PARTS, *SENT))
         host = np.where(waited > 0, self.engine.launch_factor * (waited + busy), 0.0)
         return np.maximum(host - sum(parts[name] for name in (*COMPUTE_PARTS, *SENT)), 0.0)
 
@@ -220,26 +220,26 @@ class StepPrice:
     def _gaps_s(self) -> Any:
         """Gaps between the kernels of a decode step."""
         engine = self.engine
-        more = engine.expert_gap_s + engine.cast_gap_s * self.casts + engine.widening_gap_s * self.widens
-        return self.layers * engine.layer_gap_s + self.expert_layers * more
+        kernel_gaps_s = engine.expert_gap_s + engine.cast_gap_s * self.casts + engine.widening_gap_s * self.widens
+        return self.layers * engine.layer_gap_s + self.expert_layers * kernel_gaps_s
 
     def _beside(self, requests: Any) -> Any:
         return self.engine.request_host_s * requests + self.engine.step_host_s
 
-    def _drafts_s(self, found: StepParts) -> Any:
+    def _drafts_s(self, decoded: StepParts) -> Any:
         """Return the seconds in which a model's own draft layers make the tokens that the next step checks."""
         if not self.draft_tokens:
             return 0.0
-        step = total_step_s(self._captured(found)) + self._gaps_s
+        step = total_step_s(self._captured(decoded)) + self._gaps_s
         return self.draft_tokens * DRAFT_LAYERS / np.maximum(self.layers, 1) * step
 
     def _decoded(self, requests: Any, context: Any) -> StepParts:
         """Return a decode step without an engine, with the tokens that it checks."""
-        found = self.steps("decode", np.maximum(requests, SMALL), context)
+        step = self.steps("decode", np.maximum(requests, SMALL), context)
         if not self.draft_tokens:
-            return found
+            return step
         checked = self.steps("decode", np.maximum(requests, SMALL) * (1 + self.draft_tokens), context)
-        return {**checked, "breakdown.attention": _step_part(found, "attention") * self.more_queries}
+        return {**checked, "breakdown.attention": _step_part(step, "attention") * self.more_queries}
 
     @cached_property
     def more_queries(self) -> Any:
@@ -263,11 +263,11 @@ class StepPrice:
     def chunk_attention(self, tokens: Any, prompts: Any, cached: Any) -> Any:
         """Return the attention of *tokens* of each prompt, after *cached* ones, without an engine."""
         cached = np.asarray(cached, dtype=float)
-        whole = _step_part(self.steps("prefill", prompts, cached + tokens), "attention")
+        with_chunk = _step_part(self.steps("prefill", prompts, cached + tokens), "attention")
         if not np.any(cached > 0):
-            return whole
-        before = _step_part(self.steps("prefill", prompts, np.maximum(cached, 1)), "attention")
-        return np.maximum(whole - np.where(cached > 0, before, 0.0), 0.0)
+            return with_chunk
+        without_chunk = _step_part(self.steps("prefill", prompts, np.maximum(cached, 1)), "attention")
+        return np.maximum(with_chunk - np.where(cached > 0, without_chunk, 0.0), 0.0)
 
     # ------------------------------------------------------------------------------------------------ memory
 
@@ -276,9 +276,9 @@ class StepPrice:
 
         An engine reserves its share of the memory, or of what weights leave of it (`Engine.reserves_kv`).
         """
-        found = self.steps("decode", 1.0, context)
-        cache = found["memory.kv_cache"]
-        used = found["memory_bytes"] - cache + self.engine.workspace_bytes
+        step = self.steps("decode", 1.0, context)
+        cache = step["memory.kv_cache"]
+        used = step["memory_bytes"] - cache + self.engine.workspace_bytes
         capacity = np.asarray(self.batch["memory.capacity"], dtype=float)
         share = self.engine.memory_fraction
         room = np.where(self.engine.reserves_kv, share * (capacity - used), share * capacity - used)
@@ -305,27 +305,31 @@ class StepPrice:
         return self.known[key]
 
     def _outcome(self, task: str, requests: Any, tokens: Any) -> BatchOutcome:
-        many = np.empty(self.batch.size)
-        rows = np.broadcast(requests, np.asarray(tokens), self.ranks, many).shape or (1,)
+        counts = np.empty(self.batch.size)
+        rows = np.broadcast(requests, np.asarray(tokens), self.ranks, counts).shape or (1,)
         flights = np.minimum(self.batch["workload.pp"], np.maximum(requests, 1.0)) if task == "decode" else 1.0
-        each = np.where(flights > 1, np.ceil(requests / flights - SMALL), requests)
-        sizes = {"sequence": np.maximum(np.rint(tokens), 1), "micro_batch": each, "global_batch": requests * self.ranks}
+        per_flight = np.where(flights > 1, np.ceil(requests / flights - SMALL), requests)
+        sizes = {
+            "sequence": np.maximum(np.rint(tokens), 1),
+            "micro_batch": per_flight,
+            "global_batch": requests * self.ranks,
+        }
         base = self.batch.base
         base = base.changed(
             {"workload.task": task, "workload.global_batch": base.workload.dp, "workload.micro_batch": 1}
         )
         columns = {f"workload.{name}": np.broadcast_to(value, rows).reshape(-1) for name, value in sizes.items()}
-        mine = self.batch.columns
+        columns_of_rows = self.batch.columns
         if rows != (self.batch.size,):  # steps of several sizes on the same mappings
-            places = np.broadcast_to(np.arange(self.batch.size), rows).reshape(-1)
-            mine = {path: column[places] for path, column in mine.items()}
-        found = evaluate_steps(Batch(base, {**mine, **columns}))
+            batch_rows = np.broadcast_to(np.arange(self.batch.size), rows).reshape(-1)
+            columns_of_rows = {path: column[batch_rows] for path, column in columns_of_rows.items()}
+        outcome = evaluate_steps(Batch(base, {**columns_of_rows, **columns}))
         if len(rows) == 1:
-            return found
+            return outcome
         return BatchOutcome(
-            {name: column.reshape(rows) for name, column in found.columns.items()},
-            {name: flags.reshape(rows) for name, flags in found.broken.items()},
-            found.excess.reshape(rows),
+            {name: column.reshape(rows) for name, column in outcome.columns.items()},
+            {name: flags.reshape(rows) for name, flags in outcome.broken.items()},
+            outcome.excess.reshape(rows),
         )
 
 
@@ -340,8 +344,12 @@ def with_collectives(design: DesignPoint, engine: Engine) -> DesignPoint:
     if not link.reduction_efficiency or link.overhead_s <= engine.all_reduce_s:
         return design
     where = f"network.dims.{INSIDE_NODE}.transport"
-    own = {"overhead": engine.all_reduce_s, "reduction": 0.0, "reduction_efficiency": engine.all_reduce_efficiency}
-    return design.changed({f"{where}.{key}": value for key, value in own.items()})
+    stated_rates = {
+        "overhead": engine.all_reduce_s,
+        "reduction": 0.0,
+        "reduction_efficiency": engine.all_reduce_efficiency,
+    }
+    return design.changed({f"{where}.{key}": value for key, value in stated_rates.items()})
 
 
 def total_step_s(parts: StepParts) -> Any:
@@ -349,5 +357,5 @@ def total_step_s(parts: StepParts) -> Any:
     return sum(parts.values())
 
 
-def _step_part(found: StepParts, name: str) -> Any:
-    return found[f"breakdown.{name}"]
+def _step_part(step: StepParts, name: str) -> Any:
+    return step[f"breakdown.{name}"]

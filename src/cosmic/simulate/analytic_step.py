@@ -25,10 +25,10 @@ import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, larger, sum_of
 from cosmic.design.design_batch import Batch
+from cosmic.step.block_memory import table_use
 from cosmic.step.communication import BLOCKING
 from cosmic.step.device_memory import updated_elements
-from cosmic.step.embedding_tables import table_use
-from cosmic.step.host_dispatch import controller_wait_s, virtual_stages
+from cosmic.step.kernel_launches import controller_wait_s, virtual_stages
 from cosmic.step.stage_time import FETCHED_AHEAD, StageTime, block_times, stage_time
 from cosmic.step.step_profile import StepProfile, bounding_stages, profile_step
 from cosmic.step.tier_traffic import tier_traffic
@@ -77,9 +77,9 @@ def compute_step_seconds(batch: Batch) -> StepSeconds:
 
 
 def dissect_step(batch: Batch) -> Anatomy:
-    """Return what the step of a single design is made of, on the stage that bounds it."""
-    found = [dissect_step_of_stage(profile_step(batch, stage)) for stage in bounding_stages(batch)]
-    return reduce(lambda one, other: one if _bounds_step(one.step, other.step) else other, found)
+    """Return the parts of a single design's step, on the stage that bounds it."""
+    anatomies = [dissect_step_of_stage(profile_step(batch, stage)) for stage in bounding_stages(batch)]
+    return reduce(lambda first, second: first if _bounds_step(first.step, second.step) else second, anatomies)
 
 
 def bounding_profile(batch: Batch) -> StepProfile:
@@ -88,28 +88,28 @@ def bounding_profile(batch: Batch) -> StepProfile:
     return profile_step(batch, stages[0]) if len(stages) == 1 else dissect_step(batch).profile
 
 
-def _slower_step(one: StepSeconds, other: StepSeconds) -> StepSeconds:
+def _slower_step(first: StepSeconds, second: StepSeconds) -> StepSeconds:
     """Return the longer of two steps, design by design."""
-    longer = _bounds_step(one, other)
-    parts = {name: np.where(longer, value, other.parts[name]) for name, value in one.parts.items()}
-    return StepSeconds(parts, np.where(longer, one.busy_s, other.busy_s), np.maximum(one.seconds, other.seconds))
+    longer = _bounds_step(first, second)
+    parts = {name: np.where(longer, value, second.parts[name]) for name, value in first.parts.items()}
+    return StepSeconds(parts, np.where(longer, first.busy_s, second.busy_s), np.maximum(first.seconds, second.seconds))
 
 
-def _bounds_step(one: StepSeconds, other: StepSeconds) -> Condition:
+def _bounds_step(first: StepSeconds, second: StepSeconds) -> Condition:
     """Return whether a step is the longer one; of equally long ones, whether its stage has more to do.
 
     A single microbatch takes as long whichever stage is said to wait for the others.
     """
-    apart = one.seconds - other.seconds
-    alike = np.abs(apart) <= ROUNDING * one.seconds
-    return np.where(alike, one.busy_s >= other.busy_s, apart > 0)
+    apart = first.seconds - second.seconds
+    equal = np.abs(apart) <= ROUNDING * first.seconds
+    return np.where(equal, first.busy_s >= second.busy_s, apart > 0)
 
 
 def dissect_step_of_stage(profile: StepProfile) -> Anatomy:
     """Return the step if the stage of *profile* bounds it."""
     batch = profile.batch
     stage = stage_time(batch, profile.counts)
-    others = _mean_of_other_stages(profile)
+    other_stages = _mean_of_other_stages(profile)
     compute = stage.compute
     parts: dict[str, Numeric] = {name: getattr(compute, name) for name in (*COMPUTE_PARTS, "recompute")}
     parts["launch"] = stage.delay["forward"] + stage.delay["backward"]
@@ -119,23 +119,23 @@ def dissect_step_of_stage(profile: StepProfile) -> Anatomy:
     parts["optimizer"] = optimizer_s(profile)
     exchanged = exchanged_s(profile, stage)
     parts["dp"] = parts["dp"] + sum_of(exposed_after_step_s(profile, stage)) + exchanged
-    parts["bubble"], parts["pp"] = _idle_between_stages_s(profile, stage, others)
+    parts["bubble"], parts["pp"] = _idle_between_stages_s(profile, stage, other_stages)
     passing_s, updating_s = offloaded_s(profile)
-    whole_s = _passes_s(profile, stage, others)
+    whole_s = _passes_s(profile, stage, other_stages)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
     ends_s = stage.ends_s + np.maximum(0.0, stage.gradients_out_s - _step_end_s(profile, stage)[0])
     parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + ends_s)
     busy = stage.seconds("forward") + stage.seconds("backward")
     seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + ends_s
-    late = controller_s(profile, stage, seconds, others)
+    late = controller_s(profile, stage, seconds, other_stages)
     parts["launch"], seconds = parts["launch"] + late, seconds + late
-    return Anatomy(StepSeconds({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
+    return Anatomy(StepSeconds({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, other_stages)
 
 
 def controller_s(
-    profile: StepProfile, stage: StageTime, seconds: Numeric, others: tuple[Numeric, Numeric, Numeric]
+    profile: StepProfile, stage: StageTime, seconds: Numeric, other_stages: tuple[Numeric, Numeric, Numeric]
 ) -> Numeric:
-    """Return what a step of so many *seconds* waits for its controller.
+    """Return the seconds that a step of *seconds* waits for its controller.
 
     The bubble is made of passes of the *other* stages: it grows by as much as those are late.
     """
@@ -143,11 +143,11 @@ def controller_s(
     passes = tuple(stage.seconds(phase) for phase in (PASSES if training else PASSES[:1]))
 
     def filling(least: Numeric) -> Numeric:
-        forward, backward, weights = others
+        forward, backward, weights = other_stages
         virtual = virtual_stages(profile.batch)
         late = np.maximum(0.0, virtual * least - (backward + weights))
         later = np.maximum(forward, virtual * least), backward, weights + late  # what waits may wait as weights do
-        longer, before = (_idle_between_stages_s(profile, stage, each)[0] for each in (later, others))
+        longer, before = (_idle_between_stages_s(profile, stage, neighbours)[0] for neighbours in (later, other_stages))
         if profile.batch.base.workload.task != "decode":
             more: Numeric = longer - before
             return more
@@ -187,7 +187,7 @@ def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
     return seconds * (1 - share), seconds * share
 
 
-def _passes_s(profile: StepProfile, stage: StageTime, others: tuple[Numeric, Numeric, Numeric]) -> Numeric:
+def _passes_s(profile: StepProfile, stage: StageTime, other_stages: tuple[Numeric, Numeric, Numeric]) -> Numeric:
     """Return the seconds of a step up to the update: all passes, the bubble, and what is exposed of communication.
 
     A pass and back of n takes o on this stage and o' on the others. Of n - 1, some wait for a transfer there and back
@@ -197,22 +197,22 @@ def _passes_s(profile: StepProfile, stage: StageTime, others: tuple[Numeric, Num
     count, workload = profile.microbatches, profile.batch.base.workload
     if workload.task != "training":
         stages, forward = profile.batch["workload.pp"], stage.seconds("forward")
-        passing = (stages - 1) * (others[0] + transfer_s(profile, "forward"))
-        whole: Numeric = forward + passing
+        passing = (stages - 1) * (other_stages[0] + transfer_s(profile, "forward"))
+        compute_bound: Numeric = forward + passing
         if workload.task == "decode":
-            whole = np.maximum(forward, forward / count + passing)
-        return whole
-    bubble, _ = _idle_between_stages_s(profile, stage, others)
+            compute_bound = np.maximum(forward, forward / count + passing)
+        return compute_bound
+    bubble, _ = _idle_between_stages_s(profile, stage, other_stages)
     ending = sum_of(_step_end_s(profile, stage))
     own = (stage.seconds("forward") + stage.seconds("backward")) / count
     fill, steady, once = _count_transfers(profile)
-    held = np.maximum(own, once + np.minimum(own, sum_of(others)))
+    held = np.maximum(own, once + np.minimum(own, sum_of(other_stages)))
     last = (stage.seconds("forward") + stage.passed["backward"]) / count + ending
     return (count - 1 - steady) * own + steady * held + last + fill * once + bubble
 
 
 def exposed_after_step_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
-    """Return what is exposed at the end of a step: of reducing gradients, and of gathering updated weights.
+    """Return the exposed seconds at the end of a step, of reducing gradients and of gathering updated weights.
 
     Gradients overlap the backward pass of the last microbatch, except those that come last, of the embedding; updated
     weights overlap the first forward pass of the next step. Virtual stages finish one after the other, so that all but
@@ -225,7 +225,7 @@ def exposed_after_step_s(profile: StepProfile, stage: StageTime) -> tuple[Numeri
 
 
 def _step_end_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
-    """Return what `exposed_after_step_s` says.
+    """Return the same as `exposed_after_step_s`.
 
     With the former, what the last backward pass waits for its own gradients.
 
@@ -247,8 +247,8 @@ def _step_end_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeri
     virtual = batch["workload.virtual_stages"]
     turns = np.minimum(batch["workload.pp"], count)
     waited = stage.exposed.get(("weights", "backward"), 0.0)
-    once, each = _last_gradients_s(profile)
-    late = np.maximum(waited, each) / count
+    once, per_pass = _last_gradients_s(profile)
+    late = np.maximum(waited, per_pass) / count
     waited = waited / count
     reducing = np.maximum(waited + _exposed_beyond_passes_s(reduced, backward, efficiency, turns, virtual), once + late)
     returning = _exposed_beyond_passes_s(updated, forward, efficiency, turns, virtual)
@@ -271,15 +271,15 @@ def _last_gradients_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
     first = planned[0].block
     if first.part != "first" and len(planned) > 1:
         return 0.0, 0.0
-    found = block_times(profile.batch)[first.name].communication
-    here = profile.counts[first.name]
-    return here * found.get(("weights", "step"), 0.0), here * found.get(("weights", "backward"), 0.0)
+    communication = block_times(profile.batch)[first.name].communication
+    count = profile.counts[first.name]
+    return count * communication.get(("weights", "step"), 0.0), count * communication.get(("weights", "backward"), 0.0)
 
 
 def _exposed_beyond_passes_s(
     sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeric, virtual: Numeric
 ) -> Numeric:
-    """Return what is exposed of collectives at the end of v virtual stages, each of which runs in *turns*.
+    """Return the exposed seconds of collectives at the end of v virtual stages, each of which runs in *turns*.
 
         max((t - c) / v,   (1 - e) t,   t - (1 + (v - 1) n) c / v)        c  pass_s       n  turns
 
@@ -287,8 +287,8 @@ def _exposed_beyond_passes_s(
     are still to run.
     """
     alone = (sent_s - pass_s) / virtual
-    whole = np.maximum((1 - efficiency) * sent_s, sent_s - pass_s * (1 + (virtual - 1) * turns) / virtual)
-    return np.maximum(alone, whole)
+    among_passes = np.maximum((1 - efficiency) * sent_s, sent_s - pass_s * (1 + (virtual - 1) * turns) / virtual)
+    return np.maximum(alone, among_passes)
 
 
 # --------------------------------------------------------------------------------- pipeline and optimizer
@@ -304,10 +304,10 @@ def _mean_of_other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numer
     if np.all(batch["workload.pp"] == 1):
         return 0.0, 0.0, 0.0
     rest = np.maximum(batch["workload.pp"] - 1, 1)
-    whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
-    others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
-    stage = stage_time(batch, others, waiting=rest)
-    ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
+    repeats = {planned.block.name: planned.block.repeats for planned in plan_of(batch)}
+    other_counts = {name: np.maximum(total - profile.counts[name], 0) for name, total in repeats.items()}
+    stage = stage_time(batch, other_counts, waiting=rest)
+    ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(other_counts.values()), 1))
     forward = (ahead * stage.passed["forward"] + (1 - ahead) * stage.seconds("forward")) / rest / count
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
@@ -316,7 +316,7 @@ def _mean_of_other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numer
 
 
 def _idle_between_stages_s(
-    profile: StepProfile, stage: StageTime, others: tuple[Numeric, Numeric, Numeric]
+    profile: StepProfile, stage: StageTime, other_stages: tuple[Numeric, Numeric, Numeric]
 ) -> tuple[Numeric, Numeric]:
     """Return how long the stage idles while others run, and while activations are on their way to it.
 
@@ -326,11 +326,11 @@ def _idle_between_stages_s(
     batch, count = profile.batch, profile.microbatches
     stages, workload = batch["workload.pp"], batch.base.workload
     if workload.task == "training":
-        slack = np.maximum(0.0, (stage.seconds("forward") + stage.seconds("backward")) / count - sum_of(others))
+        slack = np.maximum(0.0, (stage.seconds("forward") + stage.seconds("backward")) / count - sum_of(other_stages))
         fill, steady, once = _count_transfers(profile)
-        bubble = schedules[workload.schedule].bubble(stages, count, *others, batch["workload.virtual_stages"])
+        bubble = schedules[workload.schedule].bubble(stages, count, *other_stages, batch["workload.virtual_stages"])
         return bubble, fill * once + steady * np.maximum(0.0, once - slack)
-    idle, sent = (stages - 1) * others[0], (stages - 1) * transfer_s(profile, "forward")
+    idle, sent = (stages - 1) * other_stages[0], (stages - 1) * transfer_s(profile, "forward")
     if workload.task == "prefill":
         return idle, sent
     busy = stage.seconds("forward") * (1 - 1 / count)
@@ -348,8 +348,8 @@ def _count_transfers(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
 
 def transfer_s(profile: StepProfile, phase: str) -> Numeric:
     """Return the seconds of one transfer from stage to stage."""
-    found = (each for each in profile.traffic if each.role == "pp" and each.phase == phase)
-    return sum_of((each.seconds / np.maximum(each.calls, 1) for each in found), 0.0)
+    transfers = (transfer for transfer in profile.traffic if transfer.role == "pp" and transfer.phase == phase)
+    return sum_of((transfer.seconds / np.maximum(transfer.calls, 1) for transfer in transfers), 0.0)
 
 
 def optimizer_s(profile: StepProfile) -> Numeric:
@@ -361,7 +361,7 @@ def optimizer_s(profile: StepProfile) -> Numeric:
 
 def _optimizer_s(profile: StepProfile) -> Numeric:
     tables = table_use(profile.batch)
-    elements = np.maximum(0.0, updated_elements(profile.batch, profile.place) - tables.elements)
+    elements = np.maximum(0.0, updated_elements(profile.batch, profile.stage_index) - tables.elements)
     if (traffic := tier_traffic(profile.batch)) is not None:
         elements = elements * traffic.update.in_hbm
     return profile.kernels.update(elements, tables)[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import repeated_operators, replica_axes, weight_elements
+from cosmic.step.block_memory import repeated_operators, replica_axes, weight_elements
 from cosmic.step.communication import BLOCKING, CollectiveUse, CommunicationKind, Role, order_axes
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.operator_work import OperatorUse
@@ -24,7 +24,7 @@ from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.mesh_sizes import exchanges_apart, sizes_of
 from cosmic.workload.operator_graph import Operator
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp, Transfer
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.strategy_tables import STREAM
 
@@ -49,9 +49,9 @@ class TracedCollective:
     steps: int = 1
     """Calls that it stands for, of equal sizes: one at each step of a recurrence."""
 
-    def share(self, of: float) -> TracedCollective:
-        """Return so much of it."""
-        return replace(self, bytes=self.bytes * of, seconds=self.seconds * of)
+    def share(self, fraction: float) -> TracedCollective:
+        """Return a fraction of it."""
+        return replace(self, bytes=self.bytes * fraction, seconds=self.seconds * fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class ComputeRun:
     steps: int = 1
     """Steps of a recurrence."""
 
-    def share(self, of: float) -> ComputeRun:
-        """Return so much of it."""
-        return replace(self, seconds=self.seconds * of, flop=self.flop * of, bytes=self.bytes * of)
+    def share(self, fraction: float) -> ComputeRun:
+        """Return a fraction of it."""
+        return replace(self, seconds=self.seconds * fraction, flop=self.flop * fraction, bytes=self.bytes * fraction)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchUnit:
-    """What is fetched together, done, and reduced together."""
+    """Steps whose weights are gathered together, and whose gradients are reduced together."""
 
     name: str
     steps: tuple[ComputeRun | TracedCollective, ...]
@@ -129,12 +129,12 @@ def iterate_turns(
 
 def merge_collectives(calls: Iterable[TracedCollective], name: str) -> tuple[TracedCollective, ...]:
     """Return one collective for those of one kind and group: the sum of their bytes and of their seconds."""
-    found: dict[tuple[str, tuple[str, ...]], TracedCollective] = {}
+    merged: dict[tuple[str, tuple[str, ...]], TracedCollective] = {}
     for call in calls:
-        known = found.get((call.kind, call.axes))
-        sums = (known.bytes + call.bytes, known.seconds + call.seconds) if known else (call.bytes, call.seconds)
-        found[call.kind, call.axes] = replace(call, name=name, bytes=sums[0], seconds=sums[1])
-    return tuple(found.values())
+        earlier = merged.get((call.kind, call.axes))
+        sums = (earlier.bytes + call.bytes, earlier.seconds + call.seconds) if earlier else (call.bytes, call.seconds)
+        merged[call.kind, call.axes] = replace(call, name=name, bytes=sums[0], seconds=sums[1])
+    return tuple(merged.values())
 
 
 def merge_into_one_buffer(
@@ -172,28 +172,31 @@ def cut_into_pieces(profile: StepProfile) -> tuple[Piece, ...]:
     work: dict[tuple[str, str, str], OperatorCost] = {
         (operator.use.block, operator.use.name, operator.use.phase): operator for operator in profile.operators
     }
-    common = _tied_weights(planned)
-    return tuple(_BlockCutter(profile, each, work, by_block.get(each.block.name, [])).piece(common) for each in planned)
+    # The names of the weights that the embedding and the head share
+    names = [
+        {weight.name for weight in planned_block.block.graph.weights}
+        for planned_block in planned
+        if planned_block.block.part != "layers"
+    ]
+    common = frozenset(names[0] & names[-1]) if len(names) > 1 else frozenset()
+    return tuple(
+        _BlockCutter(profile, planned_block, work, by_block.get(planned_block.block.name, [])).piece(common)
+        for planned_block in planned
+    )
 
 
 def sent_between_stages(profile: StepProfile) -> TracedCollective | None:
-    """Return what one stage sends to the next for a microbatch."""
+    """Return the transfer of a microbatch from one stage to the next."""
     sends = (use for use in profile.collectives if use.kind == "send")
     return next((_trace_collective("x", ("pp",), use, profile) for use in sends), None)
-
-
-def _tied_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
-    """Return the names of the weights that the embedding and the head share."""
-    names = [{weight.name for weight in each.block.graph.weights} for each in planned if each.block.part != "layers"]
-    return frozenset(names[0] & names[-1]) if len(names) > 1 else frozenset()
 
 
 def _trace_collective(
     name: str, axes: Iterable[str], use: CollectiveUse, profile: StepProfile, calls: float = 1
 ) -> TracedCollective:
     sizes = sizes_of(profile.batch)
-    known = use.axes if exchanges_apart(profile.batch.base.workload) else tuple(axes)
-    ordered = tuple(axis for axis in order_axes(known) if sizes[axis] != 1)
+    used_axes = use.axes if exchanges_apart(profile.batch.base.workload) else tuple(axes)
+    ordered = tuple(axis for axis in order_axes(used_axes) if sizes[axis] != 1)
     seconds = float(profile.seconds(use)) * calls
     return TracedCollective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds, use.role)
 
@@ -222,7 +225,7 @@ class _Section:
     def close(self) -> None:
         """End the run that goes on; it is called after its longest operator."""
         if self.run:
-            longest = max(self.run, key=lambda each: each.seconds)
+            longest = max(self.run, key=lambda step: step.seconds)
             self.steps.append(replace(_sum_runs(longest.name, self.run), beside=longest.beside, steps=longest.steps))
             self.run = []
 
@@ -275,9 +278,22 @@ class _BlockCutter:
     def piece(self, common: frozenset[str]) -> Piece:
         """Return the block cut into units."""
         block, workload, sizes = self.planned.block, self.workload, sizes_of(self.profile.batch)
-        sections = _sections([part.operator for part in self.planned.partitioned.operators], block.part == "layers")
+        # The sections of a block; only layers have several
+        planned = [part.operator for part in self.planned.partitioned.operators]
+        several = block.part == "layers"
+        forward = [operator for operator in planned if operator.phase == "forward"]
+        section_of, names, current = {}, list[str](), list[Operator]()
+        for operator in forward:
+            current.append(operator)
+            section_of[operator.name] = len(names)
+            if several and operator.outputs[0].name in STREAM:
+                names.append(_section_name(current))
+                current = []
+        if current:
+            names.append(_section_name(current) if several and names else "")
+        sections = _Sections(tuple(names), section_of)
         passes = self._passes(sections)
-        again = self._again(passes["forward"], repeated_operators(block, workload))
+        again = self._recomputed_items(passes["forward"], repeated_operators(block, workload))
         step = [call for items in passes.values() for call in items if isinstance(call, _Call)]
         reduces = [self._collective(call) for call in step if call.use.phase == "step" and call.use.group > 1]
         split = workload.weight_sharding != "none"
@@ -292,7 +308,7 @@ class _BlockCutter:
             reduces=(deferred := merge_into_one_buffer(reduces, "gradients", self.profile.network)),
             updates=updates,
             exchanged=tuple(self._exchanged()),
-            held_up=(self._held_up_once(deferred, "backward"), self._held_up_once(updates, "forward")),
+            held_up=(self._hold_up_once(deferred, "backward"), self._hold_up_once(updates, "forward")),
             elements=float(weight_elements(self.planned, sizes, split, only=self._trained)),
             shared=float(weight_elements(self.planned, sizes, split, only=common & self._trained)),
         )
@@ -300,16 +316,21 @@ class _BlockCutter:
     # -------------------------------------------------------------------------------------------- in order
 
     def _passes(self, sections: _Sections) -> dict[str, list[Operator | _Call]]:
-        """Return what is done forward and backward: operators (backward, of those that they undo) and collectives."""
+        """Return the operators and collectives of the forward and of the backward pass."""
         calls = iter(zip(self.planned.partitioned.collectives, self.uses, strict=False))
         placed = self.planned.partitioned.operators
         undoing = _ReversedOperators([part.operator for part in placed if part.operator.phase == "forward"])
         passes: dict[str, list[Operator | _Call]] = {"forward": [], "backward": []}
         for part in placed:
-            section = sections.of(part.operator)
+            section = sections.section_of(part.operator)
             for transfers in (part.inputs, None, part.outputs):
                 if transfers is not None:
-                    for call in (_Call(section, *next(calls)) for _ in range(_sum_transfers(transfers))):
+                    for call in (
+                        _Call(section, *next(calls))
+                        for _ in range(
+                            sum(step.kind in COLLECTIVES for transfer in transfers for step in transfer.steps)
+                        )
+                    ):
                         passes[call.planned.phase].append(call)
                 elif part.operator.phase == "forward":
                     passes["forward"].append(part.operator)
@@ -319,40 +340,40 @@ class _BlockCutter:
             passes["backward"] += undoing.rest()
         return passes
 
-    def _again(self, items: Sequence[Operator | _Call], repeats: frozenset[str]) -> list[Operator | _Call]:
-        """Return what of the forward pass is done again before the backward pass; weights are gathered for that."""
+    def _recomputed_items(self, items: Sequence[Operator | _Call], repeats: frozenset[str]) -> list[Operator | _Call]:
+        """Return what the backward pass recomputes of the forward pass; its weights are gathered again."""
         return [item for item in items if (item.planned.operator if isinstance(item, _Call) else item.name) in repeats]
 
     # --------------------------------------------------------------------------------------------- sections
 
     def _units(self, items: Sequence[Operator | _Call], phase: str, sections: _Sections) -> tuple[FetchUnit, ...]:
-        found = self._cut(items, phase, sections)
-        waits = any(isinstance(step, TracedCollective) for section in found for step in section.steps)
-        groups = [[section] for section in found] if waits else [found] if found else []
+        cut_sections = self._cut(items, phase, sections)
+        waits = any(isinstance(step, TracedCollective) for section in cut_sections for step in section.steps)
+        groups = [[section] for section in cut_sections] if waits else [cut_sections] if cut_sections else []
         held_up = self._held_up(phase)
         return tuple(_merge_sections(group, phase, self.profile.network, held_up) for group in groups)
 
     def _held_up(self, phase: str) -> float:
         """Return how many times longer weights and gradients take, as nothing is sent beside other communication."""
-        return self._longer(float(self._sent.get(("weights", phase), 0.0)), phase)
+        return self._lengthening(float(self._sent.get(("weights", phase), 0.0)), phase)
 
-    def _held_up_once(self, calls: Iterable[TracedCollective], phase: str) -> float:
+    def _hold_up_once(self, calls: Iterable[TracedCollective], phase: str) -> float:
         """Return the same of what is sent once a step, beside the pass of one microbatch."""
-        return self._longer(float(self.profile.microbatches) * sum(call.seconds for call in calls), phase)
+        return self._lengthening(float(self.profile.microbatches) * sum(call.seconds for call in calls), phase)
 
-    def _longer(self, sent_s: float, phase: str) -> float:
+    def _lengthening(self, sent_s: float, phase: str) -> float:
         """Return how many times longer takes what is sent beside all microbatches of a pass.
 
         Other communication holds it up as far as the pass leaves it no time: where compute is long, it waits for none.
         """
         block, efficiency = block_times(self.profile.batch)[self.planned.block.name], self.efficiency
-        others = sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
+        blocking_s = sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
         if not efficiency or not sent_s:
             return float(bool(efficiency))  # compute waits for all of it: see `Pace.slowdown`
         hidden = sum(float(self._sent[key] - shown) for key, shown in block.exposed.items() if key[1] == phase)
         cover = max(0.0, float(block.compute.beside(phase)[2]) - hidden)
         needed = efficiency * sent_s
-        return 1 + others * (needed / max(needed, cover)) / sent_s
+        return 1 + blocking_s * (needed / max(needed, cover)) / sent_s
 
     @property
     def efficiency(self) -> float:
@@ -375,11 +396,11 @@ class _BlockCutter:
         """Return the sections that *items* make, in the order in which the first of each is met."""
         rings = self._ring(items)
         share = self._weight_share(items, phase, bool(rings))
-        found: dict[int, _Section] = {}
+        by_index: dict[int, _Section] = {}
         last: _Section | None = None
         for item in items:
-            place = item.section if isinstance(item, _Call) else sections.of(item)
-            section = found.setdefault(place, _Section(sections.names[place]))
+            index = item.section if isinstance(item, _Call) else sections.section_of(item)
+            section = by_index.setdefault(index, _Section(sections.names[index]))
             if last is not None and last is not section:
                 last.close()
             last = section
@@ -387,17 +408,17 @@ class _BlockCutter:
                 self._call(item, section, float(item.use.recomputed) if phase == "recompute" else 1.0)
             elif cost := self._cost(item, phase):
                 once = float(cost.use.recomputed) if phase == "recompute" else 1.0  # some layers run it again
-                if rings and self._rings(cost.use):  # whose keys and values they are
+                if rings and self._is_ring_attention(cost.use):  # whose keys and values they are
                     section.wait(self._run(cost, once, rings[0]))
                     rings = ()  # one ring has those of all
                     continue
                 section.run.append(self._run(cost, once - share))
                 if share:
                     section.weight.append(self._run(cost, share))
-        return [section.finished(phase) for section in found.values()]
+        return [section.finished(phase) for section in by_index.values()]
 
     def _cost(self, operator: Operator, phase: str) -> OperatorCost | None:
-        """Return what an operator costs, or nothing for a view."""
+        """Return the cost of an operator; None for a view."""
         return self.work.get((self.planned.block.name, operator.name, "backward" if phase == "backward" else "forward"))
 
     def _run(self, cost: OperatorCost, share: float, beside: TracedCollective | None = None) -> ComputeRun:
@@ -416,9 +437,9 @@ class _BlockCutter:
             return 0.0
         costs = [self._cost(item, phase) for item in items if isinstance(item, Operator)]
         seconds = [(cost.use.kind, float(cost.seconds)) for cost in costs if cost]
-        whole = sum(taken for _, taken in seconds)
-        kept = sum(taken for kind, taken in seconds if ring and kind == "attention")
-        return min(1.0, together * whole / (whole - kept)) if whole > kept else 0.0
+        total_s = sum(operator_s for _, operator_s in seconds)
+        attention_s = sum(operator_s for kind, operator_s in seconds if ring and kind == "attention")
+        return min(1.0, together * total_s / (total_s - attention_s)) if total_s > attention_s else 0.0
 
     # ------------------------------------------------------------------------------------------ collectives
 
@@ -430,23 +451,23 @@ class _BlockCutter:
         if call.use.group <= 1 or call.use.phase == "step" or call.use.role == "ring":
             return  # a group of one; once a step; or overlapped by attention
         steps = int(call.planned.steps(sizes_of(self.profile.batch))) if call.planned.serial else 1
-        found = self._collective(call, steps * calls if not call.use.overlaps else 1.0)
-        found = replace(found, steps=steps)
+        collective = self._collective(call, steps * calls if not call.use.overlaps else 1.0)
+        collective = replace(collective, steps=steps)
         if not call.use.overlaps:
-            section.wait(found)
+            section.wait(collective)
         elif call.planned.tensor.startswith("d_"):
-            section.reduces.append(found)
+            section.reduces.append(collective)
         else:
-            section.gathers.append(found)
+            section.gathers.append(collective)
 
     def _ring(self, items: Sequence[Operator | _Call]) -> tuple[TracedCollective, ...]:
         """Return the ring that attention overlaps: all rounds, of keys, values and their gradients, as one."""
         rounds = float(self.workload.cp) - 1
         calls = [item for item in items if isinstance(item, _Call) and item.use.role == "ring" and item.use.group > 1]
-        found = [_trace_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
-        return merge_collectives(found, "ring") if rounds > 0 else ()
+        exchanges = [_trace_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
+        return merge_collectives(exchanges, "ring") if rounds > 0 else ()
 
-    def _rings(self, use: OperatorUse) -> bool:
+    def _is_ring_attention(self, use: OperatorUse) -> bool:
         """Return whether an operator is the attention that a ring passes keys and values to."""
         return use.kind == "attention" and (use.name == "attention" or self.planned.used is not None)
 
@@ -461,7 +482,7 @@ class _BlockCutter:
                 yield _trace_collective("weights", group, use, self.profile)
 
     def _exchanged(self) -> Iterator[TracedCollective]:
-        """Yield what islands exchange every few steps, its mean over these steps."""
+        """Yield the exchanges between islands every few steps, averaged over these steps."""
         for use in self.uses:
             if use.role == "sync" and use.group > 1:
                 yield _trace_collective("parameters", use.axes, use, self.profile, float(use.calls))
@@ -481,10 +502,6 @@ def _merge_sections(sections: Sequence[_Section], phase: str, network: NetworkCo
     )
 
 
-def _sum_transfers(transfers: Iterable[Transfer]) -> int:
-    return sum(step.kind in COLLECTIVES for transfer in transfers for step in transfer.steps)
-
-
 def join_names(*names: str) -> str:
     """Return the names that are not empty, with dots between."""
     return ".".join(name for name in names if name)
@@ -500,24 +517,9 @@ class _Sections:
     names: tuple[str, ...]
     place: Mapping[str, int]
 
-    def of(self, operator: Operator) -> int:
+    def section_of(self, operator: Operator) -> int:
         """Return the section of an operator, or of the one whose gradients it makes."""
         return self.place.get(_forward_operator_of(operator), 0)
-
-
-def _sections(planned: Sequence[Operator], several: bool) -> _Sections:
-    """Return the sections of a block; only layers have *several*."""
-    forward = [operator for operator in planned if operator.phase == "forward"]
-    place, names, current = {}, list[str](), list[Operator]()
-    for operator in forward:
-        current.append(operator)
-        place[operator.name] = len(names)
-        if several and operator.outputs[0].name in STREAM:
-            names.append(_section_name(current))
-            current = []
-    if current:
-        names.append(_section_name(current) if several and names else "")
-    return _Sections(tuple(names), place)
 
 
 def _section_name(members: Iterable[Operator]) -> str:
@@ -543,9 +545,9 @@ class _ReversedOperators:
     waiting: list[Operator]
 
     def reach(self, operator: Operator) -> Iterator[Operator]:
-        """Yield what a backward *operator* undoes, and what lies behind; gradients are added up before their use."""
+        """Yield the forward operators that a backward *operator* differentiates, once gradients are summed."""
         name, adding = _forward_operator_of(operator), operator.kind == "add"
-        if not any(each.name == name for each in self.waiting):
+        if not any(waiting_operator.name == name for waiting_operator in self.waiting):
             return
         while self.waiting[-1].name != name:
             yield self.waiting.pop()
@@ -553,6 +555,6 @@ class _ReversedOperators:
             yield self.waiting.pop()
 
     def rest(self) -> Iterator[Operator]:
-        """Yield what no backward operator belongs to."""
+        """Yield the forward operators without a backward operator."""
         while self.waiting:
             yield self.waiting.pop()

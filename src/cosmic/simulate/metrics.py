@@ -151,9 +151,9 @@ class Metrics:
     @property
     def throughput_per_s(self) -> float:
         """Tokens a second; of a model without tokens, samples."""
-        found = self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s
-        assert found is not None  # noqa: S101  a design has one of them
-        return found
+        per_s = self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s
+        assert per_s is not None  # noqa: S101  a design has one of them
+        return per_s
 
 
 @dataclass(frozen=True, slots=True)

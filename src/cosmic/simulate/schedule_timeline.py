@@ -124,8 +124,8 @@ class _Simulation:
             self.times.append((begun, end))
             if read is not None and read[0] > read[2]:
                 self.transfers.append((read[1], first + index, read[2], read[0], stage.free))
-        for place, task in enumerate(together):
-            self._complete(number, task, end, first + place, ready)
+        for offset, task in enumerate(together):
+            self._complete(number, task, end, first + offset, ready)
         stage.free, stage.next = end, stage.next + len(together)
         return True
 
@@ -133,10 +133,14 @@ class _Simulation:
         """Return the key of the task that a task depends on, besides those before it on its stage."""
         if task.kind == "W" or (stage, task.microbatch) in self.detached:
             return None
-        at = task.virtual_stage(stage, len(self.stages))
+        virtual = task.virtual_stage(stage, len(self.stages))
         if task.kind == "F":
-            return (False, at - 1, task.microbatch) if at else None
-        return (True, at + 1, task.microbatch) if at + 1 < self.virtual_stages else (False, at, task.microbatch)
+            return (False, virtual - 1, task.microbatch) if virtual else None
+        return (
+            (True, virtual + 1, task.microbatch)
+            if virtual + 1 < self.virtual_stages
+            else (False, virtual, task.microbatch)
+        )
 
     def _arrival(self, stage: int, task: PipelineTask, key: tuple[bool, int, int]) -> tuple[float, int, float]:
         """Return when the input of a task arrives, the task that made it, and when that ended."""
@@ -150,8 +154,8 @@ class _Simulation:
             return
         key = (task.kind != "F", task.virtual_stage(stage, len(self.stages)), task.microbatch)
         self.done[key] = end, number
-        if (other := self.waiting.pop(key, None)) is not None:
-            ready.append(other)
+        if (waiting := self.waiting.pop(key, None)) is not None:
+            ready.append(waiting)
 
 
 def simulate_tasks(
@@ -205,15 +209,16 @@ class TaskTimes:
         """The whole task."""
         return sum(piece.seconds for piece in self.pieces)
 
-    def share(self, of: float) -> TaskTimes:
-        """Return so much of it."""
+    def share(self, fraction: float) -> TaskTimes:
+        """Return a fraction of it."""
         pieces, beside = (
-            tuple(piece._replace(seconds=piece.seconds * of) for piece in each) for each in (self.pieces, self.beside)
+            tuple(piece._replace(seconds=piece.seconds * fraction) for piece in side)
+            for side in (self.pieces, self.beside)
         )
         return replace(self, pieces=pieces, beside=beside)
 
     def with_more(self, pieces: Iterable[TaskPiece], beside: Iterable[TaskPiece] = ()) -> TaskTimes:
-        """Return it with more to do; pieces that are alike become one."""
+        """Return the task with more pieces; equal ones are merged."""
         return TaskTimes(_merge_alike_pieces((*self.pieces, *pieces)), _merge_alike_pieces((*self.beside, *beside)))
 
 
@@ -242,36 +247,42 @@ class StepTimes:
     """By track: bytes a second that a device brings into collectives while they run."""
 
 
-def step_times(found: Anatomy) -> StepTimes:
-    """Return the tasks of the design whose anatomy is *found*."""
-    batch, memory = found.profile.batch, found.profile.memory
+def step_times(anatomy: Anatomy) -> StepTimes:
+    """Return the tasks of the design whose anatomy is *anatomy*."""
+    batch, memory = anatomy.profile.batch, anatomy.profile.memory
     training = batch.base.workload.task == "training"
     tasks: dict[tuple[TaskKind, int], TaskTimes] = {}
     for part, stage in enumerate(part_times(batch)):
-        passes = _Passes(stage, float(found.profile.microbatches))
+        passes = _Passes(stage, float(anatomy.profile.microbatches))
         tasks["F", part] = passes.whole("forward")
         if training:
             tasks["BW", part] = both = passes.whole("backward")
             tasks["W", part] = later = passes.weight_gradients()
             tasks["B", part] = both.with_more(piece._replace(seconds=-piece.seconds) for piece in later.pieces)
-    reducing, returning = (float(each) for each in exposed_after_step_s(found.profile, found.stage))
-    exchanged = float(exchanged_s(found.profile, found.stage))
+    reducing, returning = (float(exposed) for exposed in exposed_after_step_s(anatomy.profile, anatomy.stage))
+    exchanged = float(exchanged_s(anatomy.profile, anatomy.stage))
     reducing += exchanged
-    whole = (
-        sum(float(found.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated")) + exchanged
+    communication_s = (
+        sum(float(anatomy.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated")) + exchanged
     )
-    offloaded = float(found.profile.network.offload_seconds(memory.tier_traffic))
-    beyond = float(found.step.parts["offload"]) - float(sum_of(found.stage.stalled.values(), 0.0))
+    offloaded = float(anatomy.profile.network.offload_seconds(memory.tier_traffic))
+    beyond = float(anatomy.step.parts["offload"]) - float(sum_of(anatomy.stage.stalled.values(), 0.0))
     offloaded = max(offloaded, beyond)  # what layers wait for is part of their passes
+    sizes: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    for traffic in anatomy.profile.traffic:
+        track = breakdown_part(traffic.role, traffic.phase)
+        sizes[track] = sizes.get(track, 0.0) + float(traffic.bytes * traffic.calls)
+        seconds[track] = seconds.get(track, 0.0) + float(traffic.seconds)
     return StepTimes(
         tasks=tasks,
-        crossing=(float(transfer_s(found.profile, "forward")), float(transfer_s(found.profile, "backward"))),
+        crossing=(float(transfer_s(anatomy.profile, "forward")), float(transfer_s(anatomy.profile, "backward"))),
         reducing=reducing,
-        reduced_beside=max(0.0, whole - reducing - returning),
-        updating=float(found.step.parts["optimizer"]),
+        reduced_beside=max(0.0, communication_s - reducing - returning),
+        updating=float(anatomy.step.parts["optimizer"]),
         returning=returning,
         offloading=(offloaded - beyond, beyond),
-        rates=_traffic_rates(found),
+        rates={track: sizes[track] / track_s for track, track_s in seconds.items() if track_s > 0},
     )
 
 
@@ -293,13 +304,13 @@ class _Passes:
         ]
         beside = []
         for role in SHOWN:
-            whole = float(self.stage.communication.get((role, phase), 0.0))
+            communication_s = float(self.stage.communication.get((role, phase), 0.0))
             shown = float(self.stage.exposed.get((role, phase), 0.0))
             track = breakdown_part(role, phase)
             name = f"{'keys and values' if role == 'ring' else role}, {phase}"
             waited = TaskPiece(track, name, "exposed", shown)
             pieces = [waited, *pieces] if role == "weights" else [*pieces, waited]
-            beside.append(TaskPiece(track, name, "hidden", whole - shown))
+            beside.append(TaskPiece(track, name, "hidden", communication_s - shown))
         pieces.append(TaskPiece("compute", f"host late, {phase}", "other", float(self.stage.delay[phase])))
         return TaskTimes(_merge_alike_pieces(pieces), _merge_alike_pieces(beside)).share(1 / self.count)
 
@@ -315,23 +326,12 @@ class _Passes:
 
 
 def _merge_alike_pieces(pieces: Iterable[TaskPiece]) -> tuple[TaskPiece, ...]:
-    """Return pieces with those that are alike as one, at the place of the first, and none of no time."""
-    found: dict[tuple[str, str, str], TaskPiece] = {}
+    """Return the pieces with equal ones merged into the first of them, without those of no duration."""
+    merged: dict[tuple[str, str, str], TaskPiece] = {}
     for piece in pieces:
-        known = found.get(piece[:3])
-        found[piece[:3]] = piece if known is None else known._replace(seconds=known.seconds + piece.seconds)
-    return tuple(piece for piece in found.values() if piece.seconds > 0)
-
-
-def _traffic_rates(found: Anatomy) -> dict[str, float]:
-    """Return the bytes a second that a device brings into the collectives of each track, on average."""
-    sizes: dict[str, float] = {}
-    seconds: dict[str, float] = {}
-    for each in found.profile.traffic:
-        track = breakdown_part(each.role, each.phase)
-        sizes[track] = sizes.get(track, 0.0) + float(each.bytes * each.calls)
-        seconds[track] = seconds.get(track, 0.0) + float(each.seconds)
-    return {track: sizes[track] / took for track, took in seconds.items() if took > 0}
+        earlier = merged.get(piece[:3])
+        merged[piece[:3]] = piece if earlier is None else earlier._replace(seconds=earlier.seconds + piece.seconds)
+    return tuple(piece for piece in merged.values() if piece.seconds > 0)
 
 
 # --------------------------------------------------------------------------------------
@@ -350,18 +350,14 @@ NEGLIGIBLE_DIFFERENCE = 1e-3
 def draw_design_timeline(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
-    found = dissect_step(batch)
-    step = _DrawnStep(batch, step_times(found), _drawn_microbatches(batch), int(found.profile.place))
-    return step.timeline(float(found.step.seconds))
-
-
-def _drawn_microbatches(batch: Batch) -> int:
-    """Return the number of microbatches to draw: all of them, if `MOST_TASKS` allows."""
+    anatomy = dissect_step(batch)
+    # All microbatches are drawn, if `MOST_TASKS` allows.
     workload, count = batch.base.workload, int(microbatches(batch))
     virtual = workload.virtual_stages if workload.pp > 1 else 1
     rounds = 2 * workload.pp  # every schedule runs with a multiple of this
     most = max(2, MOST_TASKS // (3 * workload.pp * virtual) // rounds) * rounds
-    return min(count, most)
+    step = _DrawnStep(batch, step_times(anatomy), min(count, most), int(anatomy.profile.stage_index))
+    return step.timeline(float(anatomy.step.seconds))
 
 
 def stage_orders_of(point: DesignPoint, count: int) -> tuple[list[list[PipelineTask]], frozenset[tuple[int, int]]]:
@@ -373,14 +369,14 @@ def stage_orders_of(point: DesignPoint, count: int) -> tuple[list[list[PipelineT
         order = schedules[workload.schedule].order
         return [order(stage, stages, count, virtual) for stage in range(stages)], frozenset()
     if workload.task == "prefill":
-        return [[PipelineTask("F", each) for each in range(count)] for _ in range(stages)], frozenset()
+        return [[PipelineTask("F", number) for number in range(count)] for _ in range(stages)], frozenset()
     turns = max(stages, count)  # per round: each microbatch is at one stage, or waits
     orders = []
     for stage in range(stages):
         first = (turns - stage) % turns  # the microbatch at this stage as the round begins
         turn = [*range(first, count), *range(min(first, count))]
         orders.append([PipelineTask("F", microbatch) for microbatch in turn])
-    wrapped = ((stage, each) for stage in range(stages) for each in range(count) if stage + each == turns)
+    wrapped = ((stage, number) for stage in range(stages) for number in range(count) if stage + number == turns)
     return orders, frozenset(wrapped)
 
 
@@ -435,7 +431,7 @@ class _DrawnStep:
         if (late[simulated.sender] & ~late[simulated.receiver]).any():
             return None
         pauses: Floats = simulated.start[cuts]
-        rest = self.left_out * sum(each.seconds for each in self._round())
+        rest = self.left_out * sum(undrawn.seconds for undrawn in self._round())
         shifted = rest * late
         received = shifted[simulated.receiver]
         self.simulated = replace(
@@ -457,7 +453,7 @@ class _DrawnStep:
 
     def _round_of(self, stage: int) -> list[TaskTimes]:
         placed = zip(self.simulated.stage.tolist(), self.simulated.tasks, strict=True)
-        often = TaskCounter(self._mark(stage, task) for at, task in placed if at == stage)
+        often = TaskCounter(self._mark(stage, task) for task_stage, task in placed if task_stage == stage)
         return [self.times.tasks[mark].share(number / self.count) for mark, number in often.items()]
 
     # ------------------------------------------------------------------------------------------------ drawing
@@ -465,10 +461,10 @@ class _DrawnStep:
     def timeline(self, step_s: float) -> Timeline:
         """Return the timeline of a step that takes *step_s* in closed form."""
         placed = self._placed()
-        spans = sum(len(each.numbers) * (len(each.times.pieces) + len(each.times.beside)) for each in placed)
+        spans = sum(len(kind.numbers) * (len(kind.times.pieces) + len(kind.times.beside)) for kind in placed)
         spans += 2 * len(self.simulated.sender)
-        whole = spans > MOST_SPANS
-        folded = -(-len(self.simulated.tasks) * 2 // MOST_SPANS) if whole else 1
+        whole_tasks = spans > MOST_SPANS
+        folded = -(-len(self.simulated.tasks) * 2 // MOST_SPANS) if whole_tasks else 1
         drawing = TimelineDrawing()
         for stage in range(self.stages):
             for name in TRACKS:
@@ -476,24 +472,24 @@ class _DrawnStep:
         if folded > 1:
             self._folded(drawing, folded)
         else:
-            self._tasks(drawing, placed, whole=whole)
+            self._tasks(drawing, placed, whole_tasks=whole_tasks)
         if self.pauses is not None:
             self._pauses(drawing, self.pauses)
         self._ends(drawing, range(self.stages))
         self._waits(drawing, range(self.stages))
-        tracks, names, found, flows, _ = drawing.finish()
+        tracks, names, drawn_spans, flows, _ = drawing.finish()
         ranks = self.batch.base.workload.ranks // self.stages
         return Timeline(
             engine="analytic",
-            duration_ns=_whole_ns(self.end_s),
+            duration_ns=_to_ns(self.end_s),
             processes=tuple(TimelineProcess(f"stage {stage}", ranks) for stage in range(self.stages)),
             tracks=tracks,
             names=names,
-            spans=found,
+            spans=drawn_spans,
             flows=flows,
-            counters=(*self._memory(), *(() if whole else self._links(drawing))),
+            counters=(*self._memory(), *(() if whole_tasks else self._links(drawing))),
             totals=self._totals(placed),
-            reading=self._reading(step_s, whole, folded),
+            reading=self._reading(step_s, whole_tasks, folded),
         )
 
     def _placed(self) -> list[_TasksOfKind]:
@@ -503,50 +499,46 @@ class _DrawnStep:
             groups.setdefault((stage, self._mark(stage, task)), []).append(number)
         return [_TasksOfKind(stage, self.times.tasks[mark], np.array(group)) for (stage, mark), group in groups.items()]
 
-    def _tasks(self, drawing: TimelineDrawing, placed: Sequence[_TasksOfKind], *, whole: bool) -> None:
-        """Draw every task, in segments or *whole*, and the transfers between stages."""
-        called = np.array([drawing.name(self._called(task)) for task in self.simulated.tasks], np.int64)
+    def _tasks(self, drawing: TimelineDrawing, placed: Sequence[_TasksOfKind], *, whole_tasks: bool) -> None:
+        """Draw every task, in segments or *whole_tasks*, and the transfers between stages."""
+        called = np.array([drawing.name(self._task_name(task)) for task in self.simulated.tasks], np.int64)
         main = np.full(len(called), -1, np.int64)
-        for each in placed:
-            if whole:
-                compute = drawing.track(each.stage, "compute")
-                start, end = self.simulated.start[each.numbers], self.simulated.end[each.numbers]
-                main[each.numbers] = drawing.add(
-                    compute, called[each.numbers], "compute", _whole_ns(start), _whole_ns(end)
-                )
+        for kind in placed:
+            if whole_tasks:
+                compute = drawing.track(kind.stage, "compute")
+                start, end = self.simulated.start[kind.numbers], self.simulated.end[kind.numbers]
+                main[kind.numbers] = drawing.add(compute, called[kind.numbers], "compute", _to_ns(start), _to_ns(end))
             else:
-                main[each.numbers] = self._pieces(drawing, each, called)
-        self._transfers(drawing, main, whole=whole)
+                main[kind.numbers] = self._pieces(drawing, kind, called)
+        self._transfers(drawing, main, whole_tasks=whole_tasks)
 
-    def _pieces(self, drawing: TimelineDrawing, each: _TasksOfKind, called: Ints) -> Ints:
+    def _pieces(self, drawing: TimelineDrawing, kind: _TasksOfKind, called: Ints) -> Ints:
         """Draw tasks of one kind, segment by segment; return the last span of each."""
-        now, ends = self.simulated.start[each.numbers], self.simulated.end[each.numbers]
+        now, ends = self.simulated.start[kind.numbers], self.simulated.end[kind.numbers]
         from_, until = now, now  # while they compute
-        pieces = each.times.pieces or (TaskPiece("compute", "", "compute", 0.0),)
+        pieces = kind.times.pieces or (TaskPiece("compute", "", "compute", 0.0),)
         for index, piece in enumerate(pieces):
             following = ends if index == len(pieces) - 1 else now + piece.seconds
-            name = drawing.name(piece.name) if piece.name else called[each.numbers]
-            main = drawing.add(
-                drawing.track(each.stage, piece.track), name, piece.kind, _whole_ns(now), _whole_ns(following)
-            )
+            name = drawing.name(piece.name) if piece.name else called[kind.numbers]
+            main = drawing.add(drawing.track(kind.stage, piece.track), name, piece.kind, _to_ns(now), _to_ns(following))
             if piece.kind == "compute":
                 from_, until = (from_ if piece.name else now), following
             now = following
-        for piece in each.times.beside:
+        for piece in kind.times.beside:
             most = ends if piece.track == "weights" else until
-            track, name = drawing.track(each.stage, piece.track), drawing.name(piece.name)
-            drawing.add(track, name, "hidden", _whole_ns(from_), _whole_ns(np.minimum(from_ + piece.seconds, most)))
+            track, name = drawing.track(kind.stage, piece.track), drawing.name(piece.name)
+            drawing.add(track, name, "hidden", _to_ns(from_), _to_ns(np.minimum(from_ + piece.seconds, most)))
         return main
 
-    def _called(self, task: PipelineTask) -> str:
+    def _task_name(self, task: PipelineTask) -> str:
         """Return the name of a task: F12, or F12.1 for one of several model chunks; a whole backward is B."""
         kind = "B" if task.kind == "BW" else task.kind
         return f"{kind}{task.microbatch}" + (f".{task.chunk}" if self.virtual > 1 else "")
 
-    def _transfers(self, drawing: TimelineDrawing, main: Ints, *, whole: bool) -> None:
+    def _transfers(self, drawing: TimelineDrawing, main: Ints, *, whole_tasks: bool) -> None:
         """Draw the transfers to each stage: exposed while the stage is idle, overlapped before."""
         simulated = self.simulated
-        if whole:
+        if whole_tasks:
             drawing.flow(main[simulated.sender], main[simulated.receiver])
             return
         kinds = np.array([task.kind != "F" for task in simulated.tasks], bool)[simulated.receiver]
@@ -554,8 +546,8 @@ class _DrawnStep:
             simulated.stage[simulated.receiver]
         ]
         name = np.where(kinds, drawing.name("gradients"), drawing.name("activations"))
-        sent, arrived = _whole_ns(simulated.sent), _whole_ns(simulated.arrived)
-        split = np.clip(_whole_ns(simulated.free), sent, arrived)
+        sent, arrived = _to_ns(simulated.sent), _to_ns(simulated.arrived)
+        split = np.clip(_to_ns(simulated.free), sent, arrived)
         ahead, late = split > sent, arrived > split
         hidden = drawing.add(track[ahead], name[ahead], "hidden", sent[ahead], split[ahead])
         exposed = drawing.add(track[late], name[late], "exposed", split[late], arrived[late])
@@ -575,11 +567,11 @@ class _DrawnStep:
             lasts = np.minimum(firsts + many, len(rows)) - 1
             start, end = self.simulated.start[rows[firsts]], self.simulated.end[rows[lasts]]
             name = drawing.name(f"{many} tasks")
-            drawing.add(drawing.track(stage, "compute"), name, "compute", _whole_ns(start), _whole_ns(end))
+            drawing.add(drawing.track(stage, "compute"), name, "compute", _to_ns(start), _to_ns(end))
 
     def _pauses(self, drawing: TimelineDrawing, pauses: Floats) -> None:
         """Draw the remaining microbatches as one span on each stage."""
-        rest = self.left_out * sum(each.seconds for each in self._round())
+        rest = self.left_out * sum(task.seconds for task in self._round())
         for stage, begun in enumerate(pauses.tolist()):
             name = f"{self.left_out:,} microbatches more"
             _draw_span(drawing, (stage, "compute", name, "compute"), begun, begun + rest)
@@ -617,11 +609,11 @@ class _DrawnStep:
         track, _, kind, start, end = drawing.joined()
         owner = np.array([process for process, _ in drawing.tracks], np.int64)[track]
         active = ~np.isin(kind, (CLASS_CODES["hidden"], CLASS_CODES["memory"]))
-        name, whole = drawing.name("waits"), _whole_ns(self.end_s)
+        name, end_ns = drawing.name("waits"), _to_ns(self.end_s)
         for stage in stages:
-            mine = active & (owner == stage)
-            begun, ended = merge_spans(start[mine], end[mine])
-            gaps = np.concatenate([[0], ended]), np.concatenate([begun, [whole]])
+            on_stage = active & (owner == stage)
+            begun, ended = merge_spans(start[on_stage], end[on_stage])
+            gaps = np.concatenate([[0], ended]), np.concatenate([begun, [end_ns]])
             real = gaps[1] > gaps[0]
             drawing.add(drawing.track(stage, "idle"), name, "idle", gaps[0][real], gaps[1][real])
 
@@ -631,20 +623,20 @@ class _DrawnStep:
         """Return how the stage that bounds the step spends its time, all microbatches included."""
         bounding = self.bounding
         drawing = TimelineDrawing()
-        whole = np.zeros(len(self.simulated.tasks), np.int64)
-        for each in placed:
-            if each.stage == bounding:
-                self._pieces(drawing, each, whole)
-        mine = self.simulated.stage[self.simulated.receiver] == bounding
-        sent, arrived = _whole_ns(self.simulated.sent[mine]), _whole_ns(self.simulated.arrived[mine])
-        split = np.clip(_whole_ns(self.simulated.free[mine]), sent, arrived)
+        no_names = np.zeros(len(self.simulated.tasks), np.int64)
+        for tasks in placed:
+            if tasks.stage == bounding:
+                self._pieces(drawing, tasks, no_names)
+        to_bounding = self.simulated.stage[self.simulated.receiver] == bounding
+        sent, arrived = _to_ns(self.simulated.sent[to_bounding]), _to_ns(self.simulated.arrived[to_bounding])
+        split = np.clip(_to_ns(self.simulated.free[to_bounding]), sent, arrived)
         drawing.add(drawing.track(bounding, "pp"), 0, "exposed", split, arrived)
         drawing.add(drawing.track(bounding, "pp"), 0, "hidden", sent, split)
         self._ends(drawing, [bounding])
         _, _, kind, start, end = drawing.joined()
 
         def seconds(*kinds: SpanClass) -> float:
-            wanted = np.isin(kind, [CLASS_CODES[each] for each in kinds])
+            wanted = np.isin(kind, [CLASS_CODES[span_kind] for span_kind in kinds])
             begun, ended = merge_spans(start[wanted], end[wanted])
             return float((ended - begun).sum()) / 1e9
 
@@ -656,7 +648,7 @@ class _DrawnStep:
         }
         compute = seconds("compute", "optimizer") + more["compute"]
         exposed = seconds("exposed") + more["exposed"]
-        idle = max(0.0, _whole_ns(self.end_s) / 1e9 - compute - exposed)
+        idle = max(0.0, _to_ns(self.end_s) / 1e9 - compute - exposed)
         return TimelineTotals(compute, exposed, seconds("hidden") + more["hidden"], idle)
 
     def _memory(self) -> list[Counter]:
@@ -672,10 +664,10 @@ class _DrawnStep:
             passing = parts["loss"] + parts["buffers"] + parts["allowance"]
             constant = sum(parts.values()) - passing - parts["activations"]
             times, held = self._in_flight(stage)
-            each = parts["activations"] / max(1e-9, float(held.max(initial=0.0)))
+            microbatch_bytes = parts["activations"] / max(1e-9, float(held.max(initial=0.0)))
             begun, ended = self._busy(stage)
             moments = np.concatenate([[0], times, begun, ended])
-            grown = np.diff(held, prepend=0.0) * each
+            grown = np.diff(held, prepend=0.0) * microbatch_bytes
             changes = np.concatenate([[constant], grown, np.full(len(begun), passing), np.full(len(ended), -passing)])
             levels = accumulate_levels(moments, changes)
             counters.append(Counter(stage, "memory", "B", self.batch.base.memory.capacity_bytes, *levels))
@@ -685,7 +677,7 @@ class _DrawnStep:
         """Return the number of microbatches whose activations a stage keeps, over time."""
         rows = np.flatnonzero(self.simulated.stage == stage)
         kinds = np.array([self.simulated.tasks[row].kind for row in rows.tolist()])
-        start, end = _whole_ns(self.simulated.start[rows]), _whole_ns(self.simulated.end[rows])
+        start, end = _to_ns(self.simulated.start[rows]), _to_ns(self.simulated.end[rows])
         opens, closes = kinds == "F", np.isin(kinds, ("BW", "W")) if self.training else kinds == "F"
         share = 1 / self.virtual
         moments = np.concatenate([end[closes], start[opens]])
@@ -697,7 +689,7 @@ class _DrawnStep:
         rows = np.flatnonzero(self.simulated.stage == stage)
         wanted = [not self.training or self.simulated.tasks[row].kind != "F" for row in rows.tolist()]
         rows = rows[np.array(wanted, bool)]
-        return merge_spans(_whole_ns(self.simulated.start[rows]), _whole_ns(self.simulated.end[rows]))
+        return merge_spans(_to_ns(self.simulated.start[rows]), _to_ns(self.simulated.end[rows]))
 
     def _links(self, drawing: TimelineDrawing) -> list[Counter]:
         """Return the traffic of an accelerator of each stage along each axis, over time."""
@@ -705,52 +697,52 @@ class _DrawnStep:
         counters = []
         for (stage, name), number in drawing.tracks.items():
             rate = self.times.rates.get(name)
-            mine = (track == number) & np.isin(kind, (CLASS_CODES["exposed"], CLASS_CODES["hidden"]))
-            if rate is None or not mine.any():
+            on_track = (track == number) & np.isin(kind, (CLASS_CODES["exposed"], CLASS_CODES["hidden"]))
+            if rate is None or not on_track.any():
                 continue
-            begun, ended = merge_spans(start[mine], end[mine])
+            begun, ended = merge_spans(start[on_track], end[on_track])
             moments = np.concatenate([[0], begun, ended])
             changes = np.concatenate([[0.0], np.full(len(begun), rate), np.full(len(ended), -rate)])
             times, values = accumulate_levels(moments, changes)
             counters.append(Counter(stage, f"{name} traffic", "B/s", None, times, np.maximum(0.0, values)))
         return counters
 
-    def _reading(self, step_s: float, whole: bool, folded: int) -> str:
+    def _reading(self, step_s: float, whole_tasks: bool, folded: int) -> str:
         """Return a sentence: what is drawn, what is left out, and the difference to the closed form."""
         count = int(microbatches(self.batch))
         what = {"prefill": "One prefill", "decode": "One decoded token"}.get(self.batch.base.workload.task, "One step")
-        said = [f"{what}, {count:,} microbatch{'es' * (count > 1)}"]
-        said[0] += f" on {self.stages} stages" if self.stages > 1 else ""
-        said[0] += "" if whole else ", each task drawn as its compute and then its exposed communication"
+        sentences = [f"{what}, {count:,} microbatch{'es' * (count > 1)}"]
+        sentences[0] += f" on {self.stages} stages" if self.stages > 1 else ""
+        sentences[0] += "" if whole_tasks else ", each task drawn as its compute and then its exposed communication"
         if folded > 1:
-            said.append(f"{folded} tasks of a stage are one span")
-        elif whole:
-            said.append("each task is one span, communication is left out")
+            sentences.append(f"{folded} tasks of a stage are one span")
+        elif whole_tasks:
+            sentences.append("each task is one span, communication is left out")
         if self.left_out and self.pauses is None:
-            said.append(f"only {self.count:,} of the microbatches are drawn")
+            sentences.append(f"only {self.count:,} of the microbatches are drawn")
         elif self.left_out:
-            said.append(f"only {self.count:,} of the microbatches are drawn one by one, the others are one span")
+            sentences.append(f"only {self.count:,} of the microbatches are drawn one by one, the others are one span")
         if (self.pauses is not None or not self.left_out) and abs(self.end_s / step_s - 1) > NEGLIGIBLE_DIFFERENCE:
-            said.append(
+            sentences.append(
                 f"simulated in order it takes {self.end_s:.4g} s, {100 * (self.end_s / step_s - 1):+.2g} % from the"
                 f" closed form's {step_s:.4g} s"
             )
-        return "; ".join(said) + "."
+        return "; ".join(sentences) + "."
 
 
-def _draw_span(drawing: TimelineDrawing, what: tuple[int, str, str, SpanClass], start: float, end: float) -> None:
-    stage, track, name, kind = what
+def _draw_span(drawing: TimelineDrawing, span: tuple[int, str, str, SpanClass], start: float, end: float) -> None:
+    stage, track, name, kind = span
     if end > start:
         drawing.add(
             drawing.track(stage, track),
             drawing.name(name),
             kind,
-            _whole_ns(np.array([start])),
-            _whole_ns(np.array([end])),
+            _to_ns(np.array([start])),
+            _to_ns(np.array([end])),
         )
 
 
-def _whole_ns(seconds: Any) -> Any:
+def _to_ns(seconds: Any) -> Any:
     """Return whole nanoseconds."""
-    whole = np.rint(np.asarray(seconds) * 1e9).astype(np.int64)
-    return whole if whole.ndim else int(whole)
+    nanoseconds = np.rint(np.asarray(seconds) * 1e9).astype(np.int64)
+    return nanoseconds if nanoseconds.ndim else int(nanoseconds)

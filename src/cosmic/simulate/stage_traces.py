@@ -184,18 +184,18 @@ class TapeRecorder:
 
     def add(self, row: TapeRow, reads: Iterable[int]) -> int:
         """Write one row; return its index."""
-        place = len(self.tape.rows)
+        row_index = len(self.tape.rows)
         self.tape.rows.append(row)
-        self.tape.data += [(place, read) for read in reads]
-        return place
+        self.tape.data += [(row_index, read) for read in reads]
+        return row_index
 
     def link(self, row: TapeRow, reads: Iterable[int] = ()) -> int:
         """Write the next row of the chain."""
-        place = self.add(row, (*self.tape.tail, *reads))
+        row_index = self.add(row, (*self.tape.tail, *reads))
         if not self.tape.heads:
-            self.tape.heads = [place]
-        self.tape.tail = [place]
-        return place
+            self.tape.heads = [row_index]
+        self.tape.tail = [row_index]
+        return row_index
 
     # ---------------------------------------------------------------------------------------------- messages
 
@@ -237,23 +237,24 @@ class TapeRecorder:
 
         Of boundary rows the first and the last shard have one neighbour only; here they exchange theirs too.
         """
-        place = PEERS + 2 * self.permuted.index(call.axes)
+        peer = PEERS + 2 * self.permuted.index(call.axes)
         size, tag = max(1, round(call.bytes)), self.tape.rings
         self.tape.rings += 1
-        back = TapeRow(f"{name}.permute.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=place + 1)
-        out = back._replace(name=f"{name}.permute.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=place)
+        back = TapeRow(f"{name}.permute.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=peer + 1)
+        out = back._replace(name=f"{name}.permute.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=peer)
         return [self.add(out._replace(comm_priority=priority), before), self.add(back, before)]
 
     # ------------------------------------------------------------------------------------------------ blocks
 
     def block(self, label: str, units: Sequence[FetchUnit], work: TaskKind) -> None:
         """Write the units of a block for one kind of task."""
-        tape, took = self.tape, 0.0
+        tape, seconds = self.tape, 0.0
         moved = self.outer.get(label) if work != "W" else None
         loaded: list[int] = []
         gathered: list[int] = []
         for unit in units:
-            chain = _steps_of_unit(unit, work)
+            # The steps of a unit in one kind of task
+            chain = {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
             if not chain:
                 continue
             if moved and label not in tape.begun:
@@ -268,10 +269,10 @@ class TapeRecorder:
             self.flush()
             if unit.reduces and work in ("W", "BW"):
                 self.late.append((label, unit, tuple(tape.tail)))
-            took += self.pace.slowdown * sum(step.seconds for step in chain if isinstance(step, ComputeRun))
+            seconds += self.pace.slowdown * sum(step.seconds for step in chain if isinstance(step, ComputeRun))
         if label in tape.begun:
             tape.ends.append(tuple(tape.tail))
-            tape.took.append(took)
+            tape.took.append(seconds)
             tape.made[label] = (*tape.made.get(label, ()), *tape.tail)
             if moved and (moved.load_s or moved.store_s):
                 early = self.resident > 1 and loaded and gathered and moved.shards
@@ -283,19 +284,19 @@ class TapeRecorder:
         if not moved.load_s:
             return []
         size = max(1, round(moved.load_bytes))
-        place = self.add(TapeRow(f"{label}.load", NodeType.MEM_LOAD, moved.load_s, tensor_size=size), ())
+        row = self.add(TapeRow(f"{label}.load", NodeType.MEM_LOAD, moved.load_s, tensor_size=size), ())
         if len(self.tape.freed) < self.resident:
-            self.tape.loads.append(place)
-        self.take_buffer(place)
-        return [place]
+            self.tape.loads.append(row)
+        self.take_buffer(row)
+        return [row]
 
-    def take_buffer(self, place: int) -> None:
+    def take_buffer(self, load: int) -> None:
         """Make a row wait for its buffer: that of the block so many before it as there are, of those that take one."""
         tape = self.tape
         if len(tape.freed) >= self.resident:
-            tape.control += [(place, row) for row in tape.freed[-self.resident]]
+            tape.control += [(load, row) for row in tape.freed[-self.resident]]
         else:
-            tape.waiting.append((place, self.resident - len(tape.freed)))
+            tape.waiting.append((load, self.resident - len(tape.freed)))
 
     def store(self, label: str, moved: TierTransfers) -> tuple[int, ...]:
         """Write what takes a block's state out; return its row."""
@@ -303,9 +304,9 @@ class TapeRecorder:
             return ()
         size = max(1, round(moved.store_bytes))
         row = TapeRow(f"{label}.store", NodeType.MEM_STORE, moved.store_s, tensor_size=size)
-        place = self.add(row, self.tape.tail)
-        self.tape.stores.append(place)
-        return (place,)
+        row_index = self.add(row, self.tape.tail)
+        self.tape.stores.append(row_index)
+        return (row_index,)
 
     def chain(self, label: str, steps: Sequence[ComputeRun | TracedCollective], fetched: Sequence[int]) -> None:
         """Write a chain of steps; the first that computes reads the *fetched* weights."""
@@ -319,33 +320,33 @@ class TapeRecorder:
                 self.link(row._replace(seconds=row.seconds * self.pace.exposed.get(step.role, 1.0)))
                 continue
             run = compute_row(step, name)
-            place = self.link(run._replace(seconds=run.seconds * self.pace.slowdown), fetched)
+            run_row = self.link(run._replace(seconds=run.seconds * self.pace.slowdown), fetched)
             fetched = ()
             if step.beside:
-                self.tape.tail = [place, *self.ring(step.beside, name, before)]
+                self.tape.tail = [run_row, *self.ring(step.beside, name, before)]
 
     def gather(self, call: TracedCollective, label: str, loaded: Sequence[int]) -> int:
         """Write the all-gather of a block's weights, which has each rank's shard when it is *loaded*."""
         tape = self.tape
-        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), loaded)
+        row = self.add(collective_row(call, f"{label}.{call.name}", self.groups), loaded)
         if len(tape.ends) >= FETCHED_AHEAD:
-            tape.control += [(place, end) for end in tape.ends[-FETCHED_AHEAD]]
+            tape.control += [(row, end) for end in tape.ends[-FETCHED_AHEAD]]
         else:
-            tape.early.append(place)
-        return place
+            tape.early.append(row)
+        return row
 
     def flush(self) -> None:
         """Write the pending reductions."""
-        for label, unit, made in self.late:
-            places: list[int] = []
+        for label, unit, gradients in self.late:
+            rows: list[int] = []
             for call in unit.reduces:
                 name = f"{label}.{call.name}"
                 if call.kind == PERMUTE:
-                    places += self.neighbours(call, name, made, OVERLAPPED)
+                    rows += self.neighbours(call, name, gradients, OVERLAPPED)
                 else:
-                    places.append(self.add(collective_row(call, name, self.groups), made))
-            self.tape.reduced += places
-            self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
+                    rows.append(self.add(collective_row(call, name, self.groups), gradients))
+            self.tape.reduced += rows
+            self.tape.made[label] = (*self.tape.made.get(label, ()), *rows)
         self.late.clear()
 
 
@@ -356,21 +357,9 @@ def unroll_turns(steps: Sequence[ComputeRun | TracedCollective]) -> Iterator[tup
             yield from ((step, f".{turn}" if count > 1 else "") for step in part)
 
 
-def _steps_of_unit(unit: FetchUnit, work: TaskKind) -> tuple[ComputeRun | TracedCollective, ...]:
-    """Return the steps of a unit in one kind of task."""
-    return {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
-
-
 def units_of(piece: Piece, work: TaskKind) -> tuple[FetchUnit, ...]:
     """Return the units of a block in one kind of task."""
     return piece.forward if work == "F" else piece.backward
-
-
-def group_dependencies(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return dependencies as lists, one for each row."""
-    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
-    both = both[np.lexsort((both[:, 1], both[:, 0]))]
-    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
 
 
 # --------------------------------------------------------------------------------------
@@ -505,16 +494,16 @@ class StageTrace:
     def write(self, tasks: Sequence[PipelineTask], detached: Iterable[int] = ()) -> tuple[Template, Floats]:
         """Return the nodes of the stage and their seconds; the input of *detached* tasks was sent before the step."""
         held = self.held(tasks)
-        left = self.left_over(held) if self.plan.training else set()
+        postponed = self.find_postponed(held) if self.plan.training else set()
         apart, pair = set(detached), None
         for index, task in enumerate(tasks):
             last = self.task(task, received=index not in apart)
-            self.open(task, left)
+            self.open(task, postponed)
             if pair is not None:
                 self.join(pair, last)
             pair = last if task.with_next else None
         if self.plan.training:
-            self.close([layer for layer in reversed(held) if layer.label not in left])
+            self.close([layer for layer in reversed(held) if layer.label not in postponed])
         return self.template(), np.concatenate(self.seconds) if self.seconds else np.zeros(0)
 
     def held(self, tasks: Sequence[PipelineTask]) -> list[Layer]:
@@ -565,20 +554,20 @@ class StageTrace:
 
     def gate(self, seconds: float) -> tuple[int, ...]:
         """Return the rows after which about *seconds* of compute remain before the next task."""
-        for ends, took in reversed(self.passed):
-            if seconds < took / 2:
+        for ends, task_s in reversed(self.passed):
+            if seconds < task_s / 2:
                 return ends
-            seconds -= took
+            seconds -= task_s
         return ()
 
     def settle(self, tape: TaskTape, start: int) -> None:
         """Make this task wait for the reductions of the task before once its compute has overlapped enough of them."""
         rows, seconds = self.pending
-        for begun, took in zip(tape.begun.values(), tape.took, strict=True):
-            if rows and seconds < took / 2:
+        for begun, pass_s in zip(tape.begun.values(), tape.took, strict=True):
+            if rows and seconds < pass_s / 2:
                 self.after(self.control, ((start + begun, row) for row in rows))
                 rows = []
-            seconds -= took
+            seconds -= pass_s
         self.pending = rows, seconds
         if tape.reduced:
             self.pending = [*rows, *(start + row for row in tape.reduced)], tape.took[0] + tape.apart_s
@@ -598,13 +587,13 @@ class StageTrace:
 
     def join(self, first: tuple[int, TapeArrays], second: tuple[int, TapeArrays]) -> None:
         """Make two overlapped tasks start together and end together."""
-        (start, one), (follows, other) = first, second
-        if other.tape.receive is not None:
-            arrival = follows + other.tape.receive
-            self.after(self.data, ((start + head, arrival) for head in one.tape.heads))
-        if one.tape.send is not None:
-            sent = start + one.tape.send
-            self.after(self.control, ((sent, follows + row) for row in other.tape.tail))
+        (start, before), (follows, after) = first, second
+        if after.tape.receive is not None:
+            arrival = follows + after.tape.receive
+            self.after(self.data, ((start + head, arrival) for head in before.tape.heads))
+        if before.tape.send is not None:
+            sent = start + before.tape.send
+            self.after(self.control, ((sent, follows + row) for row in after.tape.tail))
 
     def compiled(self, task: PipelineTask) -> TapeArrays:
         """Return the tape of a task."""
@@ -652,7 +641,7 @@ class StageTrace:
 
     # ---------------------------------------------------------------------------------------- once a step
 
-    def left_over(self, held: Sequence[Layer]) -> set[str]:
+    def find_postponed(self, held: Sequence[Layer]) -> set[str]:
         """Return the blocks whose reduction extends into the next step, if the newest always goes first."""
         if not self.plan.newest_first:
             return set()
@@ -668,7 +657,7 @@ class StageTrace:
             waiting.pop()
         return {label for label, seconds in waiting if seconds}
 
-    def open(self, task: PipelineTask, left: set[str]) -> None:
+    def open(self, task: PipelineTask, postponed: set[str]) -> None:
         """Write what the step before left to a virtual stage, beside its first forward pass.
 
         Updated weights, and reductions that the last backward pass did not overlap. Their rows follow those of the
@@ -679,11 +668,11 @@ class StageTrace:
             return
         self.opened.add(part)
         layers = self.plan.parts[part]
-        late = [call for layer in layers if layer.label in left for call in layer.piece.reduces]
+        late = [call for layer in layers if layer.label in postponed for call in layer.piece.reduces]
         rest = self.rest([*late, *(call for layer in layers for call in layer.piece.updates)], "previous", ())
         for layer in layers:
             label, ready = f"previous.{layer.label}", rest
-            if layer.label in left:
+            if layer.label in postponed:
                 ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ready) or ready),)
             ready = self.overlapped(layer.piece.updates, label, ready, layer.piece.held_up[1]) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
@@ -696,38 +685,40 @@ class StageTrace:
         reduced: dict[str, tuple[int, ...]] = {}
         calls = [call for layer in layers for call in layer.piece.reduces]
         for layer in reversed(layers) if self.plan.newest_first else layers:
-            made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
-            rows = self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0])
-            reduced[layer.label] = rows or made
+            gradients = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
+            rows = self.overlapped(layer.piece.reduces, layer.label, gradients, layer.piece.held_up[0])
+            reduced[layer.label] = rows or gradients
         last = self.passed[-1][0] if self.passed else ()
-        rows = tuple(row for each in reduced.values() for row in each)
+        rows = tuple(row for rows_of_layer in reduced.values() for row in rows_of_layer)
         before = (*dict.fromkeys((*rows, *self.moved, *last, *self.stored)),)
         before = self.rest(calls, "all", before) or before
         before = self.send_gradients(layers, reduced, before)
         seconds, size = self.plan.offloaded_states
         if seconds:
-            self.one(TapeRow("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
+            self.write_row(
+                TapeRow("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before
+            )
         for layer in layers:
             before = (self.update(layer, layer.label, before),)
         for call in merge_collectives((call for layer in layers for call in layer.piece.exchanged), "parameters"):
             longer = self.plan.exchange_latency_s if call.kind == "all_reduce" else 0.0
             row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
-            before = (self.one(row, before),)
+            before = (self.write_row(row, before),)
 
     def send_gradients(
         self, layers: Sequence[Layer], reduced: Mapping[str, tuple[int, ...]], before: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Write what brings the gradients of each layer to the host's processor, as soon as they are *reduced*."""
         seconds, size = self.plan.gradients_out
-        whole = sum(layer.piece.elements for layer in layers)
-        if not seconds or not whole:
+        elements = sum(layer.piece.elements for layer in layers)
+        if not seconds or not elements:
             return before
         rows = []
         for layer in layers:
-            share = layer.piece.elements / whole
+            share = layer.piece.elements / elements
             name, moved = f"{layer.label}.gradients.store", max(1, round(size * share))
             row = TapeRow(name, NodeType.MEM_STORE, seconds * share, tensor_size=moved)
-            rows.append(self.one(row, reduced[layer.label]))
+            rows.append(self.write_row(row, reduced[layer.label]))
         return (*before, *rows)
 
     @property
@@ -738,28 +729,28 @@ class StageTrace:
     def rest(self, calls: Iterable[TracedCollective], label: str, before: Iterable[int]) -> tuple[int, ...]:
         """Write what of some collectives nothing overlaps, those of one kind and group as one."""
         share = 1 - self.efficiency
-        found = [call.share(share) for call in merge_collectives(calls, "rest")] if share else []
-        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, EXPOSED) for call in found]
-        return tuple(self.one(row, before) for row in rows)
+        shares = [call.share(share) for call in merge_collectives(calls, "rest")] if share else []
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, EXPOSED) for call in shares]
+        return tuple(self.write_row(row, before) for row in rows)
 
     def update(self, layer: Layer, label: str, before: Iterable[int]) -> int:
         """Write the update of a block's weights."""
-        return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
+        return self.write_row(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
     def overlapped(
         self, calls: Iterable[TracedCollective], label: str, before: Iterable[int], held_up: float = 1.0
     ) -> tuple[int, ...]:
-        """Write collectives as far as they run beside compute."""
-        found = [call.share(self.efficiency) for call in calls] if self.efficiency else []
-        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in found]
-        return tuple(self.one(row._replace(seconds=row.seconds * held_up), before) for row in rows)
+        """Write the share of collectives that runs beside compute."""
+        shares = [call.share(self.efficiency) for call in calls] if self.efficiency else []
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in shares]
+        return tuple(self.write_row(row._replace(seconds=row.seconds * held_up), before) for row in rows)
 
-    def one(self, row: TapeRow, before: Iterable[int]) -> int:
+    def write_row(self, row: TapeRow, before: Iterable[int]) -> int:
         """Write a single row."""
-        place = self.count
+        row_index = self.count
         self.append([row.name], _rows_as_numbers([row]), np.array([row.seconds]))
-        self.after(self.data, ((place, earlier) for earlier in before))
-        return place
+        self.after(self.data, ((row_index, earlier) for earlier in before))
+        return row_index
 
     # ---------------------------------------------------------------------------------------------- columns
 
@@ -773,9 +764,9 @@ class StageTrace:
     @staticmethod
     def after(kind: list[Ints], pairs: Iterable[tuple[int, int]]) -> None:
         """Add dependencies: pairs of a row and one that comes before it."""
-        found = list(pairs)
-        if found:
-            kind.append(np.array(found, np.int64))
+        dependencies = list(pairs)
+        if dependencies:
+            kind.append(np.array(dependencies, np.int64))
 
     def template(self) -> Template:
         """Return the rows as a template; ids are row numbers."""
@@ -789,5 +780,10 @@ class StageTrace:
         for name in ("involved_dims", *RECORDED):
             columns[name] = np.full(self.count, ABSENT, np.int64)
         for name, pairs in (("data", self.data), ("ctrl", self.control)):
-            columns[f"{name}_start"], columns[f"{name}_id"] = group_dependencies(pairs, self.count)
+            both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+            both = both[np.lexsort((both[:, 1], both[:, 0]))]
+            columns[f"{name}_start"], columns[f"{name}_id"] = (
+                np.searchsorted(both[:, 0], np.arange(self.count + 1)).astype(np.int64),
+                both[:, 1].copy(),
+            )
         return Template(**columns, names=self.names, kernels=(), process_groups={})

@@ -43,7 +43,7 @@ from cosmic.simulate.recording.recorded_evaluation import Recorder, run_recorded
 from cosmic.step.accelerator_rates import peak_flop_per_s
 from cosmic.step.device_memory import COMPONENTS, memory_of
 from cosmic.step.operator_work import adapter_of, hardware_flop_per_token, model_flop_per_token
-from cosmic.step.tier_usage import full_tiers, tier_metrics
+from cosmic.step.tier_traffic import full_tiers, tier_metrics
 from cosmic.workload.attended_keys import document_length
 from cosmic.workload.mapping_rules import RULES, evaluate_rules, invalid_reasons
 from cosmic.workload.mesh_sizes import structural_paths
@@ -60,7 +60,7 @@ ENGINES = ("analytic", "event")
 
 
 def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
-    """Return what *point* achieves, or why it cannot run.
+    """Return the metrics of *point*, or why it cannot run.
 
     The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node.
     """
@@ -75,11 +75,11 @@ def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
 
 
 def metrics_as_simulated(metrics: Metrics, result: SimulationResult) -> Metrics:
-    """Return what a design achieves if its step takes as long as its simulated traces did."""
+    """Return the metrics of a design whose step takes as long as its simulated traces did."""
     last = max(result.per_npu, key=lambda npu: npu.cycles)
     seconds = last.cycles / 1e9
     slower = seconds / metrics.step_s
-    other = abs(log(slower))  # what the engines disagree by is one more error
+    disagreement = abs(log(slower))  # what the engines disagree by is one more error
     exposed = last.communication_cycles - last.hidden_cycles
     computing = last.cycles - last.idle_cycles - exposed
     return replace(
@@ -104,9 +104,9 @@ def metrics_as_simulated(metrics: Metrics, result: SimulationResult) -> Metrics:
         breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
         expected_error=None,
         expected_on=_expected_in_closed_form(metrics),
-        step_s_range=metrics.step_s_range.around(seconds, other),
-        tokens_per_s_range=_bracket_rate(metrics.tokens_per_s_range, metrics.tokens_per_s, slower, other),
-        samples_per_s_range=_bracket_rate(metrics.samples_per_s_range, metrics.samples_per_s, slower, other),
+        step_s_range=metrics.step_s_range.around(seconds, disagreement),
+        tokens_per_s_range=_bracket_rate(metrics.tokens_per_s_range, metrics.tokens_per_s, slower, disagreement),
+        samples_per_s_range=_bracket_rate(metrics.samples_per_s_range, metrics.samples_per_s, slower, disagreement),
     )
 
 
@@ -142,21 +142,21 @@ def _lengthen(value: float | None, times: float) -> float | None:
     return None if value is None else value / times
 
 
-def _bracket_rate(found: Range | None, rate: float | None, slower: float, other: float) -> Range | None:
-    return None if found is None or rate is None else found.around(rate / slower, other)
+def _bracket_rate(bracket: Range | None, rate: float | None, slower: float, disagreement: float) -> Range | None:
+    return None if bracket is None or rate is None else bracket.around(rate / slower, disagreement)
 
 
 def _evaluate(point: DesignPoint) -> Outcome:
-    found = run_recorded_point(RECORDER, point)
-    if found is None or any(np.isnan(_possible_metrics(found)[name]) for name in POSSIBLE):
+    results = run_recorded_point(RECORDER, point)
+    if results is None or any(np.isnan(_possible_metrics(results)[name]) for name in POSSIBLE):
         return _evaluate_directly(point)
-    if reasons := tuple(rule.sentence(point) for name, rule in RULES.items() if not found[f"rule.{name}"]):
+    if reasons := tuple(rule.sentence(point) for name, rule in RULES.items() if not results[f"rule.{name}"]):
         return Infeasible(reasons)
-    return _outcome_of_values(point, {name: found[name] for name in MEASURED})
+    return _outcome_of_values(point, {name: results[name] for name in MEASURED})
 
 
 def _evaluate_directly(point: DesignPoint) -> Outcome:
-    """Return what *point* achieves by the physics itself, without a program: what is wrong has a sentence then."""
+    """Return the metrics of *point* computed directly, without a recorded program, so that errors have sentences."""
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         return Infeasible(reasons)
@@ -220,7 +220,7 @@ NO_TOKENS = "the model has no sequence, so that samples are counted: see samples
 
 def unknown_metrics(point: DesignPoint) -> dict[str, str]:
     """Return the metrics of *point* that are unknown for want of a figure of a part, each with the reason."""
-    quantities = {each for needed in NEEDS.values() for each in needed}
+    quantities = {quantity for needed in NEEDS.values() for quantity in needed}
     missing = {quantity: unknown_parts(point, quantity) for quantity in quantities}
     lasts = point.run.tokens is not None and point.serving is None and point.workload.task == "training"
     left_out = {*(() if point.serving else OF_REQUESTS), *(() if lasts else OF_RUNS)}
@@ -228,12 +228,13 @@ def unknown_metrics(point: DesignPoint) -> dict[str, str]:
     left_out |= set(OF_SAMPLES if tokens else OF_TOKENS)
     wanted = {metric: needed for metric, needed in NEEDS.items() if metric not in left_out}
     reasons = {
-        metric: describe_missing_figures((each, missing[each]) for each in needed) for metric, needed in wanted.items()
+        metric: describe_missing_figures((quantity, missing[quantity]) for quantity in needed)
+        for metric, needed in wanted.items()
     }
     if point.network.dims and all(dim.fabric.build == INCLUDED for dim in point.network.dims):
         reasons["perf_per_network_cost"] = IN_THE_NODE
-    found = {metric: reason for metric, reason in reasons.items() if reason} | unknown_run_metrics(point)
-    return found if tokens else found | dict.fromkeys(OF_TOKENS, NO_TOKENS)
+    unknown = {metric: reason for metric, reason in reasons.items() if reason} | unknown_run_metrics(point)
+    return unknown if tokens else unknown | dict.fromkeys(OF_TOKENS, NO_TOKENS)
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
@@ -261,14 +262,6 @@ def _possible_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
 RATES = ("tokens_per_s", "samples_per_s")
 
 
-def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
-    """Return which designs have a metric that is out of range."""
-    there = _possible_metrics(columns)
-    inside = [(there[name] >= least) & (there[name] <= most) for name, (least, most) in POSSIBLE.items()]
-    outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
-    return outside
-
-
 def _outer_bytes(batch: Batch) -> Any:
     """Return the bytes of all outer tiers together; designs may differ in which they have."""
     if "memory.tiers" in batch.columns:
@@ -293,24 +286,28 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
             over[name] = np.where(needed > most, needed / most - 1, 0.0)
     over["offloaded"] = np.maximum(over["offloaded"], np.where(over["memory"] > 0, 0.0, np.nan_to_num(full)))
     invalid = np.logical_or.reduce(list(broken.values()))
-    broken["range"] = _out_of_range(columns) & ~invalid
+    # A metric out of range: its numbers are too large or too small to compute with.
+    possible = _possible_metrics(columns)
+    inside = [(possible[name] >= least) & (possible[name] <= most) for name, (least, most) in POSSIBLE.items()]
+    outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
+    broken["range"] = outside & ~invalid
     excess = over["memory"] + over["offloaded"]
     excess[invalid | broken["range"]] = np.inf
     broken |= {name: share > 0 for name, share in over.items()}
-    return BatchOutcome(columns, {name: those for name, those in broken.items() if those.any()}, excess)
+    return BatchOutcome(columns, {name: mask for name, mask in broken.items() if mask.any()}, excess)
 
 
 def _run_directly(batch: Batch, rows: npt.NDArray[np.intp], results: npt.NDArray[np.float64]) -> None:
     """Write the results of designs that have no program: the physics itself, over arrays."""
     chosen = batch.take(rows, {})
-    for places, part in chosen.groups(structural_paths(chosen)):
-        here = rows[places]
+    for indices, part in chosen.groups(structural_paths(chosen)):
+        group_rows = rows[indices]
         for index, holds in enumerate(evaluate_rules(part).values()):
-            results[len(MEASURED) + index, here] = holds
-        results[: len(MEASURED), here] = np.nan
-        for found, values in _computable(part):
-            for place, name in enumerate(MEASURED):
-                results[place, here[found]] = values[name]
+            results[len(MEASURED) + index, group_rows] = holds
+        results[: len(MEASURED), group_rows] = np.nan
+        for computable, values in _computable(part):
+            for measured_row, name in enumerate(MEASURED):
+                results[measured_row, group_rows[computable]] = values[name]
 
 
 def _computable(part: Batch) -> Iterator[tuple[npt.NDArray[np.intp], dict[str, Any]]]:
@@ -336,10 +333,11 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
 
 def _metrics(batch: Batch) -> dict[str, Any]:
     workload, network = batch.base.workload, batch.base.network
-    memory, took = memory_of(batch), compute_step_seconds(batch)
-    seconds = took.seconds
+    memory, step = memory_of(batch), compute_step_seconds(batch)
+    seconds = step.seconds
     npus = batch.npus
     decoding = workload.task == "decode"
+    # A decode step makes one token of each sequence.
     tokens = batch["workload.global_batch"] * (1 if decoding else batch["workload.sequence"])
     needed = model_flop_per_token(
         batch.base.model,
@@ -351,13 +349,15 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         prompt=workload.task == "prefill",
     )
     peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
-    places = range(len(network.dims))
-    rates = [batch[f"network.dims.{place}.bandwidth"] for place in places]
+    dims = range(len(network.dims))
+    rates = [batch[f"network.dims.{dim}.bandwidth"] for dim in dims]
     cost = cluster_cost(batch)
-    drawn = cost.used_w(busy_share(took.parts, seconds))
-    each = {"per_s": tokens / seconds, "usd": owned_cluster_usd_per_s(batch, cost, drawn) * seconds / tokens}
-    of_tokens, of_samples = (each if has_tokens(batch.base.model) is there else NEITHER for there in (True, False))
-    runs = run_metrics(batch, cost, drawn, each["per_s"])
+    drawn = cost.used_w(busy_share(step.parts, seconds))
+    of_unit = {"per_s": tokens / seconds, "usd": owned_cluster_usd_per_s(batch, cost, drawn) * seconds / tokens}
+    of_tokens, of_samples = (
+        of_unit if has_tokens(batch.base.model) is applies else NEITHER for applies in (True, False)
+    )
+    runs = run_metrics(batch, cost, drawn, of_unit["per_s"])
     if of_tokens is NEITHER:
         runs["effective_tokens_per_s"] = np.nan
     return {
@@ -365,6 +365,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
         "tpot_s": seconds if decoding else np.nan,
         "tokens_per_s": of_tokens["per_s"],
+        # MFU counts the operations of the model, HFU also those that are recomputed; both over the GEMM peak.
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,
@@ -382,7 +383,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "samples_per_s": of_samples["per_s"],
         "cost_usd_per_sample": of_samples["usd"],
         **{f"memory.{name}": value for name, value in memory.parts.items()},
-        **{f"breakdown.{name}": value for name, value in took.parts.items()},
+        **{f"breakdown.{name}": value for name, value in step.parts.items()},
     }
 
 
@@ -412,8 +413,8 @@ RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
 
 
 def _metrics_of_designs(batch: Batch) -> dict[str, Any]:
-    found = _metrics(batch)
-    return {name: found[name] for name in MEASURED}
+    metrics = _metrics(batch)
+    return {name: metrics[name] for name in MEASURED}
 
 
 def _rules_of_designs(batch: Batch) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class TimelineDrawing:
         """Draw spans; return their numbers."""
         size = len(start_ns)
         code = CLASS_CODES[kind] if isinstance(kind, str) else kind
-        wide = [np.broadcast_to(np.asarray(each, np.int64), size) for each in (track, name, code)]
+        wide = [np.broadcast_to(np.asarray(values, np.int64), size) for values in (track, name, code)]
         self.columns.append((wide[0], wide[1], wide[2], start_ns, end_ns))
         first, self.count = self.count, self.count + size
         return np.arange(first, self.count)
@@ -199,18 +199,18 @@ class TimelineDrawing:
         track, name, kind, start, end = self.joined()
         track, owners = self._split_tracks(track, start, end)
         used = np.unique(track)
-        place = np.empty(len(owners), np.int64)
-        rank = sorted(used.tolist(), key=lambda each: owners[each])
-        place[rank] = np.arange(len(rank))
-        track = place[track]
-        tracks = tuple(TimelineTrack(owners[each][0], _track_name(*owners[each][2:])) for each in rank)
+        position = np.empty(len(owners), np.int64)
+        rank = sorted(used.tolist(), key=lambda number: owners[number])
+        position[rank] = np.arange(len(rank))
+        track = position[track]
+        tracks = tuple(TimelineTrack(owners[number][0], _track_name(*owners[number][2:])) for number in rank)
         order = np.lexsort((end, start, track))
         moved = np.empty(self.count, np.int64)
         moved[order] = np.arange(self.count)
         source, target = _renumber_pairs(self.arrows, moved)
         linked = _renumber_pairs(self.links, moved)
         track, name, kind, start, end = (column[order] for column in (track, name, kind, start, end))
-        process_of = np.array([each.process for each in tracks], np.int64)[track] if tracks else track
+        process_of = np.array([drawn.process for drawn in tracks], np.int64)[track] if tracks else track
         critical = critical_path(
             process_of, kind, start, end, (np.append(source, linked[0]), np.append(target, linked[1]))
         )
@@ -223,17 +223,19 @@ class TimelineDrawing:
     def joined(self) -> list[Ints]:
         """Return the columns of all spans so far: tracks, names, classes, starts and ends."""
         empty = np.zeros(0, np.int64)
-        return [np.concatenate([column[at] for column in self.columns] or [empty]).astype(np.int64) for at in range(5)]
+        return [
+            np.concatenate([column[index] for column in self.columns] or [empty]).astype(np.int64) for index in range(5)
+        ]
 
     def _sorted_details(self, order: Ints) -> dict[str, Ints]:
         """Return the details of all spans, in their final order."""
-        found = {}
+        details = {}
         for name, slices in self.details.items():
             column = np.full(self.count, -1, np.int64)
             for first, values in slices:
                 column[first : first + len(values)] = values
-            found[name] = column[order]
-        return found
+            details[name] = column[order]
+        return details
 
     def _split_tracks(self, track: Ints, start: Ints, end: Ints) -> tuple[Ints, list[tuple[int, int, str, int]]]:
         """Return the track of each span; a track with overlapping spans becomes several.
@@ -244,14 +246,14 @@ class TimelineDrawing:
         track = track.copy()
         order = np.lexsort((end, start, track))
         bounds = np.searchsorted(track[order], np.arange(len(owners) + 1))
-        for number, (process, place, name, _) in enumerate(tuple(owners)):
+        for number, (process, row, name, _) in enumerate(tuple(owners)):
             rows = order[bounds[number] : bounds[number + 1]]
             if not len(rows) or (start[rows][1:] >= end[rows][:-1]).all():
                 continue
             subtracks = subtracks_of(start[rows], end[rows])
             more = range(2, int(subtracks.max()) + 2)
             numbers = np.array([number, *range(len(owners), len(owners) + len(more))])
-            owners += [(process, place, name, subtrack) for subtrack in more]
+            owners += [(process, row, name, subtrack) for subtrack in more]
             track[rows] = numbers[subtracks]
         return track, owners
 
@@ -275,7 +277,7 @@ def subtracks_of(start: Ints, end: Ints) -> Ints:
     """
     free: list[int] = []
     busy: list[tuple[int, int]] = []
-    found = np.empty(len(start), np.int64)
+    subtracks = np.empty(len(start), np.int64)
     used = 0
     for index, (begun, ended) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
         while busy and busy[0][0] <= begun:
@@ -285,8 +287,8 @@ def subtracks_of(start: Ints, end: Ints) -> Ints:
         else:
             subtrack, used = used, used + 1
         heappush(busy, (ended, subtrack))
-        found[index] = subtrack
-    return found
+        subtracks[index] = subtrack
+    return subtracks
 
 
 # ------------------------------------------------------------------------------------------------ critical path
@@ -308,31 +310,24 @@ def critical_path(process: Ints, kind: Ints, start: Ints, end: Ints, flows: tupl
         return marked
     local = active[np.lexsort((active, start[active], end[active], process[active]))]
     ends: dict[int, tuple[list[int], list[int]]] = {}
-    for each in np.unique(process[local]).tolist():
-        rows = local[process[local] == each]
-        ends[each] = end[rows].tolist(), rows.tolist()
+    for owner in np.unique(process[local]).tolist():
+        rows = local[process[local] == owner]
+        ends[owner] = end[rows].tolist(), rows.tolist()
     brought: dict[int, int] = {}
     for source, target in zip(flows[0].tolist(), flows[1].tolist(), strict=True):
-        known = brought.get(target)
-        if known is None or end[source] > end[known]:
+        latest = brought.get(target)
+        if latest is None or end[source] > end[latest]:
             brought[target] = source
-    return _mark_path(marked, (process, start, end), ends, brought)
-
-
-def _mark_path(
-    marked: npt.NDArray[np.bool_],
-    spans: tuple[Ints, Ints, Ints],
-    ends: Mapping[int, tuple[list[int], list[int]]],
-    brought: Mapping[int, int],
-) -> npt.NDArray[np.bool_]:
-    """Mark the path from the last end to the beginning."""
-    process, start, end = spans
-    last = max((rows[-1] for _, rows in ends.values()), key=lambda row: (end[row], row))
-    here: int | None = last
-    while here is not None and not marked[here]:
-        marked[here] = True
-        here = (
-            brought[here] if here in brought else _last_span_before(ends[int(process[here])], int(start[here]), marked)
+    # Mark the path from the last end to the beginning
+    process_of, start_ns, end_ns = (process, start, end)
+    last = max((rows[-1] for _, rows in ends.values()), key=lambda row: (end_ns[row], row))
+    span: int | None = last
+    while span is not None and not marked[span]:
+        marked[span] = True
+        span = (
+            brought[span]
+            if span in brought
+            else _last_span_before(ends[int(process_of[span])], int(start_ns[span]), marked)
         )
     return marked
 
@@ -340,10 +335,10 @@ def _mark_path(
 def _last_span_before(ends: tuple[list[int], list[int]], moment: int, marked: npt.NDArray[np.bool_]) -> int | None:
     """Return the last span of a process that ended by *moment*, if any."""
     times, rows = ends
-    place = bisect_right(times, moment) - 1
-    while place >= 0 and marked[rows[place]]:  # a span of no duration ends where it begins
-        place -= 1
-    return rows[place] if place >= 0 else None
+    index = bisect_right(times, moment) - 1
+    while index >= 0 and marked[rows[index]]:  # a span of no duration ends where it begins
+        index -= 1
+    return rows[index] if index >= 0 else None
 
 
 # ----------------------------------------------------------------------------------------------------- arithmetic
@@ -385,9 +380,9 @@ def average_levels(times_ns: Ints, values: Floats, edges_ns: Ints) -> tuple[Ints
     [[0, 4, 8], [2.0, 1.5, 0.0]]
     """
     edges = np.unique(edges_ns)
-    known = np.append(times_ns, max(int(edges[-1]), int(times_ns[-1])) + 1).astype(float)
-    whole = np.concatenate([[0.0], np.cumsum(values * np.diff(known))])
-    means = np.diff(np.interp(edges, known, whole)) / np.diff(edges)
+    moments = np.append(times_ns, max(int(edges[-1]), int(times_ns[-1])) + 1).astype(float)
+    integral = np.concatenate([[0.0], np.cumsum(values * np.diff(moments))])
+    means = np.diff(np.interp(edges, moments, integral)) / np.diff(edges)
     return edges, np.append(means, 0.0)
 
 
@@ -419,7 +414,20 @@ def write_events(lines: Iterator[str], about: Mapping[str, Any], unit: str, path
 def perfetto_events(timeline: Timeline) -> Iterator[str]:
     """Yield the events of a timeline, each as JSON."""
     yield from map(_compact, _name_events(timeline))
-    yield from _span_events(timeline)
+    # Spans; there may be millions, so each is formatted by hand
+    spans = timeline.spans
+    where = [f'"pid":{track.process},"tid":{index + 1}' for index, track in enumerate(timeline.tracks)]
+    categories = [f'"cat":"{name}"' for name in CLASSES]
+    columns = (spans.track, spans.name, spans.kind, spans.start_ns, spans.duration_ns)
+    for first in range(0, spans.count, BATCH):
+        part = slice(first, first + BATCH)
+        rows = zip(*(column[part].tolist() for column in columns), _span_arguments(timeline, part), strict=True)
+        for track, name, kind, start, duration, arguments in rows:
+            text = _compact(timeline.names[name])
+            yield (
+                f'{{"ph":"X","name":{text},{categories[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
+                f"{arguments}}}"
+            )
     yield from map(_compact, _flow_events(timeline))
     yield from map(_compact, _counter_events(timeline))
 
@@ -432,42 +440,25 @@ def _name_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
         name = process.name + (f" (×{process.ranks:,})" if process.ranks > 1 else "")
         yield {"ph": "M", "name": "process_name", "pid": index, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": index, "args": {"sort_index": index}}
-    for place, track in enumerate(timeline.tracks):
-        common = {"ph": "M", "pid": track.process, "tid": place + 1}
+    for position, track in enumerate(timeline.tracks):
+        common = {"ph": "M", "pid": track.process, "tid": position + 1}
         yield common | {"name": "thread_name", "args": {"name": track.name}}
-        yield common | {"name": "thread_sort_index", "args": {"sort_index": place}}
-
-
-def _span_events(timeline: Timeline) -> Iterator[str]:
-    """Yield spans; there may be millions, so each is formatted by hand."""
-    spans = timeline.spans
-    where = [f'"pid":{track.process},"tid":{index + 1}' for index, track in enumerate(timeline.tracks)]
-    what = [f'"cat":"{name}"' for name in CLASSES]
-    columns = (spans.track, spans.name, spans.kind, spans.start_ns, spans.duration_ns)
-    for first in range(0, spans.count, BATCH):
-        part = slice(first, first + BATCH)
-        rows = zip(*(column[part].tolist() for column in columns), _span_arguments(timeline, part), strict=True)
-        for track, name, kind, start, duration, arguments in rows:
-            text = _compact(timeline.names[name])
-            yield (
-                f'{{"ph":"X","name":{text},{what[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
-                f"{arguments}}}"
-            )
+        yield common | {"name": "thread_sort_index", "args": {"sort_index": position}}
 
 
 def _span_arguments(timeline: Timeline, part: slice) -> list[str]:
     """Return the arguments of some spans: whether they are critical, and the attributes of their nodes."""
     critical = timeline.spans.critical[part].tolist()
-    found = [['"critical":true'] if each else [] for each in critical]
+    listed = [['"critical":true'] if is_critical else [] for is_critical in critical]
     for name, column in timeline.details.items():
-        for arguments, value in zip(found, column[part].tolist(), strict=True):
+        for arguments, value in zip(listed, column[part].tolist(), strict=True):
             if value == ABSENT:
                 continue
             if name != "comm_type":
                 arguments.append(f'"{name}":{value}')
             elif value in COLLECTIVE_NAMES:
                 arguments.append(f'"collective":"{COLLECTIVE_NAMES[value]}"')
-    return [f',"args":{{{",".join(arguments)}}}' if arguments else "" for arguments in found]
+    return [f',"args":{{{",".join(arguments)}}}' if arguments else "" for arguments in listed]
 
 
 def _flow_events(timeline: Timeline) -> Iterator[dict[str, Any]]:

@@ -44,8 +44,8 @@ from cosmic.simulate.block_pieces import (
     sent_between_stages,
 )
 from cosmic.simulate.stage_traces import PERMUTE, Floats, Layer, PassPace, StageTrace, TierTransfers, TracePlan
+from cosmic.step.block_memory import table_use
 from cosmic.step.communication import BLOCKING
-from cosmic.step.embedding_tables import table_use
 from cosmic.step.stage_time import StageTime, part_times
 from cosmic.step.step_profile import StepProfile, bounding_stages, profile_step
 from cosmic.step.step_profile import profile_step as profile_of
@@ -88,12 +88,13 @@ class PlacementMesh:
 
     @cached_property
     def _strides(self) -> dict[str, int]:
-        found = dict(axis_strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES}))
+        strides = dict(axis_strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES}))
         for cut in self.cuts:
-            apart = found[cut.axis]
+            apart = strides[cut.axis]
+            # The last part of a cut axis varies fastest.
             for name, size in reversed(cut.sizes.items()):
-                found[name], apart = apart, apart * size
-        return found
+                strides[name], apart = apart, apart * size
+        return strides
 
     def along(self, axis: str) -> Ints:
         """Return the coordinate of each rank along an axis."""
@@ -102,13 +103,13 @@ class PlacementMesh:
     def beside(self, axes: Sequence[str], steps: int) -> Ints:
         """Return, for each rank, the rank *steps* further along some axes, the first of them fastest, cyclically."""
         sizes = [self._sizes[axis] for axis in axes]
-        here, inside = np.zeros_like(self.ranks), 1
+        coordinate, inside = np.zeros_like(self.ranks), 1
         for axis, size in zip(axes, sizes, strict=True):
-            here, inside = here + inside * self.along(axis), inside * size
-        there, moved, rest = (here + steps) % inside, self.ranks, inside
+            coordinate, inside = coordinate + inside * self.along(axis), inside * size
+        target, moved, rest = (coordinate + steps) % inside, self.ranks, inside
         for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
             rest //= size
-            moved = moved + (there // rest % size - self.along(axis)) * self._strides[axis]
+            moved = moved + (target // rest % size - self.along(axis)) * self._strides[axis]
         return moved
 
     def keys(self, axes: Iterable[str]) -> Ints:
@@ -123,11 +124,11 @@ class PlacementMesh:
             if not wanted.isdisjoint(cut.sizes):
                 mesh = {axis: column for axis, column in mesh.items() if axis != cut.axis}
                 mesh |= {name: self.along(name) for name in cut.sizes}
-        whole = "edp" if experts else "dp"
-        if not wanted.isdisjoint({INSIDE[whole], OUTSIDE[whole]}):
-            coordinate = mesh.pop(whole)
+        uncut = "edp" if experts else "dp"
+        if not wanted.isdisjoint({INSIDE[uncut], OUTSIDE[uncut]}):
+            coordinate = mesh.pop(uncut)
             within = max(1, (int(coordinate.max()) + 1) // self.islands)
-            mesh |= {INSIDE[whole]: coordinate % within, OUTSIDE[whole]: coordinate // within}
+            mesh |= {INSIDE[uncut]: coordinate % within, OUTSIDE[uncut]: coordinate // within}
         key = np.zeros_like(self.ranks)
         for axis, column in mesh.items():
             if axis not in wanted:
@@ -156,14 +157,14 @@ def name_groups(
     groups: dict[str, tuple[int, ...]] = {}
     names: list[list[str]] = []
     for axes in kinds:
-        _, which = np.unique(mesh.keys(axes), return_inverse=True)
-        order = np.argsort(which, kind="stable")
-        bounds = np.cumsum(np.bincount(which))[:-1]
+        _, group_of = np.unique(mesh.keys(axes), return_inverse=True)
+        order = np.argsort(group_of, kind="stable")
+        bounds = np.cumsum(np.bincount(group_of))[:-1]
         first = len(groups) + 1
         members = [tuple(group.tolist()) for group in np.split(order, bounds)]
         groups |= {str(first + index): ranks for index, ranks in enumerate(members)}
         labels = [str(first + index) for index in range(len(members))]
-        names.append([labels[place] for place in which.tolist()])
+        names.append([labels[copy_index] for copy_index in group_of.tolist()])
     return groups, names
 
 
@@ -180,17 +181,27 @@ def plan_outer_memory(profile: StepProfile, parts: Sequence[Sequence[Layer]], pa
     """
     traffic = tier_traffic(profile.batch)
     if traffic is None:
-        return _plan_offloading(profile, passes)
+        # Whole kinds of state are offloaded.
+        offloads = bool(profile.batch.base.workload.offload)
+        state_share = float(profile.memory.update_share) if offloads else 0.0
+        tier_bytes = [float(moved) for moved in profile.memory.tier_traffic] if offloads else []
+        whole_s = float(profile.network.offload_seconds(tier_bytes))
+        return {
+            "offloaded": (whole_s * (1 - state_share) / passes, sum(tier_bytes) * (1 - state_share) / passes),
+            "offloaded_states": (whole_s * state_share, sum(tier_bytes) * state_share),
+        }
     update = traffic.update
     states = float(max(update.links_s, update.processor_s))
-    found: dict[str, Any] = {
+    plan: dict[str, Any] = {
         "offloaded_states": (states, float(next(iter(update.links), 0.0))),
         "follows": profile.batch.base.workload.task == "decode",
     }
     if not traffic.ahead:
         stages = [profile_of(profile.batch, stage).counts for stage in bounding_stages(profile.batch)]
-        whole, size = max((float(traffic.passes_s(counts)), _nearest_link_bytes(traffic, counts)) for counts in stages)
-        return found | {"offloaded": (whole / passes, size / passes)}
+        passes_s, size = max(
+            (float(traffic.passes_s(counts)), _nearest_link_bytes(traffic, counts)) for counts in stages
+        )
+        return plan | {"offloaded": (passes_s / passes, size / passes)}
     gradients = float(traffic.gradients_out_s), float(sum(update.gradient_links))
     blocks = {layer.label: layer.piece.name for part in parts for layer in part}
     outer = {
@@ -198,13 +209,13 @@ def plan_outer_memory(profile: StepProfile, parts: Sequence[Sequence[Layer]], pa
         for phase in traffic.passes
     }
     resident = profile.batch.base.memory.resident_layers
-    return found | {"outer": outer, "resident": resident, "gradients_out": gradients}
+    return plan | {"outer": outer, "resident": resident, "gradients_out": gradients}
 
 
 def _nearest_link_bytes(traffic: TierTraffic, counts: Mapping[str, Numeric]) -> float:
     """Return the bytes that cross the nearest link in all passes of a stage."""
-    each = ((name, count, phase) for name, count in counts.items() for phase in traffic.passes)
-    blocks = (count * next(iter(traffic.block(name, phase)), 0.0) for name, count, phase in each)
+    passes = ((name, count, phase) for name, count in counts.items() for phase in traffic.passes)
+    blocks = (count * next(iter(traffic.block(name, phase)), 0.0) for name, count, phase in passes)
     return float(traffic.count * sum_of(blocks, 0.0) + next(iter(traffic.update.gradient_links), 0.0))
 
 
@@ -214,18 +225,6 @@ def _moved_by_phase(traffic: TierTraffic, name: str, phase: str) -> TierTransfer
     return TierTransfers(
         float(traffic.load_s(name, phase)), near[0], float(traffic.store_s(name, phase)), near[1], shards
     )
-
-
-def _plan_offloading(profile: StepProfile, passes: int) -> dict[str, Any]:
-    """Return the same of a workload that offloads whole kinds of state."""
-    offloads = bool(profile.batch.base.workload.offload)
-    states = float(profile.memory.update_share) if offloads else 0.0
-    traffic = [float(moved) for moved in profile.memory.tier_traffic] if offloads else []
-    whole_s = float(profile.network.offload_seconds(traffic))
-    return {
-        "offloaded": (whole_s * (1 - states) / passes, sum(traffic) * (1 - states) / passes),
-        "offloaded_states": (whole_s * states, sum(traffic) * states),
-    }
 
 
 # --------------------------------------------------------------------------------------
@@ -263,12 +262,13 @@ def generate_traces(point: DesignPoint) -> StepTraces:
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         raise SpecError("design", point.identity, reasons[0])
-    require_few_ranks(point)
+    rank_count = point.workload.ranks
+    require(rank_count <= MOST_RANKS, "ranks", rank_count, f"at most {MOST_RANKS:,} are traced: choose fewer NPUs")
     step = profile_step(batch)
-    found = cut_into_pieces(step)
-    nodes = estimated_nodes(found, int(step.microbatches))
+    pieces = cut_into_pieces(step)
+    nodes = estimated_nodes(pieces, int(step.microbatches))
     require(nodes <= MOST_NODES, "trace nodes", nodes, f"at most {MOST_NODES:,} are generated: {ADVICE_IF_LARGE}")
-    plan = _plan_traces(step, found)
+    plan = _plan_traces(step, pieces)
     stages = [StageTrace(plan, stage).write(*_tasks_of_stage(plan, point, stage)) for stage in range(plan.stages)]
     cuts = point.model.cuts if isinstance(point.model, ProgramModel) else ()
     mesh = PlacementMesh(point.workload, point.network.dims[-1].npus if point.network.dims else 1, cuts)
@@ -284,15 +284,9 @@ def generate_traces(point: DesignPoint) -> StepTraces:
     return StepTraces(point, TraceSet(ranks), groups, {id(template): seconds for template, seconds in stages})
 
 
-def require_few_ranks(point: DesignPoint) -> None:
-    """Raise a `SpecError` if *point* has more ranks than are traced."""
-    ranks = point.workload.ranks
-    require(ranks <= MOST_RANKS, "ranks", ranks, f"at most {MOST_RANKS:,} are traced: choose fewer NPUs")
-
-
-def estimated_nodes(found: Iterable[Piece], microbatches: int) -> int:
+def estimated_nodes(pieces: Iterable[Piece], microbatches: int) -> int:
     """Return about how many nodes the traces of a step have, one rank of each pipeline stage."""
-    return microbatches * sum(piece.repeats * _estimate_piece_nodes(piece) for piece in found)
+    return microbatches * sum(piece.repeats * _estimate_piece_nodes(piece) for piece in pieces)
 
 
 def _estimate_piece_nodes(piece: Piece) -> int:
@@ -304,18 +298,21 @@ def _estimate_piece_nodes(piece: Piece) -> int:
     return nodes + rings + sum(len(unit.gathers) + len(unit.reduces) for unit in units)
 
 
-def _plan_traces(profile: StepProfile, found: Sequence[Piece]) -> TracePlan:
+def _plan_traces(profile: StepProfile, pieces: Sequence[Piece]) -> TracePlan:
     workload, collective = profile.batch.base.workload, profile.batch.base.collective
     training = workload.task == "training"
     paces = tuple(_paces_of_part(part, profile) for part in part_times(profile.batch))
-    parts = _parts_of_model(found, profile)
+    parts = _parts_of_model(pieces, profile)
     count = int(profile.microbatches)
     alone = workload.pp == 1
+    # Passes of all microbatches through the parts of one stage, forward and backward
     passes = count * (len(parts) // workload.pp) * (2 if training else 1)
+    # The axes along which ranks exchange something with neighbours, each once
+    calls = (call for piece in pieces for call in collectives_of(piece) if call.kind == PERMUTE)
     return TracePlan(
         parts=parts,
-        groups=axes_of_groups(found),
-        permuted=axes_of_permutes(found),
+        groups=axes_of_groups(pieces),
+        permuted=tuple(dict.fromkeys(call.axes for call in calls)),
         passed=sent_between_stages(profile),
         stages=workload.pp,
         microbatches=count,
@@ -343,64 +340,56 @@ def _optimizer_update(piece: Piece, profile: StepProfile, alone: bool) -> Comput
 def _paces_of_part(part: StageTime, profile: StepProfile) -> dict[str, PassPace]:
     """Return how both passes through a part of the model go: as the closed form says (`cosmic.step.stage_time`)."""
     efficiency = float(profile.network.efficiency("weights"))
-    found = {}
+    paces = {}
     for phase in PASSES:
         compute = float(part.compute.beside(phase)[2])
-        taken = _seconds_taken(part, phase, efficiency)
-        slowdown = 1 + (float(part.delay[phase]) + taken) / compute if compute else 1.0
-        whole = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
-        exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in whole.items() if sent}
-        found[phase] = PassPace(slowdown, exposed, efficiency)
-    return found
+        # Weights and gradients take these seconds from compute, as far as compute runs beside them.
+        communication_s, shown = (
+            float(seconds_of.get(("weights", phase), 0.0)) for seconds_of in (part.communication, part.exposed)
+        )
+        weights_s = (communication_s - shown) * (1 - efficiency) / efficiency if efficiency else communication_s
+        slowdown = 1 + (float(part.delay[phase]) + weights_s) / compute if compute else 1.0
+        sent_s = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
+        exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in sent_s.items() if sent}
+        paces[phase] = PassPace(slowdown, exposed, efficiency)
+    return paces
 
 
-def _seconds_taken(part: StageTime, phase: str, efficiency: float) -> float:
-    """Return the seconds that weights and gradients of a pass take from compute, as far as compute runs beside them."""
-    sent, shown = (float(each.get(("weights", phase), 0.0)) for each in (part.communication, part.exposed))
-    return (sent - shown) * (1 - efficiency) / efficiency if efficiency else sent
-
-
-def _parts_of_model(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple[Layer, ...], ...]:
+def _parts_of_model(pieces: Sequence[Piece], profile: StepProfile) -> tuple[tuple[Layer, ...], ...]:
     """Return the parts of the model: layers are dealt out as `cosmic.workload.mesh_sizes.blocks_on_stage` says.
 
     The embedding goes with the first part, the head with the last. Layers of one kind are beside each other in a part.
     """
-    blocks = [each.block for each in plan_of(profile.batch)]
-    repeated = [piece for piece in found if piece.part == "layers" for _ in range(piece.repeats)]
+    blocks = [planned.block for planned in plan_of(profile.batch)]
+    repeated = [piece for piece in pieces if piece.part == "layers" for _ in range(piece.repeats)]
     layers: dict[str, list[Layer]] = {}
     for index, piece in enumerate(repeated):
         label = f"{piece.name}{index}" if len(repeated) > 1 else piece.name
         layers.setdefault(piece.name, []).append(Layer(label, piece))
-    waiting = {name: iter(each) for name, each in layers.items()}
+    waiting = {name: iter(kind) for name, kind in layers.items()}
     parts: list[tuple[Layer, ...]] = []
-    for taken in layers_of_parts(profile.batch, blocks):
-        parts.append(tuple(layer for name, each in waiting.items() for layer in islice(each, int(taken[name]))))
-    first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
+    for counts in layers_of_parts(profile.batch, blocks):
+        parts.append(tuple(layer for name, kind in waiting.items() for layer in islice(kind, int(counts[name]))))
+    first = tuple(Layer(piece.name, piece) for piece in pieces if piece.part == "first")
     last = tuple(
-        Layer(piece.name if piece.repeats == 1 else f"{piece.name}{place}", piece)
-        for piece in found
+        Layer(piece.name if piece.repeats == 1 else f"{piece.name}{copy_index}", piece)
+        for piece in pieces
         if piece.part == "last"
-        for place in range(piece.repeats)
+        for copy_index in range(piece.repeats)
     )
     parts[0] = first + parts[0]
     parts[-1] = parts[-1] + last
     return tuple(parts)
 
 
-def axes_of_groups(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
+def axes_of_groups(pieces: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
     """Return the axes of the communicator groups that the collectives of a model use, each once."""
-    calls = (each for piece in found for each in collectives_of(piece) if each.kind != PERMUTE)
-    return tuple(dict.fromkeys(call.axes for call in calls))
-
-
-def axes_of_permutes(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
-    """Return the axes along which ranks exchange something with neighbours, each once."""
-    calls = (each for piece in found for each in collectives_of(piece) if each.kind == PERMUTE)
+    calls = (call for piece in pieces for call in collectives_of(piece) if call.kind != PERMUTE)
     return tuple(dict.fromkeys(call.axes for call in calls))
 
 
 def _tasks_of_stage(plan: TracePlan, point: DesignPoint, stage: int) -> tuple[list[PipelineTask], list[int]]:
-    """Return what a stage does, in order, and the places of tasks that read what was sent before the step began."""
+    """Return the tasks of a stage in order, and the indices of those whose input was sent before the step began."""
     stages, count = plan.stages, plan.microbatches
     if plan.training:
         return schedules[point.workload.schedule].order(stage, stages, count, len(plan.parts) // stages), []

@@ -48,13 +48,12 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, Literal, NoReturn, TypeVar
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, UnknownName, as_key, check_text, describe_error, one_line, require
 from cosmic.base.files import is_file
 from cosmic.base.registry import Registry
 from cosmic.design import catalog_entries, schema
-from cosmic.design.design_point import DesignPoint, design_to_tree
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import DesignPoint, EngineFields, design_to_tree
 from cosmic.simulate.metrics import BETTER, Infeasible
 
 # --------------------------------------------------------------------------------------
@@ -108,11 +107,23 @@ class UserEngine:
     def __post_init__(self) -> None:
         require(self.name not in TAKEN_NAMES, "engine", self.name, "is the name of an engine of COSMIC")
         check_text(self.version, f"engine {self.name} version")
-        _check_metrics(self)
+        where = f"engine {self.name}"
+        require(0 < len(self.metrics) <= MOST_METRICS, where, len(self.metrics), f"give 1 to {MOST_METRICS} metrics")
+        for name, better in self.metrics.items():
+            require(isinstance(name, str) and name.isidentifier(), where, name, "a metric is a word, such as latency_s")
+            require(better in ("less", "more"), f"{where} {name}", better, "say which is better: less or more")
+            metrics_of_engines = {"": BETTER} | {
+                user_engine.name: user_engine.metrics
+                for user_engine in _registered_engines()
+                if user_engine.name != self.name
+            }
+            for engine_name, metrics in metrics_of_engines.items():
+                rule = f"{engine_name or 'COSMIC'} has a metric of that name, of which {metrics.get(name)} is better: rename it"
+                require(metrics.get(name, better) == better, f"{where} {name}", better, rule)
         _check_fields(self)
 
     @property
-    def __doc__(self) -> str:  # type: ignore[override]  # what `cosmic list` prints
+    def __doc__(self) -> str:  # type: ignore[override]  # what `cosmic catalog list` prints
         """The docstring of its function."""
         return inspect.getdoc(self.function) or ""
 
@@ -140,23 +151,23 @@ class UserEngine:
         """Return the answer for a design, or for a choice of the engine's own fields; only Ctrl-C is raised."""
         try:
             with redirect_stdout(sys.stderr):  # what a plugin prints is no result
-                found = self.function(point)
-            return self._checked(found)
+                answer = self.function(point)
+            return self._checked(answer)
         except EngineFailure as error:
             return EngineAnswer({}, (_shorten_reason(f"{FAILED_REASON}: {error}"),), failed=True)
         except (Exception, SystemExit) as error:
             return EngineAnswer({}, (_shorten_reason(f"{FAILED_REASON}: {describe_error(error)}"),), failed=True)
 
-    def _checked(self, found: Any) -> EngineAnswer:
-        if isinstance(found, Infeasible):
-            said = tuple(_shorten_reason(reason) for reason in found.reasons[:MOST_REASONS])
-            return EngineAnswer({}, said or ("cannot run",))
-        if not isinstance(found, Mapping):
-            raise EngineFailure(f"returned {type(found).__name__}, not metrics by name or Infeasible")
-        for name in found:
+    def _checked(self, answer: Any) -> EngineAnswer:
+        if isinstance(answer, Infeasible):
+            reasons = tuple(_shorten_reason(reason) for reason in answer.reasons[:MOST_REASONS])
+            return EngineAnswer({}, reasons or ("cannot run",))
+        if not isinstance(answer, Mapping):
+            raise EngineFailure(f"returned {type(answer).__name__}, not metrics by name or Infeasible")
+        for name in answer:
             if name not in self.metrics:
                 raise EngineFailure(f"returned {name!r}, which is none of its metrics: {' '.join(self.metrics)}")
-        return EngineAnswer({name: _check_number(name, value) for name, value in found.items() if value is not None})
+        return EngineAnswer({name: _check_number(name, value) for name, value in answer.items() if value is not None})
 
 
 def _check_number(name: str, value: Any) -> float:
@@ -173,8 +184,8 @@ def _check_number(name: str, value: Any) -> float:
 
 def _shorten_reason(text: object) -> str:
     """Return a reason on one line; commas separate reasons, so it has none."""
-    said = one_line(str(text)).replace(", ", "; ").strip()
-    return said if len(said) <= LONGEST_REASON else f"{said[: LONGEST_REASON - 1]}…"
+    reason = one_line(str(text)).replace(", ", "; ").strip()
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
 
 
 def _read_source(path: str | None) -> bytes:
@@ -206,11 +217,11 @@ def engine(
     return add
 
 
-def register_engine(one: UserEngine) -> None:
+def register_engine(user_engine: UserEngine) -> None:
     """Add an engine. Workers, which do not know the module of its fields yet, get those by the engine's name."""
-    engines.register(one.name)(one)
-    if one.fields is not None:
-        copyreg.pickle(one.fields, lambda point: (_restore_fields, (one.name, point.__getstate__())))
+    engines.register(user_engine.name)(user_engine)
+    if user_engine.fields is not None:
+        copyreg.pickle(user_engine.fields, lambda point: (_restore_fields, (user_engine.name, point.__getstate__())))
 
 
 def _restore_fields(name: str, held: Mapping[str, Any]) -> EngineFields:
@@ -220,34 +231,26 @@ def _restore_fields(name: str, held: Mapping[str, Any]) -> EngineFields:
     return kind(**held)
 
 
-def _check_metrics(one: UserEngine) -> None:
-    where = f"engine {one.name}"
-    require(0 < len(one.metrics) <= MOST_METRICS, where, len(one.metrics), f"give 1 to {MOST_METRICS} metrics")
-    for name, better in one.metrics.items():
-        require(isinstance(name, str) and name.isidentifier(), where, name, "a metric is a word, such as latency_s")
-        require(better in ("less", "more"), f"{where} {name}", better, "say which is better: less or more")
-        known = {"": BETTER} | {each.name: each.metrics for each in _registered_engines() if each.name != one.name}
-        for other, theirs in known.items():
-            rule = f"{other or 'COSMIC'} has a metric of that name, of which {theirs.get(name)} is better: rename it"
-            require(theirs.get(name, better) == better, f"{where} {name}", better, rule)
-
-
-def _check_fields(one: UserEngine) -> None:
-    if one.fields is None:
+def _check_fields(user_engine: UserEngine) -> None:
+    if user_engine.fields is None:
         return
-    where = f"engine {one.name} fields"
-    known = isinstance(one.fields, type) and issubclass(one.fields, EngineFields) and is_dataclass(one.fields)
+    where = f"engine {user_engine.name} fields"
+    is_fields = (
+        isinstance(user_engine.fields, type)
+        and issubclass(user_engine.fields, EngineFields)
+        and is_dataclass(user_engine.fields)
+    )
     require(
-        known,
+        is_fields,
         where,
-        one.fields,
+        user_engine.fields,
         "must be a frozen dataclass that derives from cosmic.simulate.user_engines.EngineFields",
     )
-    for each in fields(one.fields):
-        given = each.default is not MISSING or each.default_factory is not MISSING
-        require(given, where, each.name, "needs a default: searches are compared with a base")
-    for key in schema.slots_of(one.fields()):
-        require(key not in one.metrics, where, key, "is one of its metrics too: rename one")
+    for member in fields(user_engine.fields):
+        has_default = member.default is not MISSING or member.default_factory is not MISSING
+        require(has_default, where, member.name, "needs a default: searches are compared with a base")
+    for key in schema.slots_of(user_engine.fields()):
+        require(key not in user_engine.metrics, where, key, "is one of its metrics too: rename one")
 
 
 def _registered_engines() -> list[UserEngine]:
@@ -265,23 +268,23 @@ def engine_of(name: str) -> UserEngine | None:
 
 def metrics_of(name: str) -> Mapping[str, str]:
     """Return the metrics that the engine *name* gives, each with the way in which it is better."""
-    found = engine_of(name)
-    return BETTER if found is None else found.metrics
+    user_engine = engine_of(name)
+    return BETTER if user_engine is None else user_engine.metrics
 
 
 def identity_of(name: str) -> str:
     """Return the version and digest of an engine of somebody else; empty for COSMIC's own, whose version is its own."""
-    found = engine_of(name)
-    return "" if found is None else found.identity
+    user_engine = engine_of(name)
+    return "" if user_engine is None else user_engine.identity
 
 
 def direction(metric: str) -> str:
     """Return which way a metric is better, of COSMIC's engines or of any other: ``less`` or ``more``."""
     if metric in BETTER:
         return BETTER[metric]
-    for each in _registered_engines():
-        if metric in each.metrics:
-            return each.metrics[metric]
+    for user_engine in _registered_engines():
+        if metric in user_engine.metrics:
+            return user_engine.metrics[metric]
     raise SpecError("metric", metric, "no engine gives it")
 
 
@@ -308,12 +311,15 @@ def external(
 ) -> None:
     """Register a program as an engine: *command* is run for each point, and killed after *timeout_s*."""
     words = [str(word) for word in command]
-    known = bool(words) and not isinstance(command, str) and not any("\0" in word for word in words)
-    require(known, f"engine {name} command", command, "give a program and its arguments, a list of texts")
+    is_command = bool(words) and not isinstance(command, str) and not any("\0" in word for word in words)
+    require(is_command, f"engine {name} command", command, "give a program and its arguments, a list of texts")
     require(0 < timeout_s < 1e7, f"engine {name} timeout_s", timeout_s, "must be a number of seconds above 0")
 
     def run(point: Any) -> Mapping[str, float] | Infeasible:
-        return _read_answer(_run_program(words, json.dumps(_question_of_point(name, point)).encode(), timeout_s))
+        question = {"engine": name, "fields": dict(point.fields)}
+        if isinstance(point, DesignPoint):
+            question["design"] = design_to_tree(point)
+        return _read_answer(_run_program(words, json.dumps(question).encode(), timeout_s))
 
     run.__doc__ = one_line(f"Runs {shlex.join(words)}")[:MOST_QUOTED]
     sources = tuple(word for word in words if word != sys.executable and os.path.isfile(word))
@@ -322,21 +328,16 @@ def external(
     register_engine(UserEngine(name, version, dict(metrics), run, fields, settings, sources))
 
 
-def _question_of_point(name: str, point: Any) -> dict[str, Any]:
-    found = {"engine": name, "fields": dict(point.fields)}
-    return found | ({"design": design_to_tree(point)} if isinstance(point, DesignPoint) else {})
-
-
 def _read_answer(output: bytes) -> Mapping[str, float] | Infeasible:
     try:
-        found = json.loads(output)
+        answer = json.loads(output)
     except (ValueError, RecursionError):
         raise EngineFailure(f"printed no JSON: {_quote_output(output)}") from None
-    kind = next(iter(found)) if isinstance(found, dict) and len(found) == 1 else ""
-    if kind == "metrics" and isinstance(found[kind], dict):
-        return dict(found[kind])
-    if kind == "infeasible" and isinstance(found[kind], list):
-        return Infeasible(tuple(str(each) for each in found[kind]))
+    kind = next(iter(answer)) if isinstance(answer, dict) and len(answer) == 1 else ""
+    if kind == "metrics" and isinstance(answer[kind], dict):
+        return dict(answer[kind])
+    if kind == "infeasible" and isinstance(answer[kind], list):
+        return Infeasible(tuple(str(reason) for reason in answer[kind]))
     raise EngineFailure(
         f'printed other JSON than {{"metrics": {{…}}}} or {{"infeasible": […]}}: {_quote_output(output)}'
     )
@@ -351,7 +352,7 @@ def _quote_output(output: bytes) -> str:
 
 
 def _run_program(command: list[str], question: bytes, timeout_s: float) -> bytes:
-    """Return what *command* prints; whatever goes wrong is an `EngineFailure`."""
+    """Return the output of *command*; whatever goes wrong is an `EngineFailure`."""
     try:
         with _kill_at_the_end(command) as process:
             printed, errors = _exchange_streams(process, question, time.monotonic() + timeout_s)
@@ -420,7 +421,7 @@ def _kill_on_termination(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _prepare_child(parent: int) -> Callable[[], None]:
-    """Return what a new process does first: it hears Ctrl-C, which workers ignore, and ends with its parent."""
+    """Return the function that a new process runs first, so that it hears Ctrl-C and ends with its parent."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
@@ -435,8 +436,8 @@ def _prepare_child(parent: int) -> Callable[[], None]:
 
 
 def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: float) -> tuple[bytes, bytes]:
-    """Return what a program prints, and its errors, after it was given *question*."""
-    left, kept = memoryview(question), {"out": bytearray(), "err": bytearray()}
+    """Return the output of a program, and its errors, after it has read *question*."""
+    unsent, printed = memoryview(question), {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe, what in ((process.stdin, "in"), (process.stdout, "out"), (process.stderr, "err")):
             if pipe is not None:
@@ -449,9 +450,9 @@ def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: 
             for key, _ in ready:
                 stream: Any = key.fileobj
                 if key.data == "in":
-                    left, done = _write_input(stream, left)
+                    unsent, done = _write_input(stream, unsent)
                 else:
-                    done = _read_outputs(stream, kept[key.data], key.data)
+                    done = _read_outputs(stream, printed[key.data], key.data)
                 if done:
                     selector.unregister(stream)
                     stream.close()
@@ -459,25 +460,25 @@ def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: 
         if time.monotonic() >= until:
             raise TimeoutError
         time.sleep(0.005)
-    return bytes(kept["out"]), bytes(kept["err"])
+    return bytes(printed["out"]), bytes(printed["err"])
 
 
-def _write_input(stream: Any, left: memoryview) -> tuple[memoryview, bool]:
-    """Return what is left to write, and whether that is nothing; a program need not read its input."""
+def _write_input(stream: Any, unsent: memoryview) -> tuple[memoryview, bool]:
+    """Return the unsent rest, and whether there is none; a program need not read its input."""
     try:
-        left = left[os.write(stream.fileno(), left) :]
+        unsent = unsent[os.write(stream.fileno(), unsent) :]
     except BrokenPipeError:
-        return left, True
-    return left, not left
+        return unsent, True
+    return unsent, not unsent
 
 
-def _read_outputs(stream: Any, kept: bytearray, what: str) -> bool:
+def _read_outputs(stream: Any, printed: bytearray, stream_name: str) -> bool:
     """Add what a program has printed, and return whether that was all."""
     some = os.read(stream.fileno(), 2**16)
-    kept += some
-    if len(kept) > MOST_OUTPUT and what == "out":
+    printed += some
+    if len(printed) > MOST_OUTPUT and stream_name == "out":
         raise EngineFailure(f"printed more than {MOST_OUTPUT // 2**20} MiB")
-    del kept[:-MOST_OUTPUT]
+    del printed[:-MOST_OUTPUT]
     return not some
 
 
@@ -493,7 +494,7 @@ def _read_outputs(stream: Any, kept: bytearray, what: str) -> bool:
 
 def read_own_point(engine: UserEngine, design: str, overrides: Mapping[str, Any]) -> Any:
     """Return a choice of the engine's own fields: of a file, or its defaults where *design* is the engine's name."""
-    given: Any = {}
+    values: Any = {}
     if design != engine.name:
         rule = f"give {engine.name} for its defaults, or a file with engine: {engine.name} and fields:"
         require(is_file(Path(design)), "design", design, rule)
@@ -502,10 +503,10 @@ def read_own_point(engine: UserEngine, design: str, overrides: Mapping[str, Any]
             if key not in ("engine", "fields"):
                 raise UnknownName.key(as_key(key), tree[key], ("engine", "fields"))
         require(tree.get("engine") == engine.name, "engine", tree.get("engine"), f"the file is not for {engine.name}")
-        given = tree.get("fields", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("fields", given, "must map fields to values")
-    point = schema.read_value(engine.fields, given, "fields")
+        values = tree.get("fields", {})
+    if not isinstance(values, Mapping):
+        raise SpecError("fields", values, "must map fields to values")
+    point = schema.read_value(engine.fields, values, "fields")
     changes = {}
     for path, value in overrides.items():
         slot = schema.slot_at(point, path)

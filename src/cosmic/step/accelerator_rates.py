@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.numeric import Numeric, floats, power, smaller
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known, has_gaps, none_to_nan
-from cosmic.design.fitted_constants import load_constants
 
 # --------------------------------------------------------------------------------------
 # How long an operator takes on one accelerator: a roofline, scaled by what kernels reach of it
@@ -66,8 +66,8 @@ def peak_flop_per_s(compute: FieldLookup, precision: str) -> Numeric:
     >>> peak_flop_per_s({"bf16": 1e15, "fp8": None}.get, "fp8")
     1000000000000000.0
     """
-    known: Numeric = first_known(*(compute(name) for name in (*RATES[precision], "bf16")))
-    return known
+    rate: Numeric = first_known(*(compute(name) for name in (*RATES[precision], "bf16")))
+    return rate
 
 
 def gemm_efficiency(compute: FieldLookup) -> Numeric:
@@ -84,8 +84,8 @@ def gemm_efficiency(compute: FieldLookup) -> Numeric:
     )
     if has_gaps(achieved):
         share = np.where(np.isnan(share), ROOFLINE_CONSTANTS.usual_efficiency, share)
-    found: Numeric = first_known(compute("gemm_efficiency"), share, ROOFLINE_CONSTANTS.usual_efficiency)
-    return found
+    efficiency: Numeric = first_known(compute("gemm_efficiency"), share, ROOFLINE_CONSTANTS.usual_efficiency)
+    return efficiency
 
 
 def operator_seconds(
@@ -161,5 +161,5 @@ def drawn_w(compute: FieldLookup) -> Numeric:
     (500.0, 700.0)
     """
     cap, tdp = compute("power_cap"), none_to_nan(compute("power"))
-    found: Numeric = tdp if cap is None else first_known(cap, tdp)
-    return found
+    watts: Numeric = tdp if cap is None else first_known(cap, tdp)
+    return watts

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, where
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 
 QUERY_TILE = 128
 KEY_TILE = 128
@@ -121,10 +121,10 @@ class AttentionRates:
     def softmax_width(self) -> Numeric:
         """The head width that takes as long as the exponentials."""
         hopper_sm_flop_per_s = CONSTANTS.hopper_flop_per_s / CONSTANTS.hopper_sms
-        return CONSTANTS.softmax_width * self.peak_flop_per_s / self.known_sms / hopper_sm_flop_per_s
+        return CONSTANTS.softmax_width * self.peak_flop_per_s / self.sms_or_hopper / hopper_sm_flop_per_s
 
     @property
-    def known_sms(self) -> Numeric:
+    def sms_or_hopper(self) -> Numeric:
         """The SMs, or those of Hopper where their number is not known."""
         return where(np.asanyarray(self.sms) > 0, self.sms, CONSTANTS.hopper_sms)
 
@@ -141,7 +141,7 @@ def limit_to_generation(rates: AttentionRates, generation: str) -> AttentionRate
     if generation not in ("flash1", "flash2"):
         return rates
     shares = CONSTANTS.flash1 if generation == "flash1" else CONSTANTS.flash2
-    used = np.minimum(1.0, CONSTANTS.earlier_flop_per_s * rates.known_sms / rates.peak_flop_per_s)
+    used = np.minimum(1.0, CONSTANTS.earlier_flop_per_s * rates.sms_or_hopper / rates.peak_flop_per_s)
     return replace(
         rates,
         efficiency=np.minimum(rates.efficiency, shares.forward * used),
@@ -196,11 +196,11 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Cond
     >>> [float(round(decode_attention_seconds(one, h200, split) * 1e6, 1)) for split in (True, False)]
     [5.8, 52.2]
     """
-    both, seen = work.width + work.value_width, work.batch * work.keys * work.visible
-    cache = work.kv_heads * seen * (work.width if work.mla else both) * work.element_bytes
-    computing = 2 * work.heads * work.queries * seen * both / (rates.efficiency * rates.peak_flop_per_s)
-    readers = np.where(split, rates.known_sms, work.batch * work.kv_heads)
-    share = np.minimum(1.0, readers * CONSTANTS.one_reader / rates.known_sms)
+    widths, visible_keys = work.width + work.value_width, work.batch * work.keys * work.visible
+    cache = work.kv_heads * visible_keys * (work.width if work.mla else widths) * work.element_bytes
+    computing = 2 * work.heads * work.queries * visible_keys * widths / (rates.efficiency * rates.peak_flop_per_s)
+    readers = np.where(split, rates.sms_or_hopper, work.batch * work.kv_heads)
+    share = np.minimum(1.0, readers * CONSTANTS.one_reader / rates.sms_or_hopper)
     return np.maximum(cache / (rates.bytes_per_s * CONSTANTS.read_alone * share), computing) + rates.ramp_s
 
 
@@ -215,7 +215,7 @@ def _without_softmax(efficiency: Numeric, rates: AttentionRates) -> Numeric:
 
 def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Numeric, ramp_s: Numeric) -> Numeric:
     """Return the seconds until the busiest SM has finished its tiles; *pair_flop* is flop at the full peak."""
-    sms = rates.known_sms
+    sms = rates.sms_or_hopper
     key_tiles: Numeric = np.ceil(work.keys / KEY_TILE)
     load: Numeric = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / sms
     waves: Numeric = np.ceil(load)
@@ -229,6 +229,6 @@ def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Numeric, r
 
 def _tensor_bytes(work: Attention) -> Numeric:
     """Return the bytes of queries, keys, values and output, each moved once."""
-    both = work.width + work.value_width
+    widths = work.width + work.value_width
     rows = work.heads * work.queries + work.kv_heads * work.keys
-    return work.batch * rows * both * work.element_bytes
+    return work.batch * rows * widths * work.element_bytes

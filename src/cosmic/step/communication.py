@@ -19,7 +19,7 @@ from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import is_moe
 from cosmic.design.program_model import MOST_CUTS, ProgramModel
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import (
+from cosmic.step.block_memory import (
     is_collective_repeated,
     recomputed_share,
     repeated_operators,
@@ -27,15 +27,15 @@ from cosmic.step.activations import (
     replicating_axes,
     weight_elements,
 )
-from cosmic.step.operand_casts import scaled_in_blocks
+from cosmic.step.gemm import scaled_in_blocks
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained
-from cosmic.workload.memory_pooling import SWITCHED, switched_in
+from cosmic.workload.mapping_rules import SWITCHED, switched_in
 from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
 
 # --------------------------------------------------------------------------------------
@@ -51,8 +51,8 @@ def crossing_elements(plans: Sequence[BlockPlan], sizes: Sizes, usual: float) ->
 
     A tensor that states its bytes counts as so many elements of the *usual* ones.
     """
-    made: dict[str, BlockPlan] = {}
-    most: Numeric = 0.0
+    makers: dict[str, BlockPlan] = {}
+    largest: Numeric = 0.0
     for index, plan in enumerate(plans):  # a repeated part hands on what it was handed
         read = dict.fromkeys(
             tensor.name
@@ -62,27 +62,27 @@ def crossing_elements(plans: Sequence[BlockPlan], sizes: Sizes, usual: float) ->
         )
         crossing: Numeric = 0.0
         for name in read:
-            if name in made:
-                crossing = crossing + _sent_elements(made[name], name, sizes, usual)
-        most = np.maximum(most, crossing)
-        made |= {tensor.name: plan for one in plan.block.graph.operators for tensor in one.outputs}
+            if name in makers:
+                crossing = crossing + _sent_elements(makers[name], name, sizes, usual)
+        largest = np.maximum(largest, crossing)
+        makers |= {tensor.name: plan for operator in plan.block.graph.operators for tensor in operator.outputs}
         handed: Numeric = 0.0
         for name in plan.block.handed:
             handed = handed + _sent_elements(plan, name, sizes, usual)
-        most = np.maximum(most, handed)
-    return most
+        largest = np.maximum(largest, handed)
+    return largest
 
 
-def _sent_elements(each: BlockPlan, name: str, sizes: Sizes, usual: float) -> Numeric:
+def _sent_elements(plan: BlockPlan, name: str, sizes: Sizes, usual: float) -> Numeric:
     """Return the elements of a tensor that a device sends: ranks of tp that all have it send a part each."""
-    tensor, sharding = each.block.graph.tensors[name], each.shardings[name]
-    whole = sharding.elements(tensor.dims, sizes)
+    tensor, sharding = plan.block.graph.tensors[name], plan.shardings[name]
+    elements = sharding.elements(tensor.dims, sizes)
     if tensor.element_bytes is not None:
-        whole = whole * (tensor.element_bytes / usual)
-    return whole if sharding.holds("tp") else whole / _alike_ranks(sharding, sizes)
+        elements = elements * (tensor.element_bytes / usual)
+    return elements if sharding.holds("tp") else elements / _tp_replicas(sharding, sizes)
 
 
-def _alike_ranks(sharding: Sharding, sizes: Sizes) -> Numeric:
+def _tp_replicas(sharding: Sharding, sizes: Sizes) -> Numeric:
     """Return the ranks of tp that all have the same part of a tensor."""
     split = tuple(axis for axis in SUB_AXES if sharding.holds(axis))
     return sizes["tp"] / group_size(split, sizes) if split else sizes["tp"]
@@ -185,14 +185,14 @@ def list_collectives(batch: Batch, *, together: bool = False) -> list[Collective
     blocks = plan_of(batch)
     recipe = recipe_for(workload)
     step = _PlannedStep(batch, sizes_of(batch), recipe, workload, microbatches(batch))
-    found = []
+    uses = []
     for block in blocks:
-        found += [step.use(block, group) for group in step.groups(block, together=together)]
+        uses += [step.use(block, group) for group in step.groups(block, together=together)]
         if training and workload.weight_sharding in ("zero1", "zero2"):
-            found += step.updated_weights(block)
+            uses += step.updated_weights(block)
         if exchanges_apart(workload):
-            found += step.exchanged(block)
-    return [*found, *step.between_stages(blocks[-1], training)]
+            uses += step.exchanged(block)
+    return [*uses, *step.between_stages(blocks[-1], training)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,78 +205,84 @@ class _PlannedStep:
     workload: Workload
     microbatches: Numeric
 
-    def groups(self, each: BlockPlan, *, together: bool) -> tuple[tuple[CollectiveOp, ...], ...]:
+    def groups(self, plan: BlockPlan, *, together: bool) -> tuple[tuple[CollectiveOp, ...], ...]:
         """Return the collectives of a block, each alone, or *together* with those that differ only in their tensor."""
         if not together:
-            return tuple((one,) for one in each.partitioned.collectives)
-        alike = _group_alike_collectives(each, repeated_operators(each.block, self.workload))
+            return tuple((collective,) for collective in plan.partitioned.collectives)
+        buckets = _bucket_collectives(plan, repeated_operators(plan.block, self.workload))
         if any(switched_in(self.batch.base, state) is not None for state in SWITCHED):
-            left = (tuple(one for one in group if not self.by_pool(each, one)) for group in alike)
-            alike = tuple(group for group in left if group)
+            kept_buckets = (
+                tuple(collective for collective in group if not self.by_pool(plan, collective)) for group in buckets
+            )
+            buckets = tuple(group for group in kept_buckets if group)
         if self.workload.task != "decode":
-            return alike
-        running = (tuple(one for one in group if self.runs(each, one)) for group in alike)
+            return buckets
+        running = (tuple(collective for collective in group if self.runs(plan, collective)) for group in buckets)
         return tuple(group for group in running if group)
 
-    def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> CollectiveUse:
+    def use(self, plan: BlockPlan, bucket: tuple[CollectiveOp, ...]) -> CollectiveUse:
         """Return collectives of the plan that differ only in their tensor as one collective of the step."""
-        found = alike[0]
-        weight, gradient = _weight_or_gradient(each, found.tensor)
-        ring = self.workload.cp_comm_type == "ring" and found.tensor in _ring_tensors(each) and found.axes == ("cp",)
+        first = bucket[0]
+        weight, gradient = _weight_or_gradient(plan, first.tensor)
+        ring = self.workload.cp_comm_type == "ring" and first.tensor in _ring_tensors(plan) and first.axes == ("cp",)
         deferred = gradient and reduces_once(self.workload)
-        together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
-        calls = (len(alike) / together) * (1 if deferred else self.microbatches)
-        if found.serial:
-            calls = calls * found.steps(self.sizes)
-        repeats = not weight and is_collective_repeated(found, each.block, self.workload)
-        again = recomputed_share(self.batch, each.block) if repeats else 0.0
-        calls = calls * (1 + again)
+        messages = len(bucket) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
+        calls = (len(bucket) / messages) * (1 if deferred else self.microbatches)
+        if first.serial:
+            calls = calls * first.steps(self.sizes)
+        repeats = not weight and is_collective_repeated(first, plan.block, self.workload)
+        recomputed = recomputed_share(self.batch, plan.block) if repeats else 0.0
+        calls = calls * (1 + recomputed)
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
-        axes = self.inside(order_axes(found.axes)) if weight or gradient else order_axes(found.axes)
-        group = found.group(self.sizes) if axes == order_axes(found.axes) else self.members(axes)
+        axes = self.inside(order_axes(first.axes)) if weight or gradient else order_axes(first.axes)
+        group = first.group(self.sizes) if axes == order_axes(first.axes) else self.members(axes)
         return CollectiveUse(
-            kind="collective_permute" if ring else self.kind(found, gradient),
+            kind="collective_permute" if ring else self.kind(first, gradient),
             axes=axes,
-            group=group if self.runs(each, found) and not self.by_pool(each, found) else 1,
-            bytes=self.mean_bytes(each, alike) * together * self.repeats(found) / (self.sizes["cp"] if ring else 1),
+            group=group if self.runs(plan, first) and not self.by_pool(plan, first) else 1,
+            bytes=self.mean_bytes(plan, bucket) * messages * self.repeats(first) / (self.sizes["cp"] if ring else 1),
             calls=calls,
-            phase="step" if deferred else found.phase,
-            block=each.block.name,
-            tensor=found.tensor,
+            phase="step" if deferred else first.phase,
+            block=plan.block.name,
+            tensor=first.tensor,
             role="ring" if ring else "weights" if weight or gradient else _axis_role(axes[0]),
-            why=found.why,
-            copies=int(self.sizes["active"]) if self.sends_once(found) else 1,
-            recomputed=again,
+            why=first.why,
+            copies=int(self.sizes["active"]) if self.sends_once(first) else 1,
+            recomputed=recomputed,
         )
 
-    def by_pool(self, each: BlockPlan, found: CollectiveOp) -> bool:
+    def by_pool(self, plan: BlockPlan, collective: CollectiveOp) -> bool:
         """Return whether switches of a memory pool do a collective: they gather weights, or reduce gradients."""
-        weight, gradient = _weight_or_gradient(each, found.tensor)
+        weight, gradient = _weight_or_gradient(plan, collective.tensor)
         if not (weight or gradient):
             return False
-        tensor = each.block.graph.tensors[found.tensor.removeprefix("d_")]
+        tensor = plan.block.graph.tensors[collective.tensor.removeprefix("d_")]
         kind = "gradients" if gradient else "weights"
         of_experts = {"weights": "experts", "gradients": "expert_gradients"}
         state = of_experts[kind] if "experts" in tensor.dims else kind
         return switched_in(self.batch.base, state) is not None
 
-    def sends_once(self, found: CollectiveOp) -> bool:
+    def sends_once(self, collective: CollectiveOp) -> bool:
         """Return whether a token goes to a node once, however many of its experts are there."""
-        routed = found.kind == "all_to_all" and "share" in found.dims
+        routed = collective.kind == "all_to_all" and "share" in collective.dims
         return routed and self.workload.moe_token_dispatcher_type == "flex"
 
-    def repeats(self, found: CollectiveOp) -> Numeric:
+    def repeats(self, collective: CollectiveOp) -> Numeric:
         """Return how many heads share a key that cp ranks exchange, where it is repeated for each of them before."""
-        if not (self.workload.kv_repeated and found.tensor in RING_TENSORS and found.axes == ("cp",)):
+        if not (self.workload.kv_repeated and collective.tensor in RING_TENSORS and collective.axes == ("cp",)):
             return 1
         return self.sizes["heads"] / self.sizes["kv_heads"]
 
-    def runs(self, each: BlockPlan, found: CollectiveOp) -> bool:
+    def runs(self, plan: BlockPlan, collective: CollectiveOp) -> bool:
         """Return whether the operator that a collective serves runs: decoding, not what was done for the source."""
         if self.workload.task != "decode":
             return True
-        return all(is_decoded(each.block, one) for one in each.block.graph.operators if one.name == found.operator)
+        return all(
+            is_decoded(plan.block, operator)
+            for operator in plan.block.graph.operators
+            if operator.name == collective.operator
+        )
 
     @property
     def sent_gradient(self) -> float:
@@ -288,53 +294,53 @@ class _PlannedStep:
         """Bytes of an updated weight in a collective: recipes of 8 bits cast it before (--fp8-param-gather)."""
         return 1.0 if self.workload.precision == "fp8" else self.recipe.weight
 
-    def width(self, each: BlockPlan, found: CollectiveOp) -> Numeric:
+    def width(self, plan: BlockPlan, collective: CollectiveOp) -> Numeric:
         """Return the bytes of an element in a collective.
 
         Activations gathered for a narrow GEMM are cast before. A gradient is read along rows and along columns: where
         both copies have scales of their own, both are gathered.
         """
-        weight, gradient = _weight_or_gradient(each, found.tensor)
+        weight, gradient = _weight_or_gradient(plan, collective.tensor)
         if gradient:
             return self.sent_gradient
         if weight:
-            if shards_narrow(self.workload) and self.workload.task == "training" and not is_wide(found.tensor):
+            if shards_narrow(self.workload) and self.workload.task == "training" and not is_wide(collective.tensor):
                 return 1.0
-            return weight_bytes(self.recipe, found.tensor, moe=is_moe(self.batch.base.model))
-        if (stated := _stated_element_bytes(each, found.tensor)) is not None:
-            return stated
-        if _is_index_tensor(each, found.tensor):
+            return weight_bytes(self.recipe, collective.tensor, moe=is_moe(self.batch.base.model))
+        if (element_bytes := _tensor_element_bytes(plan, collective.tensor)) is not None:
+            return element_bytes
+        if _is_index_tensor(plan, collective.tensor):
             return INDEX_BYTES
-        if not (gathers_narrow(self.workload) and found.kind == "all_gather" and found.axes == ("tp",)):
+        if not (gathers_narrow(self.workload) and collective.kind == "all_gather" and collective.axes == ("tp",)):
             return self.recipe.activation
-        if not found.tensor.startswith("d_"):
+        if not collective.tensor.startswith("d_"):
             return 1.0
         return 1.0 + scaled_in_blocks(self.workload, lambda key: self.batch[f"compute.{key}"])
 
-    def kind(self, found: CollectiveOp, gradient: bool) -> CommunicationKind:
+    def kind(self, collective: CollectiveOp, gradient: bool) -> CommunicationKind:
         """Return the kind of collective; a gradient whose rank needs only its shard is reduce-scattered."""
         shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
-        return "reduce_scatter" if shared and found.kind == "all_reduce" else found.kind
+        return "reduce_scatter" if shared and collective.kind == "all_reduce" else collective.kind
 
-    def mean_bytes(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> Numeric:
+    def mean_bytes(self, plan: BlockPlan, bucket: tuple[CollectiveOp, ...]) -> Numeric:
         """Return the mean bytes of a payload; an index counts its numbers, not its one-hot vectors."""
         total: Numeric = 0
-        for found in alike:
-            known = each.block.graph.tensors.get(found.tensor)
-            elements = found.elements(self.sizes, known.stored_dims if known else found.dims)
-            total = total + elements * self.width(each, found)
-        return total / len(alike)
+        for collective in bucket:
+            tensor = plan.block.graph.tensors.get(collective.tensor)
+            elements = collective.elements(self.sizes, tensor.stored_dims if tensor else collective.dims)
+            total = total + elements * self.width(plan, collective)
+        return total / len(bucket)
 
-    def updated_weights(self, each: BlockPlan) -> Iterator[CollectiveUse]:
+    def updated_weights(self, plan: BlockPlan) -> Iterator[CollectiveUse]:
         """Yield the all-gathers of updated weights: each rank updated its shard (ZeRO-1 and 2)."""
-        together: dict[tuple[str, ...], Numeric] = {}
-        for weight in each.block.graph.weights:
+        bytes_by_axes: dict[tuple[str, ...], Numeric] = {}
+        for weight in plan.block.graph.weights:
             if not is_trained(self.workload, weight.name):
                 continue
-            sharding = each.shardings[weight.name]
+            sharding = plan.shardings[weight.name]
             axes = replica_axes(sharding)
-            together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
-        for axes, elements in together.items():
+            bytes_by_axes[axes] = bytes_by_axes.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
+        for axes, elements in bytes_by_axes.items():
             named = self.inside(order_axes(axes))
             yield CollectiveUse(
                 kind="all_gather",
@@ -343,7 +349,7 @@ class _PlannedStep:
                 bytes=elements * self.sent_weight,
                 calls=1,
                 phase="step",
-                block=each.block.name,
+                block=plan.block.name,
                 tensor="weights",
                 role="updated",
                 why="each rank updates its share of the weights, all need the whole",
@@ -362,25 +368,27 @@ class _PlannedStep:
             group = group * self.sizes[axis]
         return group
 
-    def exchanged(self, each: BlockPlan) -> Iterator[CollectiveUse]:
+    def exchanged(self, plan: BlockPlan) -> Iterator[CollectiveUse]:
         """Yield what islands exchange every few steps: how far the parameters of each have moved.
 
         A rank exchanges the share of a block that it updates, or would update if the ranks of its island shared the
         work out; without sharding, the island gathers the result.
         """
         share, period = self.workload.sync_compression, self.workload.sync_period
-        names = [weight.name for weight in each.block.graph.weights if is_trained(self.workload, weight.name)]
-        whole = self.workload.weight_sharding == "none"
+        names = [weight.name for weight in plan.block.graph.weights if is_trained(self.workload, weight.name)]
+        unsharded = self.workload.weight_sharding == "none"
         for axis, outer in OUTSIDE.items():
-            replicas = {name: replicating_axes(each.shardings[name], each.split.get(name, ())) for name in names}
-            these = frozenset(name for name in names if axis in replicas[name])
-            if not these:
+            replicas = {name: replicating_axes(plan.shardings[name], plan.split.get(name, ())) for name in names}
+            shared_weights = frozenset(name for name in names if axis in replicas[name])
+            if not shared_weights:
                 continue
-            split, here = (weight_elements(each, self.sizes, shared, only=these) for shared in (True, False))
-            inner = self.inside(order_axes(next(axes for name, axes in replicas.items() if name in these)))
+            split, on_device = (
+                weight_elements(plan, self.sizes, shared, only=shared_weights) for shared in (True, False)
+            )
+            inner = self.inside(order_axes(next(axes for name, axes in replicas.items() if name in shared_weights)))
             sent: list[tuple[CommunicationKind, tuple[str, ...], Numeric]]
             sent = [("all_reduce", (outer,), split * MASTER_BYTES * share)]
-            sent += [("all_gather", inner, here * self.recipe.weight)] if whole else []
+            sent += [("all_gather", inner, on_device * self.recipe.weight)] if unsharded else []
             for kind, axes, size in sent:
                 yield CollectiveUse(
                     kind=kind,
@@ -389,7 +397,7 @@ class _PlannedStep:
                     bytes=size,
                     calls=1 / period,
                     phase="step",
-                    block=each.block.name,
+                    block=plan.block.name,
                     tensor="parameters",
                     role="sync",
                     why=f"islands exchange parameters every {period} steps",
@@ -406,8 +414,8 @@ class _PlannedStep:
         elif last.block.name != "head":
             return
         else:
-            whole = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
-            stream = whole if last.shardings["x"].holds("tp") else whole / self.sizes["tp"]
+            elements = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
+            stream = elements if last.shardings["x"].holds("tp") else elements / self.sizes["tp"]
         stages = np.asanyarray(self.sizes["pp"])
         crossing = self.microbatches * self.batch["workload.virtual_stages"] * (stages > 1)
         directions: tuple[tuple[Literal["forward", "backward"], str], ...] = (("forward", "x"), ("backward", "d_x"))
@@ -432,46 +440,46 @@ def _axis_role(axis: str) -> Role:
 
 
 @cache
-def _weight_or_gradient(each: BlockPlan, name: str) -> tuple[bool, bool]:
+def _weight_or_gradient(plan: BlockPlan, name: str) -> tuple[bool, bool]:
     """Return whether a tensor of a block is a weight, and whether it is the gradient of one."""
-    weights = {weight.name for weight in each.block.graph.weights}
+    weights = {weight.name for weight in plan.block.graph.weights}
     return name in weights, name.startswith("d_") and name.removeprefix("d_") in weights
 
 
 @cache
-def _stated_element_bytes(each: BlockPlan, name: str) -> float | None:
+def _tensor_element_bytes(plan: BlockPlan, name: str) -> float | None:
     """Return the bytes of an element that a tensor of a block states, or the one that a gradient is of."""
-    tensors = {tensor.name: tensor for part in each.partitioned.operators for tensor in part.operator.tensors}
+    tensors = {tensor.name: tensor for part in plan.partitioned.operators for tensor in part.operator.tensors}
     return tensors[name].element_bytes if name in tensors else None
 
 
-def _is_index_tensor(each: BlockPlan, name: str) -> bool:
-    known = each.block.graph.tensors.get(name)
-    return known is not None and known.role == "index"
+def _is_index_tensor(plan: BlockPlan, name: str) -> bool:
+    tensor = plan.block.graph.tensors.get(name)
+    return tensor is not None and tensor.role == "index"
 
 
 @cache
-def _ring_tensors(each: BlockPlan) -> frozenset[str]:
+def _ring_tensors(plan: BlockPlan) -> frozenset[str]:
     """Return what ring attention passes from rank to rank: of a program, what its attention reads beside queries."""
-    if each.used is None:
+    if plan.used is None:
         return frozenset(RING_TENSORS)
-    read = [one.inputs[1:3] for one in each.block.graph.operators if one.kind == "attention"]
+    read = [operator.inputs[1:3] for operator in plan.block.graph.operators if operator.kind == "attention"]
     names = {tensor.name for tensors in read for tensor in tensors}
     return frozenset(names | {f"d_{name}" for name in names})
 
 
 @cache
-def _group_alike_collectives(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
+def _bucket_collectives(plan: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
     """Return the collectives of a block in groups that differ only in their tensor."""
     groups: dict[Any, list[CollectiveOp]] = {}
-    for found in each.partitioned.collectives:
+    for collective in plan.partitioned.collectives:
         role = (
-            *_weight_or_gradient(each, found.tensor),
-            found.tensor in _ring_tensors(each),
-            found.operator in repeats,
-            found.serial,
+            *_weight_or_gradient(plan, collective.tensor),
+            collective.tensor in _ring_tensors(plan),
+            collective.operator in repeats,
+            collective.serial,
         )
-        groups.setdefault((found.kind, found.axes, found.phase, role), []).append(found)
+        groups.setdefault((collective.kind, collective.axes, collective.phase, role), []).append(collective)
     return tuple(tuple(group) for group in groups.values())
 
 

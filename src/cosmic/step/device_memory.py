@@ -1,7 +1,7 @@
 """Memory of a device: weights, gradients, optimizer state, activations, buffers, KV cache, at the peak of a step.
 
 Activations have no formula of their own: they are the tensors that the backward operators read (see
-`cosmic.workload.operators.kept`), as the sharding lays them out, each counted once, for as many microbatches as the
+`cosmic.workload.operator_kinds.kept_activations`), as the sharding lays them out, each counted once, for as many microbatches as the
 schedule has in flight. The peak is at one of three moments: the loss, the gradients of the head, or those of a layer.
 Each is summed on every stage that may be the fullest (`cosmic.step.stage_memory`), and the largest counts.
 """
@@ -84,23 +84,23 @@ class Footprint:
 
 def footprint(batch: Batch) -> Footprint:
     """Return the memory of the fullest device of each design."""
-    found = [(rows, _footprint(part)) for rows, part in batch.groups(structural_paths(batch))]
-    if len(found) == 1:
-        return found[0][1]
+    parts = [(rows, _footprint(part)) for rows, part in batch.groups(structural_paths(batch))]
+    if len(parts) == 1:
+        return parts[0][1]
 
     def joined(values: Iterable[Numeric]) -> Numeric:
-        whole = np.empty(batch.size)
-        for (rows, _), value in zip(found, values, strict=True):
-            whole[rows] = value
-        return whole
+        column = np.empty(batch.size)
+        for (rows, _), value in zip(parts, values, strict=True):
+            column[rows] = value
+        return column
 
-    groups = [each for _, each in found]
+    groups = [part for _, part in parts]
     names = sorted({name for group in groups for name in group.offloaded})
     tiers = range(len(batch.base.memory.tiers))
     return Footprint(
         {name: joined(group.parts[name] for group in groups) for name in COMPONENTS},
         {name: joined(group.offloaded.get(name, 0.0) for group in groups) for name in names},
-        tuple(joined(group.tier_traffic[place] if group.tier_traffic else 0.0 for group in groups) for place in tiers),
+        tuple(joined(group.tier_traffic[tier] if group.tier_traffic else 0.0 for group in groups) for tier in tiers),
         joined(group.stage for group in groups),
         excess=joined(group.excess for group in groups),
     )
@@ -118,34 +118,34 @@ def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
     return tuple(_stage_footprint(model, index) for index in range(point.workload.pp))
 
 
-def updated_elements(batch: Batch, place: Numeric) -> Numeric:
-    """Return the weights that a device of stage number *place* updates: all that it has, or its shard of them."""
-    return StageMemory(model_memory(batch), place).trained(batch.base.workload.weight_sharding != "none")
+def updated_elements(batch: Batch, stage: Numeric) -> Numeric:
+    """Return the weights that a device of stage number *stage* updates: all that it has, or its shard of them."""
+    return StageMemory(model_memory(batch), stage).trained(batch.base.workload.weight_sharding != "none")
 
 
 def _footprint(batch: Batch) -> Footprint:
     model = model_memory(batch)
-    places = fullest_stage_candidates(batch, [block.block for block in model.blocks.values()])
-    return reduce(_fuller_stage, (_stage_footprint(model, place) for place in places))
+    stages = fullest_stage_candidates(batch, [block.block for block in model.blocks.values()])
+    return reduce(_fuller_stage, (_stage_footprint(model, stage) for stage in stages))
 
 
-def _fuller_stage(one: Footprint, other: Footprint) -> Footprint:
+def _fuller_stage(first: Footprint, second: Footprint) -> Footprint:
     """Return the fuller of two stages, design by design; of equals the first. What spills from HBM counts."""
-    if one.placed is None:
-        fuller = np.asanyarray(one.total) >= np.asanyarray(other.total)
+    if first.placed is None:
+        fuller = np.asanyarray(first.total) >= np.asanyarray(second.total)
     else:
-        fuller = np.asanyarray(one.total + one.outer) >= np.asanyarray(other.total + other.outer)
+        fuller = np.asanyarray(first.total + first.outer) >= np.asanyarray(second.total + second.outer)
 
-    def choose(left: Numeric, right: Numeric) -> Numeric:
-        return _plain_number(np.where(fuller, left, right))
+    def choose(value: Numeric, alternative: Numeric) -> Numeric:
+        return _plain_number(np.where(fuller, value, alternative))
 
     return Footprint(
-        {name: choose(value, other.parts[name]) for name, value in one.parts.items()},
-        {name: choose(value, other.offloaded[name]) for name, value in one.offloaded.items()},
-        tuple(choose(*each) for each in zip(one.tier_traffic, other.tier_traffic, strict=True)),
-        choose(one.stage, other.stage),
-        one.placed and other.placed and merge_placements(one.placed, other.placed, choose),
-        larger(one.excess, other.excess),
+        {name: choose(value, second.parts[name]) for name, value in first.parts.items()},
+        {name: choose(value, second.offloaded[name]) for name, value in first.offloaded.items()},
+        tuple(choose(*pair) for pair in zip(first.tier_traffic, second.tier_traffic, strict=True)),
+        choose(first.stage, second.stage),
+        first.placed and second.placed and merge_placements(first.placed, second.placed, choose),
+        larger(first.excess, second.excess),
     )
 
 
@@ -159,17 +159,17 @@ def _stage_footprint(model: ModelMemory, number: Numeric) -> Footprint:
 def _place_in_tiers(stage: StageMemory, parts: dict[str, Numeric]) -> Footprint:
     """Move state to the tiers in which it is placed."""
     placed = place_state(stage, parts)
-    rest = {name: parts[name] - placed.in_parts.get(name, 0.0) + placed.in_hbm(name) for name in parts}
-    moving = rest["activations"] + rest["loss"] + rest["buffers"]
-    whole = {**rest, "allowance": CONSTANTS.fragmentation * moving}
+    in_hbm = {name: parts[name] - placed.in_parts.get(name, 0.0) + placed.in_hbm(name) for name in parts}
+    moving = in_hbm["activations"] + in_hbm["loss"] + in_hbm["buffers"]
+    components = {**in_hbm, "allowance": CONSTANTS.fragmentation * moving}
     capacity = stage.batch["memory.capacity"]
     return Footprint(
-        {name: _plain_number(whole[name]) for name in COMPONENTS},
+        {name: _plain_number(components[name]) for name in COMPONENTS},
         {name: _plain_number(placed.away(name)) for name in PLACEABLE},
         (),
-        _plain_number(stage.place),
+        _plain_number(stage.number),
         placed,
-        larger(placed.excess, sum_of(whole.values()) / capacity - 1),
+        larger(placed.excess, sum_of(components.values()) / capacity - 1),
     )
 
 
@@ -197,12 +197,12 @@ def _offload_state(stage: StageMemory, parts: dict[str, Numeric]) -> Footprint:
         moved[name], traffic[name] = _offloaded_bytes(stage, name, parts[name])
         parts[name] = parts[name] - moved[name]
     moving = parts["activations"] + parts["loss"] + parts["buffers"]
-    whole = {**parts, "allowance": CONSTANTS.fragmentation * moving}
+    components = {**parts, "allowance": CONSTANTS.fragmentation * moving}
     return Footprint(
-        {name: _plain_number(whole[name]) for name in COMPONENTS},
+        {name: _plain_number(components[name]) for name in COMPONENTS},
         {name: _plain_number(moved[name]) for name in workload.offload},
         _traffic_by_tier(batch, moved, traffic),
-        _plain_number(stage.place),
+        _plain_number(stage.number),
     )
 
 
@@ -212,31 +212,34 @@ def _offloaded_bytes(stage: StageMemory, name: str, size: Numeric) -> tuple[Nume
     if name == "optimizer":
         return size, 2.0 * size
     if name == "weights":
-        away = np.maximum(0.0, size - CONSTANTS.gathered_layers * stage.largest_block_bytes())
-        return away, (2.0 if trains else 1.0) * count * away
+        offloaded = np.maximum(0.0, size - CONSTANTS.gathered_layers * stage.largest_block_bytes())
+        # fetched for the forward pass, and again for the backward pass, of every microbatch
+        return offloaded, (2.0 if trains else 1.0) * count * offloaded
     if not trains:
         return size * 0.0, 0.0
     layers = stage.workload.offload_num_layers
     share = 1.0 if layers is None else np.minimum(1.0, layers / np.maximum(stage.layer_count, 1.0))
-    held, each = stage.in_flight, stage.per_microbatch
-    used = CONSTANTS.gathered_layers * each / np.maximum(stage.layer_count, 1.0)
-    away = np.maximum(0.0, share * held - used)
-    return away, 2.0 * count * each * away / np.maximum(held, 1.0)
+    in_flight, per_microbatch = stage.in_flight, stage.per_microbatch
+    # activations of the layers in use stay on the device
+    used = CONSTANTS.gathered_layers * per_microbatch / np.maximum(stage.layer_count, 1.0)
+    offloaded = np.maximum(0.0, share * in_flight - used)
+    # out after the forward pass and in before the backward pass, for the share that is offloaded
+    return offloaded, 2.0 * count * per_microbatch * offloaded / np.maximum(in_flight, 1.0)
 
 
 def _traffic_by_tier(batch: Batch, moved: Mapping[str, Numeric], traffic: Mapping[str, Numeric]) -> tuple[Numeric, ...]:
     """Return the bytes of a step that travel to or from each tier, where the nearest is filled first."""
     last = len(batch.base.memory.tiers) - 1
-    found: list[Numeric] = []
-    near: Numeric = 0.0  # capacity of the tiers before
+    tier_bytes: list[Numeric] = []
+    start_of_tier: Numeric = 0.0  # capacity of the tiers before
     for index in range(last + 1):
-        far = near + batch[f"memory.tiers.{index}.capacity"] if index < last else np.inf
+        end_of_tier = start_of_tier + batch[f"memory.tiers.{index}.capacity"] if index < last else np.inf
         total: Numeric = 0.0
         start: Numeric = 0.0
         for name, size in moved.items():
-            here = np.clip(np.minimum(start + size, far) - np.maximum(start, near), 0.0, None)
-            total = total + traffic[name] * here / np.maximum(size, 1e-9)
+            in_tier = np.clip(np.minimum(start + size, end_of_tier) - np.maximum(start, start_of_tier), 0.0, None)
+            total = total + traffic[name] * in_tier / np.maximum(size, 1e-9)
             start = start + size
-        found.append(_plain_number(total))
-        near = far
-    return tuple(found)
+        tier_bytes.append(_plain_number(total))
+        start_of_tier = end_of_tier
+    return tuple(tier_bytes)

@@ -31,11 +31,10 @@ from cosmic.step.attention import (
     decode_attention_seconds,
     limit_to_generation,
 )
+from cosmic.step.block_memory import TableUse
 from cosmic.step.communication import reduces_once
-from cosmic.step.embedding_tables import TableUse
-from cosmic.step.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.step.gemm import FORMATS, CastCosts, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.step.kernel_launches import CONSTANTS, LaunchCosts
-from cosmic.step.operand_casts import CastCosts
 from cosmic.step.operator_work import BACKWARD_FLOP, Gemm, OperatorUse, unfused_share
 from cosmic.step.scan import Scan, ScanRates, decode_scan_seconds, scan_seconds
 from cosmic.step.streaming import (
@@ -51,7 +50,7 @@ from cosmic.step.streaming import (
 from cosmic.step.tier_traffic import kernel_bandwidth_bytes_per_s
 from cosmic.workload.expert_routing import pads_experts
 from cosmic.workload.mesh_sizes import exchanges_apart, islands_of, microbatches
-from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, recipe_for, scaling, weight_bytes
+from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, operand_scaling, recipe_for, weight_bytes
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""
@@ -98,18 +97,18 @@ class KernelCosts:
         self._moe = is_moe(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
         self.launches = LaunchCosts(batch, self._cast_kernels)
-        self._longer: Numeric = field("time_factor")
+        self._time_factor: Numeric = field("time_factor")
 
     # ---------------------------------------------------------------------------------------------- operators
 
     def seconds(self, use: OperatorUse) -> Numeric:
         """Return the seconds of one run of an operator on the device."""
         if not self._modelled.any():
-            return self._roofline(use) * self._longer
+            return self._roofline(use) * self._time_factor
         seconds = self._kernels(use) * self._straggling
         return (
             seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
-        ) * self._longer
+        ) * self._time_factor
 
     def _cast_kernels(self, use: OperatorUse) -> Numeric:
         """Return the kernels that cast an operand; none where they are fused."""
@@ -171,16 +170,16 @@ class KernelCosts:
     # ---------------------------------------------------------------------------------------------------- GEMMs
 
     def _gemm(self, use: OperatorUse, shape: Gemm) -> Numeric:
-        number, given, shape = self._format(use), shape, self._uneven(use, shape)
+        number, exact, shape = self._format(use), shape, self._uneven(use, shape)
         if self._serves:
             return self._served_gemm(use, shape, number)
         unit = _widen_matrix_unit(self._unit(number), use)
         weights = shape.count * shape.n * shape.k
-        cast = self._cast_s(use, given, weights) if FORMATS[number].cast_bytes else 0.0
+        cast = self._cast_s(use, exact, weights) if FORMATS[number].cast_bytes else 0.0
         if use.phase == "forward":
             return self._gemm_s(shape, unit) + cast
-        (by_input, _), (_, by_weight) = shape.backward(), given.backward()
-        added = self._streamed("fan", "backward", given.count * given.m * given.k) if use.kernel.fuses else 0.0
+        (by_input, _), (_, by_weight) = shape.backward(), exact.backward()
+        added = self._streamed("fan", "backward", exact.count * exact.m * exact.k) if use.kernel.fuses else 0.0
         if use.kernel.frozen:
             return self._gemm_s(by_input, unit) + cast + added
         return self._gemm_s(by_input, unit) + self._gemm_s(by_weight, unit) + cast + added + self._accumulated(weights)
@@ -190,12 +189,12 @@ class KernelCosts:
         casts, kernel, read = self.casts, use.kernel, shape.count * shape.m * shape.k
         weight = casts.weights_s(weights, use.phase, microbatches(self.batch), self._shards)
         if use.phase == "forward":
-            own = 0.0 if kernel.fuses else casts.input_s(read, kernel.gathered)
-            return own + weight + casts.scales_s(1)
-        again = 0.0 if kernel.fuses or kernel.frozen else casts.input_again_s(read)
+            input_s = 0.0 if kernel.fuses else casts.input_s(read, kernel.gathered)
+            return input_s + weight + casts.scales_s(1)
+        backward_input_s = 0.0 if kernel.fuses or kernel.frozen else casts.backward_input_s(read)
         split = kernel.summed if self.workload.sequence_parallel else 1.0
-        made = casts.gradient_s(shape.count * shape.m * shape.n, split)
-        return made + again + weight + casts.scales_s(1 if kernel.frozen else 2)
+        gradient_s = casts.gradient_s(shape.count * shape.m * shape.n, split)
+        return gradient_s + backward_input_s + weight + casts.scales_s(1 if kernel.frozen else 2)
 
     def _served_gemm(self, use: OperatorUse, shape: Gemm, number: str) -> Numeric:
         """Return the seconds of a GEMM of a serving engine."""
@@ -225,17 +224,19 @@ class KernelCosts:
             return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)
         return shape.count * gemm_seconds(1, shape.m, shape.n, shape.k, unit)
 
-    def _added_s(self, shape: Gemm, beside: Numeric, unit: MatrixUnit) -> Numeric:
-        """Return the seconds that a GEMM adds to one of *beside* columns that it is fused with, in serving engines."""
-        return self._gemm_s(replace(shape, n=beside + shape.n), unit) - self._gemm_s(replace(shape, n=beside), unit)
+    def _added_s(self, shape: Gemm, fused_columns: Numeric, unit: MatrixUnit) -> Numeric:
+        """Return the seconds that a GEMM adds to one of *fused_columns* columns that a serving engine fuses it with."""
+        return self._gemm_s(replace(shape, n=fused_columns + shape.n), unit) - self._gemm_s(
+            replace(shape, n=fused_columns), unit
+        )
 
     def _served(self, unit: MatrixUnit, use: OperatorUse, number: str) -> MatrixUnit:
         """Return how a serving engine multiplies: weights in their own format, casts fused into earlier kernels.
 
         Casts to blocks of 8 bits are kernels of their own.
         """
-        kept = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe)
-        unit = replace(unit, operand_bytes=kept)
+        weight_width = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe)
+        unit = replace(unit, operand_bytes=weight_width)
         if number == "widened" and use.kernel.weight.startswith("w_expert_"):
             unit = replace(unit, flop_per_s=WIDENED_EXPERTS * unit.flop_per_s)
         if self._style == "eager" or number == "fp8_block":
@@ -269,8 +270,8 @@ class KernelCosts:
         """
         if not reduces_once(self.workload):
             return 0.0
-        kept, made = self.recipe.gradient, self.recipe.activation
-        moved = 2 * kept + (made if self._style == "eager" else -made)
+        gradient_bytes, result_bytes = self.recipe.gradient, self.recipe.activation
+        moved = 2 * gradient_bytes + (result_bytes if self._style == "eager" else -result_bytes)
         return weights * moved / self._bytes_per_s
 
     def _format(self, use: OperatorUse) -> str:
@@ -284,9 +285,9 @@ class KernelCosts:
         ):
             return self._wide
         if not self._serves:
-            return SCALED.get(scaling(self.workload), number) if self.casts.narrow else number
-        wide = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe) == self.recipe.wide
-        if wide:
+            return SCALED.get(operand_scaling(self.workload), number) if self.casts.narrow else number
+        is_wide = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe) == self.recipe.wide
+        if is_wide:
             return self._wide
         if number == "fp8":
             return "fp8_block" if self._in_blocks else number
@@ -306,8 +307,8 @@ class KernelCosts:
 
         Others have one scale for a tensor, known beforehand.
         """
-        stated = self.workload.fp8_recipe
-        return self._moe if stated == "auto" else stated not in PER_TENSOR
+        recipe = self.workload.fp8_recipe
+        return self._moe if recipe == "auto" else recipe not in PER_TENSOR
 
     @property
     def _wide(self) -> str:
@@ -329,8 +330,8 @@ class KernelCosts:
         Serving, prompts are short beside the decode steps between them, which draw less power.
         """
         narrow = bool(FORMATS[number].cast_bytes)
-        kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
-        return 1.0 if self._serves else np.where(np.asanyarray(self.batch.npus) > 1, kept, 1.0)
+        sustained = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
+        return 1.0 if self._serves else np.where(np.asanyarray(self.batch.npus) > 1, sustained, 1.0)
 
     # ---------------------------------------------------------------------------------------------- attention
 
@@ -419,11 +420,13 @@ class KernelCosts:
     def update(self, elements: Numeric, tables: TableUse = NO_TABLES) -> tuple[Numeric, Numeric]:
         """Return the seconds of a fused Adam over *elements* weights and of Adagrad over *tables*, and its bytes."""
         recipe = self.recipe
-        each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
-        moved = elements * each + tables.update_bytes
+        bytes_per_parameter = optimizer_bytes_per_parameter(
+            recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master
+        )
+        moved = elements * bytes_per_parameter + tables.update_bytes
         rate: Numeric = kernel_bandwidth_bytes_per_s(self.batch, update=True) * self._field("memory_efficiency")
         fused = optimizer_seconds(moved, 1.0, Stream(rate, 0.0))
-        return np.where(self._modelled, fused, moved / rate) * self._longer, moved
+        return np.where(self._modelled, fused, moved / rate) * self._time_factor, moved
 
     def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host to launch one run of an operator."""
@@ -438,5 +441,5 @@ def _widen_matrix_unit(unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
     """Return how a GEMM multiplies whose tensors state formats of their own: it moves other bytes."""
     if isinstance(use.kernel.wider, int):  # one
         return unit
-    operands, result = (each * use.kernel.wider for each in (unit.operand_bytes, unit.result_bytes))
+    operands, result = (width * use.kernel.wider for width in (unit.operand_bytes, unit.result_bytes))
     return replace(unit, operand_bytes=operands, result_bytes=result)

@@ -1,4 +1,4 @@
-"""What launching costs the host: how many kernels each operator runs, and the seconds of one launch.
+"""What the host takes: to launch the kernels of each operator, and to start a step.
 
     host seconds of a run = ( kernels x price + of its block ) x host_launch x slowest
 
@@ -13,6 +13,18 @@ Engine), the experts of a device share one call, but it launches a GEMM and its 
 replayed from CUDA graphs, and a decode step, need no launches.
 
 Counts are those of PyTorch 2.11, by its profiler; host times by calibration/measure_launches.py.
+
+A step starts by a process on every host, or by one controller for all of them (`controller_wait_s`):
+
+    multi_controller     every host starts its own kernels: nothing beyond what kernels take to launch
+    single_parallel      one client starts a program on all h hosts at once while the last one runs:
+                         step = max(step, t(h)),  t(h) = t_client + t_host h
+    single_sequential    a node of the program is prepared when those before it were enqueued: a node of c seconds takes
+                         max(c, t(h) + 2 l),  l one message between hosts
+
+A step without a pipeline is one node: one compiled function on all hosts. Of a pipeline, every pass of a microbatch
+through a virtual stage is one, on the hosts of that stage. After Barham et al., Pathways, arXiv 2203.12533; t(h) is the
+line through the two thresholds that it states, and is taken for the preparation of a node too, which it does not state.
 """
 
 from __future__ import annotations
@@ -23,9 +35,9 @@ from functools import cached_property
 
 import numpy as np
 
-from cosmic.base.numeric import Numeric, log
+from cosmic.base.numeric import Numeric, log, sum_of
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import Transformer
 from cosmic.design.program_model import ProgramModel
 from cosmic.step.attention import Attention
@@ -48,7 +60,7 @@ class PassNumbers:
     forward: float
     backward: float
 
-    def of(self, phase: str) -> float:
+    def of_pass(self, phase: str) -> float:
         """Return that of a pass."""
         return self.forward if phase == "forward" else self.backward
 
@@ -105,10 +117,12 @@ class LaunchCosts:
 
     def operator_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host for one run of an operator."""
-        each = self._one_s(use.phase)
-        if (np.ndim(each) == 0 and each == 0) or self._scope.get((use.block, use.name)) in self.workload.cuda_graph:
+        launch_s = self._one_s(use.phase)
+        if (np.ndim(launch_s) == 0 and launch_s == 0) or self._scope.get(
+            (use.block, use.name)
+        ) in self.workload.cuda_graph:
             return 0.0
-        return (self.kernels(use) * self._wrapper + self._entered(use)) * each
+        return (self.kernels(use) * self._wrapper + self._entered(use)) * launch_s
 
     def collective_s(self, phase: str) -> Numeric:
         """Return the seconds of the host to launch one collective."""
@@ -142,15 +156,15 @@ class LaunchCosts:
             return self._gemm_kernels(use, use.kernel.shape)
         if isinstance(use.kernel.shape, Attention):
             share = unfused_share(self.workload, self.batch.base.model)
-            both = CONSTANTS.attention_kernels.of(use.phase), CONSTANTS.unfused_kernels.of(use.phase)
-            return (1 - share) * both[0] + share * both[1]
+            per_pass = CONSTANTS.attention_kernels.of_pass(use.phase), CONSTANTS.unfused_kernels.of_pass(use.phase)
+            return (1 - share) * per_pass[0] + share * per_pass[1]
         if isinstance(use.kernel.shape, Scan):
             return scan_passes(use.kernel.shape.kind, use.phase).kernels
-        found = memory_traffic(use.kind, use.phase, self._style).kernels
+        count = memory_traffic(use.kind, use.phase, self._style).kernels
         if self._by_hand and use.kind in ("router", "dispatch"):
-            found += self._routing(use)
+            count += self._routing(use)
         added = self._accumulates and use.phase == "backward" and use.kind in WEIGHTED
-        return self._looped(use) * (found + added)
+        return self._looped(use) * (count + added)
 
     def _gemm_kernels(self, use: OperatorUse, shape: Gemm) -> Numeric:
         """Return the kernels of a GEMM, of all experts where each has its own, and casts that nothing fuses.
@@ -161,14 +175,14 @@ class LaunchCosts:
         if use.kernel.fuses and (self._by_hand or (self._serves and self._style == "fused")):
             return 0.0  # columns of an earlier GEMM
         batched = self._one_call or isinstance(self.batch.base.model, ProgramModel)  # loops over experts are a model's
-        each = 1.0 if batched else np.maximum(shape.count, 1.0)
+        gemms = 1.0 if batched else np.maximum(shape.count, 1.0)
         casts = self._casts(use)
         read = 0.0 if use.kernel.fuses else casts  # an earlier GEMM has cast the same activation
         if use.phase == "forward":
-            return each * (1.0 + read)
+            return gemms * (1.0 + read)
         if use.kernel.frozen:
-            return each * (1.0 + casts) + use.kernel.fuses
-        return each * (2.0 + casts + read + self._accumulates) + use.kernel.fuses
+            return gemms * (1.0 + casts) + use.kernel.fuses
+        return gemms * (2.0 + casts + read + self._accumulates) + use.kernel.fuses
 
     def _casts(self, use: OperatorUse) -> Numeric:
         """Return the kernels that cast an operand: nothing fuses those of experts."""
@@ -198,8 +212,8 @@ class LaunchCosts:
         model = self.batch.base.model
         even = pads_experts(model, self.workload)
         if use.kind == "router":
-            return CONSTANTS.router_kernels.of(use.phase)
-        return 0.0 if even else CONSTANTS.dispatch_kernels.of(use.phase)
+            return CONSTANTS.router_kernels.of_pass(use.phase)
+        return 0.0 if even else CONSTANTS.dispatch_kernels.of_pass(use.phase)
 
     def _looped(self, use: OperatorUse) -> Numeric:
         """Return how often an operator between the GEMMs of experts runs: once for each where these are a loop."""
@@ -216,23 +230,23 @@ class LaunchCosts:
     @cached_property
     def _first(self) -> dict[str, str]:
         """The operator with which each repeated block begins, by the block's name."""
-        found = {}
-        for each in plan_of(self.batch):
-            parts = [part.operator for part in each.partitioned.operators]
+        first_operators = {}
+        for plan in plan_of(self.batch):
+            parts = [part.operator for part in plan.partitioned.operators]
             names = [part.name for part in parts if part.phase == "forward" and part.kind != "view"]
-            if each.block.part == "layers" and names:
-                found[each.block.name] = names[0]
-        return found
+            if plan.block.part == "layers" and names:
+                first_operators[plan.block.name] = names[0]
+        return first_operators
 
     @cached_property
     def _scope(self) -> dict[tuple[str, str], str]:
         """The scope of a CUDA graph that each operator of a layer belongs to, by block and name."""
-        found = {}
-        for each in plan_of(self.batch) if self.workload.cuda_graph else ():
-            names = {part.operator.name for part in each.partitioned.operators}
-            scans = any(part.operator.kind in SCANS for part in each.partitioned.operators)
+        scopes = {}
+        for plan in plan_of(self.batch) if self.workload.cuda_graph else ():
+            names = {part.operator.name for part in plan.partitioned.operators}
+            scans = any(part.operator.kind in SCANS for part in plan.partitioned.operators)
             scope = "mamba" if scans else "attn"
-            for part in each.partitioned.operators if each.block.part == "layers" else ():
+            for part in plan.partitioned.operators if plan.block.part == "layers" else ():
                 operator = part.operator
                 if operator.name == "ffn_norm":
                     scope = "moe_router" if "router" in names else "mlp"
@@ -240,8 +254,8 @@ class LaunchCosts:
                     scope = "moe_preprocess"
                 elif operator.name.startswith("expert_"):
                     scope = ""
-                found[each.block.name, operator.name] = scope
-        return found
+                scopes[plan.block.name, operator.name] = scope
+        return scopes
 
     def _entered(self, use: OperatorUse) -> Numeric:
         """Return what entering a block costs, in launches, if this operator is its first.
@@ -250,8 +264,80 @@ class LaunchCosts:
         """
         if self._serves or self._first.get(use.block) != use.name:
             return 0.0
-        entered: Numeric = CONSTANTS.compiled_call.of(use.phase) if self.workload.execution == "compiled" else 0.0
+        entered: Numeric = CONSTANTS.compiled_call.of_pass(use.phase) if self.workload.execution == "compiled" else 0.0
         if use.phase == "forward" and self.workload.recompute == "full":
-            both = CONSTANTS.checkpoint_call.forward + CONSTANTS.checkpoint_call.backward
-            entered = entered + both * use.recomputed / (1 + use.recomputed)
+            checkpoint_calls = CONSTANTS.checkpoint_call.forward + CONSTANTS.checkpoint_call.backward
+            entered = entered + checkpoint_calls * use.recomputed / (1 + use.recomputed)
         return entered
+
+
+# --------------------------------------------------------------------------------------
+# How hosts start the work of a step: a process on every host, or one controller for all of them
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConstants:
+    """What a single controller takes."""
+
+    client_s: float
+    """To start a program, whatever the number of hosts."""
+    host_s: float
+    """More, for each host."""
+    control_latency_s: float
+    """One message between hosts."""
+
+
+RUNTIME = load_constants("runtime", RuntimeConstants)
+
+
+def controller_dispatch_s(hosts: Numeric) -> Numeric:
+    """Return the seconds that a single controller takes to start a program on so many *hosts*.
+
+    Programs that take longer hide it: 2.3 ms at 16 hosts, 35 ms at 512.
+
+    >>> [round(1e3 * float(controller_dispatch_s(hosts)), 1) for hosts in (16, 512)]
+    [2.3, 35.0]
+    """
+    return RUNTIME.client_s + RUNTIME.host_s * hosts
+
+
+def host_counts(batch: Batch) -> Numeric:
+    """Return the hosts of each design; at least one."""
+    hosts: Numeric = np.ceil(batch.npus / batch["workload.npus_per_host"])
+    return hosts
+
+
+def virtual_stages(batch: Batch) -> Numeric:
+    """Return how many nodes a microbatch has on each stage in a pass; serving, stages are not divided."""
+    return batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
+
+
+def controller_wait_s(
+    batch: Batch,
+    step_s: Numeric,
+    passes_s: tuple[Numeric, ...],
+    microbatches: Numeric,
+    filling: Callable[[Numeric], Numeric] | None = None,
+) -> Numeric:
+    """Return the seconds that a step of *step_s* waits for its controller.
+
+    *passes_s* are those of a stage's passes, forward and backward, of all *microbatches* together. *filling* says how
+    much longer the stage idles while the others run, if each of their nodes takes so many seconds at least;
+    without it, stages - 1 nodes as late as those of the stage itself.
+    """
+    runtime = batch.base.workload.runtime
+    if runtime == "multi_controller":
+        return 0.0
+    hosts = host_counts(batch)
+    if runtime == "single_parallel":
+        return np.maximum(0.0, controller_dispatch_s(hosts) - step_s)
+    return_s = 2 * RUNTIME.control_latency_s
+    one_node_s = np.maximum(0.0, controller_dispatch_s(hosts) + return_s - step_s)
+    if np.all(batch["workload.pp"] == 1):
+        return one_node_s
+    stages, nodes = batch["workload.pp"], microbatches * virtual_stages(batch)
+    least = controller_dispatch_s(np.ceil(hosts / stages)) + return_s
+    late = sum_of((np.maximum(0.0, least - pass_s / nodes) for pass_s in passes_s), 0.0)
+    filled = late * (stages - 1) if filling is None else filling(least)
+    return np.where(stages > 1, np.maximum(0.0, late * nodes + filled), one_node_s)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.numeric import Numeric, larger, sum_of
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import AXES
@@ -52,28 +52,28 @@ class NetworkCosts:
         """What every mesh axis has of each dimension: those of `AXES`, and those of experts."""
         if isinstance(batch.base.model, ProgramModel):
             for cut in batch.base.model.cuts:
-                apart = placed[cut.axis]
+                stride = placed[cut.axis]
                 for name, size in reversed(cut.sizes.items()):
-                    self.shapes[name] = axis_spans(sizes, apart, size)
-                    apart = apart * size
+                    self.shapes[name] = axis_spans(sizes, stride, size)
+                    stride = stride * size
         if is_moe(batch.base.model):
             experts = expert_degrees(batch)
             order = [(placed[axis], degrees[axis]) for axis in folded_order(batch.base.workload.placement)]
-            inside = experts["etp"] * experts["ep"]
+            expert_ranks = experts["etp"] * experts["ep"]
             for axis, first, last in (
                 ("etp", 1, experts["etp"]),
-                ("ep", experts["etp"], inside),
-                ("oep", degrees["tp"], inside),
-                ("edp", inside, inside * experts["edp"]),
+                ("ep", experts["etp"], expert_ranks),
+                ("oep", degrees["tp"], expert_ranks),
+                ("edp", expert_ranks, expert_ranks * experts["edp"]),
             ):
                 self.shapes[axis] = folded_spans(sizes, order, first, last)
         if exchanges_apart(batch.base.workload):
             for axis in (axis for axis in INSIDE if axis in self.shapes):
-                *near, far = self.shapes[axis]
-                self.shapes[INSIDE[axis]] = (*near, Span(1.0, 1.0))
-                self.shapes[OUTSIDE[axis]] = (*(Span(1.0, 1.0) for _ in near), far)
+                *inner, outermost = self.shapes[axis]
+                self.shapes[INSIDE[axis]] = (*inner, Span(1.0, 1.0))
+                self.shapes[OUTSIDE[axis]] = (*(Span(1.0, 1.0) for _ in inner), outermost)
         self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
-        self._longer: Numeric = batch["compute.time_factor"]
+        self._time_factor: Numeric = batch["compute.time_factor"]
 
     def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
         """Return the place of the ranks of *axes* in the network: their part of each dimension that they span."""
@@ -88,11 +88,11 @@ class NetworkCosts:
         """
         group = self.group(axes)
         if kind in ("send", "collective_permute"):
-            return send_seconds(group, size_bytes) * self._longer
-        known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
-        each = self.copies(axes, copies)
-        how = (self._chunks, self._multi_dim, each, self._all_to_all)
-        return collective_seconds(group, known, size_bytes, *how) * self._longer
+            return send_seconds(group, size_bytes) * self._time_factor
+        collective: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
+        multiplicity = self.copies(axes, copies)
+        policy = (self._chunks, self._multi_dim, multiplicity, self._all_to_all)
+        return collective_seconds(group, collective, size_bytes, *policy) * self._time_factor
 
     def exchange_s(self, axes: tuple[str, ...], size_bytes: Numeric) -> Numeric:
         """Return the seconds in which islands exchange so many bytes of parameters, once the first have arrived.
@@ -100,14 +100,16 @@ class NetworkCosts:
         All blocks are on their way at the same time: `exchange_latency_s` is waited for once.
         """
         group = self.group(axes)
-        whole, empty = (collective_seconds(group, "all_reduce", each, 1, self._multi_dim) for each in (size_bytes, 0.0))
-        return (whole - empty) * self._longer
+        full_s, latency_s = (
+            collective_seconds(group, "all_reduce", size, 1, self._multi_dim) for size in (size_bytes, 0.0)
+        )
+        return (full_s - latency_s) * self._time_factor
 
     def exchange_latency_s(self) -> Numeric:
         """Return what an exchange of parameters between islands takes beyond its bytes; 0 where there is none."""
         if not exchanges_apart(self._batch.base.workload):
             return 0.0
-        return collective_seconds(self.group(("odp",)), "all_reduce", 0.0, 1, self._multi_dim) * self._longer
+        return collective_seconds(self.group(("odp",)), "all_reduce", 0.0, 1, self._multi_dim) * self._time_factor
 
     def copies(self, axes: tuple[str, ...], copies: int) -> Numeric:
         """Return how many of the *copies* of a token one rank sends: the ranks of tp that have it share them out."""
@@ -135,4 +137,4 @@ class NetworkCosts:
         for index in range(len(tier_traffic)):
             beyond = sum_of(tier_traffic[index:])
             slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{index}.bandwidth"])
-        return slowest * self._longer
+        return slowest * self._time_factor

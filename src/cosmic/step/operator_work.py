@@ -27,30 +27,28 @@ from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import Model, Transformer, is_moe, served_model
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import recomputed_share, repeated_operators
 from cosmic.step.attention import Attention
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder, recomputed_share, repeated_operators
 from cosmic.step.scan import Scan, ScanKind
 from cosmic.workload.attended_keys import attended_share, causal_share, document_length, visible_share
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import RANK, is_frozen, targets_of, trains_adapters, workload_blocks
-from cosmic.workload.mesh_sizes import microbatches, sizes_of
+from cosmic.workload.mesh_sizes import microbatches, pad_dimensions, pads_dimensions, sizes_of
 from cosmic.workload.model_blocks import dimensions, is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.operator_kinds import (
     SCANS,
-    flop,
     kinds,
     looked_up_elements,
     moved_bytes,
     moved_elements,
+    operator_flop,
     seen_share,
-    unsharded,
+    unsharded_elements,
 )
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
-from cosmic.workload.sharding.partitioned_graph import PartitionedOperator
-from cosmic.workload.tensor_padding import padded_dimensions, pads
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.sharding.graph_partition import PartitionedOperator
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 
 # --------------------------------------------------------------------------------------
 # The dimensions of a model that are larger where tensor parallelism pads them, over all ranks of tp
@@ -59,10 +57,10 @@ from cosmic.workload.user_programs.program_blocks import with_twins
 
 def padded_sizes(batch: Batch, model: Model) -> Mapping[str, Numeric]:
     """Return the sizes of *model* that padding may change: what all accelerators together compute."""
-    if not isinstance(model, Transformer) or not pads(batch.base):
+    if not isinstance(model, Transformer) or not pads_dimensions(batch.base):
         return {}
     sizes = sizes_of(batch)
-    return padded_dimensions(model, sizes["tp"], sizes["etp"])
+    return pad_dimensions(model, sizes["tp"], sizes["etp"])
 
 
 # --------------------------------------------------------------------------------------
@@ -90,9 +88,9 @@ def picked_expert_share(share: Numeric, tokens: Numeric, *, even: bool) -> Numer
     """
     if even:
         return 1 - power(1 - share, np.maximum(tokens, 1))
-    rest = np.maximum(1 - share, LEAST_REST)
-    others = np.maximum(tokens, 1) - 1
-    return 1 - rest * power(1 + POPULARITY * share * others / rest, -1 / POPULARITY)
+    unpicked = np.maximum(1 - share, LEAST_REST)
+    other_tokens = np.maximum(tokens, 1) - 1
+    return 1 - unpicked * power(1 + POPULARITY * share * other_tokens / unpicked, -1 / POPULARITY)
 
 
 # --------------------------------------------------------------------------------------
@@ -126,13 +124,13 @@ def einsum_gemm(part: PartitionedOperator, sizes: Sizes) -> Gemm:
     of each adapter of a served model have a product of their own.
     """
     read, weight = part.operator.inputs[:2]
-    made = set(part.operator.outputs[0].dims)
+    output_dims = set(part.operator.outputs[0].dims)
 
     def size(dims: Iterable[str]) -> Numeric:
         return part.elements(tuple(dims), sizes)
 
     shared = [dim for dim in read.dims if dim in weight.dims]
-    count = size(dim for dim in shared if dim in made)
+    count = size(dim for dim in shared if dim in output_dims)
     m = size(dim for dim in read.dims if dim not in weight.dims)
     if "share" in read.dims and "experts" in shared:
         tokens = size(dim for dim in read.dims if dim not in weight.dims and dim != "share")
@@ -141,7 +139,7 @@ def einsum_gemm(part: PartitionedOperator, sizes: Sizes) -> Gemm:
     if "adapters" in sizes and is_adapter(weight.name):
         count, m = count * sizes["adapters"], m / sizes["adapters"]
     n = size(dim for dim in weight.dims if dim not in read.dims)
-    return Gemm(count, m, n, size(dim for dim in shared if dim not in made))
+    return Gemm(count, m, n, size(dim for dim in shared if dim not in output_dims))
 
 
 def convolution_gemm(part: PartitionedOperator, sizes: Sizes) -> Gemm:
@@ -150,16 +148,16 @@ def convolution_gemm(part: PartitionedOperator, sizes: Sizes) -> Gemm:
     What weight and output share beside the filters are groups of channels, each a GEMM of its own.
     """
     read, weight = part.operator.inputs[:2]
-    made = part.operator.outputs[0].dims
+    output_dims = part.operator.outputs[0].dims
 
     def size(dims: Iterable[str]) -> Numeric:
         return part.elements(tuple(dims), sizes)
 
     return Gemm(
-        count=size(dim for dim in made if dim in weight.dims and dim in read.dims),
-        m=size(dim for dim in made if dim not in weight.dims),
-        n=size(dim for dim in made if dim in weight.dims and dim not in read.dims),
-        k=size(dim for dim in weight.dims if dim not in made),
+        count=size(dim for dim in output_dims if dim in weight.dims and dim in read.dims),
+        m=size(dim for dim in output_dims if dim not in weight.dims),
+        n=size(dim for dim in output_dims if dim in weight.dims and dim not in read.dims),
+        k=size(dim for dim in weight.dims if dim not in output_dims),
     )
 
 
@@ -182,7 +180,7 @@ def attention_shape(part: PartitionedOperator, sizes: Sizes, decoding: bool = Fa
         return part.elements((dim,), sizes)
 
     batch, sequence, heads, width = queries.dims
-    found = Attention(
+    shape = Attention(
         batch=size(batch),
         heads=size(heads),
         kv_heads=size(keys.dims[2]),
@@ -194,8 +192,8 @@ def attention_shape(part: PartitionedOperator, sizes: Sizes, decoding: bool = Fa
     )
     if width == "qk_dim" and decoding:
         rank = sizes["kv_lora_rank"]
-        return replace(found, kv_heads=1, width=rank + sizes["qk_rope_head_dim"], value_width=rank, mla=True)
-    return found
+        return replace(shape, kv_heads=1, width=rank + sizes["qk_rope_head_dim"], value_width=rank, mla=True)
+    return shape
 
 
 def unfused_share(workload: Workload, model: Model) -> float:
@@ -216,14 +214,14 @@ def unfused_share(workload: Workload, model: Model) -> float:
 def scan_shape(part: PartitionedOperator, sizes: Sizes) -> Scan:
     """Return the shape of a scan on one device: it has the groups of its heads."""
     batch, sequence, heads, width = part.operator.outputs[0].dims
-    here = part.elements((heads,), sizes)
+    local_heads = part.elements((heads,), sizes)
     return Scan(
         kind=cast(ScanKind, part.operator.kind),
         sequences=part.elements((batch,), sizes),
         tokens=part.elements((sequence,), sizes),
-        heads=here,
+        heads=local_heads,
         head_dim=sizes[width],
-        groups=sizes["ssm_groups"] * here / sizes[heads],
+        groups=sizes["ssm_groups"] * local_heads / sizes[heads],
         state=sizes["ssm_state"],
         chunk=sizes["ssm_chunk"],
     )
@@ -287,39 +285,40 @@ def list_operators(batch: Batch) -> list[OperatorUse]:
     weight, half of that. Beside adapters, an embedding has none.
     """
     count = microbatches(batch)
-    return [use for each in plan_of(batch) for use in _block_operators(batch, each, count)]
+    return [use for plan in plan_of(batch) for use in _block_operators(batch, plan, count)]
 
 
-def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[OperatorUse]:
+def _block_operators(batch: Batch, plan: BlockPlan, times: Numeric) -> Iterator[OperatorUse]:
     """Yield the operators of a block that runs so many *times* in a step."""
     workload, sizes = batch.base.workload, sizes_of(batch)
     training, decoding = workload.task == "training", workload.task == "decode"
     recipe = recipe_for(workload)
-    if _last_token_alone(workload, batch.base.model, each):
+    # Of a prompt, only the last token passes the head, which predicts the first new one.
+    if workload.task == "prefill" and plan.block.name == "head" and is_decoder(batch.base.model):
         sizes = SizeTable({**sizes, "sequence": batch["workload.sequence"] * 0 + 1})
-    sizes["visible"] = visible_share(batch, each.block)
-    repeats, share = repeated_operators(each.block, workload), recomputed_share(batch, each.block)
+    sizes["visible"] = visible_share(batch, plan.block)
+    repeats, share = repeated_operators(plan.block, workload), recomputed_share(batch, plan.block)
     adapted = trains_adapters(workload)
-    differentiated = training and not (adapted and each.block.part == "first")
+    differentiated = training and not (adapted and plan.block.part == "first")
     columns: dict[str, Numeric] = {}
-    for part in each.partitioned.operators:
+    for part in plan.partitioned.operators:
         if part.operator.phase != "forward" or part.operator.kind == "view":
             continue
-        if decoding and not is_decoded(each.block, part.operator):
+        if decoding and not is_decoded(plan.block, part.operator):
             continue
-        here, steps = sequential_step(part, sizes)
-        work, moved, wider = _operator_flop_and_bytes(part, here, recipe.activation)
-        of = (part.operator.name, part.operator.kind, each.block.name)
-        again = share if part.operator.name in repeats else 0.0
-        kernel = _fuse_columns(columns, part, kernel_shape(part, here, decoding))
+        parallel, steps = sequential_step(part, sizes)
+        work, moved, wider = _operator_flop_and_bytes(part, parallel, recipe.activation)
+        labels = (part.operator.name, part.operator.kind, plan.block.name)
+        recomputed = share if part.operator.name in repeats else 0.0
+        kernel = _fuse_columns(columns, part, kernel_shape(part, parallel, decoding))
         kernel = replace(kernel, frozen=True) if adapted and is_frozen(part.operator) else kernel
         kernel = kernel if wider is None else replace(kernel, elements=kernel.elements * wider, wider=wider)
         if not training:
             moved = moved if wider is not None else _served_bytes(kernel, moved, recipe, batch)
-        yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again, steps)
+        yield OperatorUse(*labels, "forward", work, moved, times * (1 + recomputed), kernel, recomputed, steps)
         if differentiated:
             gradients = 1.0 if kernel.frozen else BACKWARD_FLOP
-            yield OperatorUse(*of, "backward", gradients * work, gradients * moved, times, kernel, steps=steps)
+            yield OperatorUse(*labels, "backward", gradients * work, gradients * moved, times, kernel, steps=steps)
 
 
 def sequential_step(part: PartitionedOperator, sizes: Sizes) -> tuple[Sizes, Numeric]:
@@ -332,19 +331,14 @@ def sequential_step(part: PartitionedOperator, sizes: Sizes) -> tuple[Sizes, Num
     return SizeTable({**sizes, **dict.fromkeys(part.operator.serial, 1)}), steps
 
 
-def _last_token_alone(workload: Workload, model: Model, each: BlockPlan) -> bool:
-    """Return whether only the last token of a prompt passes a block: the head, which predicts the first new one."""
-    return workload.task == "prefill" and each.block.name == "head" and is_decoder(model)
-
-
 def _fuse_columns(columns: dict[str, Numeric], part: PartitionedOperator, kernel: KernelShape) -> KernelShape:
     """Return *kernel* with the columns of the GEMMs before it that read the same tensor, by name in *columns*."""
     if not isinstance(kernel.shape, Gemm):
         return kernel
     read = part.operator.inputs[0].name
-    beside = columns.get(read, 0)
-    columns[read] = beside + kernel.shape.n
-    return replace(kernel, beside=beside)
+    fused_columns = columns.get(read, 0)
+    columns[read] = fused_columns + kernel.shape.n
+    return replace(kernel, beside=fused_columns)
 
 
 def _operator_flop_and_bytes(
@@ -358,7 +352,7 @@ def _operator_flop_and_bytes(
     def local(dims: Iterable[str]) -> Numeric:
         return part.elements(dims, sizes)
 
-    work, moved = flop(part.operator, local, sizes), moved_bytes(part.operator, local, width)
+    work, moved = operator_flop(part.operator, local, sizes), moved_bytes(part.operator, local, width)
     if all(tensor.element_bytes is None for tensor in part.operator.tensors):
         return work, moved, None
     return work, moved, moved / (moved_elements(part.operator, local) * width)
@@ -374,9 +368,9 @@ def _served_bytes(kernel: KernelShape, moved: Numeric, recipe: Recipe, batch: Ba
         width = weight_bytes(recipe, kernel.weight, moe=is_moe(batch.base.model))
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
-        both = shape.width + shape.value_width
-        cache = shape.kv_heads * shape.keys * shape.visible * (shape.width if shape.mla else both)
-        return shape.batch * (recipe.cache * cache + recipe.activation * shape.heads * shape.queries * both)
+        widths = shape.width + shape.value_width
+        cache = shape.kv_heads * shape.keys * shape.visible * (shape.width if shape.mla else widths)
+        return shape.batch * (recipe.cache * cache + recipe.activation * shape.heads * shape.queries * widths)
     if isinstance(shape, Scan) and batch.base.workload.task == "decode":
         return moved + 2 * shape.sequences * shape.state_bytes
     return moved
@@ -412,10 +406,10 @@ def _copied_elements(part: PartitionedOperator, sizes: Sizes) -> Numeric:
 
 
 def _largest(part: PartitionedOperator, sizes: Sizes) -> Numeric:
-    found: Numeric = 0
+    largest: Numeric = 0
     for dims in dict.fromkeys(tensor.stored_dims for tensor in part.operator.tensors if tensor.role != "weight"):
-        found = np.maximum(found, part.elements(dims, sizes))
-    return found
+        largest = np.maximum(largest, part.elements(dims, sizes))
+    return largest
 
 
 def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Numeric:
@@ -429,10 +423,10 @@ def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Numeric:
 
 def _summed_over(part: PartitionedOperator, sizes: Sizes) -> Numeric:
     read, weight = part.operator.inputs[:2]
-    made = part.operator.outputs[0].dims
+    output_dims = part.operator.outputs[0].dims
     ranks: Numeric = 1
     for dim in read.dims:
-        if dim in weight.dims and dim not in made:
+        if dim in weight.dims and dim not in output_dims:
             for axis in part.dims.get(dim, ()):
                 ranks = ranks * sizes[axis]
     return ranks
@@ -460,14 +454,14 @@ def model_flop_per_token(  # noqa: PLR0913  all but two by name
     >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
     1062
     """
-    found = _token_flop(
+    flop = _token_flop(
         model if training else served_model(model),
         sequence,
         decoding,
         slots=False,
         tuned=_TunedModel(document, lora, prompt),
     )
-    return found.forward + found.backward if training else found.forward
+    return flop.forward + flop.backward if training else flop.forward
 
 
 def adapter_of(workload: Workload) -> tuple[int, tuple[str, ...]] | None:
@@ -489,8 +483,8 @@ def hardware_flop_per_token(batch: Batch) -> Numeric:
     tuned = _TunedModel(
         document_length(batch), adapter_of(workload), workload.task == "prefill", padded_sizes(batch, model)
     )
-    found = _token_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats, tuned=tuned)
-    return (found.forward + found.backward if training else found.forward) + found.again
+    flop = _token_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats, tuned=tuned)
+    return (flop.forward + flop.backward if training else flop.forward) + flop.again
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,12 +539,12 @@ def _token_flop(
     if isinstance(model, Transformer) and model.experts and not slots:
         sizes["share"] = np.minimum(sizes["share"], model.experts.active / model.experts.count)
     if isinstance(model, ProgramModel):
-        sizes = {**with_twins(model, sizes), "visible": causal_share(sequence)}
+        sizes = {**add_equal_dims(model, sizes), "visible": causal_share(sequence)}
     rank, targets = tuned.lora or (0, ())
     sizes[RANK] = rank
     total: Numeric = 0.0
     trained: Numeric = 0.0
-    again: Numeric = 0.0
+    recomputed: Numeric = 0.0
     for block in workload_blocks(model, False, targets):
         if isinstance(model, Transformer):
             sizes["visible"] = attended_share(model, block.name, sequence, decoding=decoding, document=tuned.document)
@@ -558,12 +552,12 @@ def _token_flop(
             counts = kinds[operator.kind].index_space or operator.kind == "attention" or operator.kind in SCANS
             if not counts or (decoding and not is_decoded(block, operator)):
                 continue
-            work = block.repeats * flop(operator, unsharded(sizes), sizes) / queries
+            work = block.repeats * operator_flop(operator, unsharded_elements(sizes), sizes) / queries
             if block.name == "head" and tuned.prompt and is_decoder(model):
                 work = work / queries
             total = total + work
             if not targets or not is_frozen(operator):
                 trained = trained + work  # attention has two gradients as well
             names, share = repeats.get(block.name, ((), 0.0))
-            again = again + work * share * (operator.name in names)
-    return TokenFlop(total, total + trained if targets else BACKWARD_FLOP * total, again)
+            recomputed = recomputed + work * share * (operator.name in names)
+    return TokenFlop(total, total + trained if targets else BACKWARD_FLOP * total, recomputed)

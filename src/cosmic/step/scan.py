@@ -34,7 +34,7 @@ from typing import Literal
 import numpy as np
 
 from cosmic.base.numeric import Numeric
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 
 STATE_BYTES = 4
 """States and scores are in single precision: so are Nemotron 3's (``mamba_ssm_cache_dtype``) and Qwen3-Next's."""
@@ -116,8 +116,8 @@ class ScanRates:
 
 def scan_passes(kind: ScanKind, phase: str) -> ScanTraffic:
     """Return what the kernels of a scan move, forward or backward."""
-    both: ScanPasses = getattr(CONSTANTS, kind)
-    return both.forward if phase == "forward" else both.backward
+    passes: ScanPasses = getattr(CONSTANTS, kind)
+    return passes.forward if phase == "forward" else passes.backward
 
 
 def scan_bytes(work: Scan, moved: ScanTraffic) -> Numeric:
@@ -130,8 +130,8 @@ def scan_bytes(work: Scan, moved: ScanTraffic) -> Numeric:
     chunk = np.minimum(work.chunk, work.tokens)
     scored = work.groups if work.kind == "ssd_scan" else work.heads
     streamed = moved.streams * work.heads * work.head_dim + moved.shared * work.groups * work.state
-    each = work.element_bytes * streamed + moved.states * work.state_bytes / chunk
-    return work.sequences * work.tokens * (each + STATE_BYTES * moved.scores * scored * chunk)
+    bytes_per_element = work.element_bytes * streamed + moved.states * work.state_bytes / chunk
+    return work.sequences * work.tokens * (bytes_per_element + STATE_BYTES * moved.scores * scored * chunk)
 
 
 def scan_seconds(work: Scan, flop: Numeric, phase: str, rates: ScanRates) -> Numeric:

@@ -17,22 +17,23 @@ from functools import cache, cached_property
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, choose, elementwise, larger, largest_whole, sum_of, where
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import (
-    activation_keeping,
+from cosmic.step.block_memory import (
+    activation_policy,
+    cache_bytes,
     elementwise_largest,
-    kept_bytes,
+    is_decoder,
+    saved_bytes,
+    table_use,
     used_elements,
     weight_elements,
     wide_elements,
 )
 from cosmic.step.communication import reduces_once
-from cosmic.step.embedding_tables import table_use
-from cosmic.step.kv_cache import cache_bytes, is_decoder
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained, trained_weights, trains_adapters
 from cosmic.workload.mesh_sizes import (
@@ -45,7 +46,6 @@ from cosmic.workload.mesh_sizes import (
     sizes_of,
 )
 from cosmic.workload.model_blocks import Block
-from cosmic.workload.pipeline_cut import Cut
 from cosmic.workload.pipeline_schedule import schedules
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 
@@ -71,8 +71,8 @@ def fullest_stage_candidates(batch: Batch, blocks: Sequence[Block]) -> list[Nume
     if is_bidirectional(batch):
         starts += [start - 1 for start in starts[1:]] + [stages // 2 - 1]
         starts += [stages - 1 - start for start in starts]
-    inside = [np.clip(start, 0, stages - 1) for start in starts]
-    return _distinct_places([*inside, stages - 1])
+    clipped = [np.clip(start, 0, stages - 1) for start in starts]
+    return _distinct_stages([*clipped, stages - 1])
 
 
 def is_bidirectional(batch: Batch) -> bool:
@@ -91,82 +91,84 @@ def _layer_run_starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     cut = cut_of(batch, blocks)
     model = batch.base.model
     if isinstance(model, Transformer) and model.pattern:
-        return _pattern_starts(cut, model)
-    each, more, alone = cut.rest // cut.parts, cut.rest % cut.parts, cut.alone
+        # Early stages have most microbatches in flight, and kinds take turns among them; another one may have more
+        # parameters.
+        early = [cut.stages * 0 + index for index in range(min(largest_whole(cut.stages), EARLY))]
+        return [*early, heaviest_stage_number(cut, model, active=False), heaviest_stage_number(cut, model, active=True)]
+    layers_per_part, longer_parts, embedding_alone = cut.rest // cut.parts, cut.rest % cut.parts, cut.alone
     starts = [cut.stages * 0]
     if cut.stated:
         starts.append(cut.stage_of(0))
-    if np.any(alone):
-        starts.append(cut.stage_of(alone))  # the embedding has a virtual stage to itself
+    if np.any(embedding_alone):
+        starts.append(cut.stage_of(embedding_alone))  # the embedding has a virtual stage to itself
     if len(layers) == 1 and not is_bidirectional(batch):
         return starts
-    starts.append(cut.stage_of(more + alone))
+    starts.append(cut.stage_of(longer_parts + embedding_alone))
     for end in _layer_kind_ends(batch, layers):
         shared = cut.shared_before(end)
-        short = more + (shared - more * (each + 1)) // np.maximum(each, 1)
-        within = cut.stage_of(alone + np.where(shared < more * (each + 1), shared // (each + 1), short))
+        short = longer_parts + (shared - longer_parts * (layers_per_part + 1)) // np.maximum(layers_per_part, 1)
+        within = cut.stage_of(
+            embedding_alone
+            + np.where(shared < longer_parts * (layers_per_part + 1), shared // (layers_per_part + 1), short)
+        )
         starts += [within, within + 1]
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
-    apart = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
-    return [start + offset for start in starts for offset in range(apart)]
-
-
-def _pattern_starts(cut: Cut, model: Transformer) -> list[Numeric]:
-    """Return the stages one of which is the fullest where a pattern says which kind each layer is.
-
-    Early ones have most microbatches in flight, and kinds take turns among them; another one may have more parameters.
-    """
-    early = [cut.stages * 0 + index for index in range(min(largest_whole(cut.stages), EARLY))]
-    return [*early, heaviest_stage_number(cut, model, active=False), heaviest_stage_number(cut, model, active=True)]
+    period = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
+    return [start + offset for start in starts for offset in range(period)]
 
 
 def _layer_kind_ends(batch: Batch, layers: Sequence[Block]) -> list[int]:
     """Return the numbers of the layers before which a kind of layers ends."""
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
-    found = [sum(block.repeats for block in layers[: index + 1]) for index in range(len(layers) - 1)]
-    return [*found, experts.dense_first] if experts and experts.every > 1 else found
+    ends = [sum(block.repeats for block in layers[: index + 1]) for index in range(len(layers) - 1)]
+    return [*ends, experts.dense_first] if experts and experts.every > 1 else ends
 
 
-def _distinct_places(places: Sequence[Numeric]) -> list[Numeric]:
-    found: dict[bytes, Numeric] = {}
-    for place in places:
-        found.setdefault(np.asanyarray(place).astype(np.int64).tobytes(), place)
-    return list(found.values())
+def _distinct_stages(stages: Sequence[Numeric]) -> list[Numeric]:
+    distinct: dict[bytes, Numeric] = {}
+    for stage in stages:
+        distinct.setdefault(np.asanyarray(stage).astype(np.int64).tobytes(), stage)
+    return list(distinct.values())
 
 
 def in_flight_bytes(
     batch: Batch,
-    place: Numeric,
+    stage: Numeric,
     blocks: Sequence[Block],
-    kept: Callable[[dict[str, Numeric], dict[str, Numeric]], Numeric],
+    bytes_of_layers: Callable[[dict[str, Numeric], dict[str, Numeric]], Numeric],
 ) -> Numeric:
-    """Return the activation bytes of a training step that stage number *place* keeps at one time.
+    """Return the activation bytes of a training step that stage number *stage* keeps at one time.
 
-    *kept* gives the bytes of one microbatch from the layers of each kind in a virtual stage, and from those of them
-    that recompute.
+    *bytes_of_layers* gives the bytes of one microbatch from the layers of each kind in a virtual stage, and from those
+    of them that recompute.
     """
     workload, stages = batch.base.workload, batch["workload.pp"]
-    most = workload.recompute_num_layers
+    recomputed_layers = workload.recompute_num_layers
 
-    def parts_of(which: Numeric) -> list[Numeric]:
-        whole = layers_by_part(batch, which, blocks)
-        first = whole if most is None else layers_by_part(batch, which, blocks, most)
-        return [kept(layers, again) for layers, again in zip(whole, first, strict=True)]
+    def parts_of(number: Numeric) -> list[Numeric]:
+        layers_of_parts = layers_by_part(batch, number, blocks)
+        recomputing_of_parts = (
+            layers_of_parts if recomputed_layers is None else layers_by_part(batch, number, blocks, recomputed_layers)
+        )
+        return [
+            bytes_of_layers(layers, recomputing)
+            for layers, recomputing in zip(layers_of_parts, recomputing_of_parts, strict=True)
+        ]
 
-    parts, count, virtual = parts_of(place), microbatches(batch), batch["workload.virtual_stages"]
+    parts, count, virtual = parts_of(stage), microbatches(batch), batch["workload.virtual_stages"]
     if is_bidirectional(batch):
-        other = parts_of(stages - 1 - place)
-        near, far = stages - place, np.where(stages > 1, place + 1, 0)
-        both: Numeric = near * sum_of(parts) + far * sum_of(other)
-        return both
+        mirror = parts_of(stages - 1 - stage)
+        from_front, from_back = stages - stage, np.where(stages > 1, stage + 1, 0)
+        total: Numeric = from_front * sum_of(parts) + from_back * sum_of(mirror)
+        return total
     if len(parts) == 1:
-        in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
+        in_flight: Numeric = schedules[workload.schedule].in_flight(stage, stages, count, virtual)
         return in_flight * sum_of(parts)
-    return interleaved_bytes(place, stages, count, virtual, *parts)
+    return interleaved_bytes(stage, stages, count, virtual, *parts)
 
 
 @elementwise
-def interleaved_bytes(place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric, *parts: Numeric) -> Numeric:
+def interleaved_bytes(stage: Numeric, stages: Numeric, count: Numeric, virtual: Numeric, *parts: Numeric) -> Numeric:
     """Return the most bytes in flight where the virtual stages of a stage have different layers: *parts* of bytes.
 
     Forwards run K = 2 (p - s - 1) + (v - 1) p + 1 ahead; after j backwards, virtual stage c has
@@ -178,25 +180,27 @@ def interleaved_bytes(place: Numeric, stages: Numeric, count: Numeric, virtual: 
     """
     per_stage = 1 + (virtual > 1)
     ends = count * virtual
-    ahead = np.where(stages > 1, per_stage * (stages - place - 1) + (virtual - 1) * stages + 1, virtual)
+    ahead = np.where(stages > 1, per_stage * (stages - stage - 1) + (virtual - 1) * stages + 1, virtual)
     ahead = np.minimum(ahead, ends)
 
-    whole = stages * virtual
+    round_passes = stages * virtual
 
     def begun(chunk: Numeric, rounds: Numeric, within: Numeric) -> Numeric:
         return rounds * stages + np.clip(within - chunk * stages, 0, stages)
 
-    most: Numeric = 0.0
-    for turn in range(2 * largest_whole(virtual) + 2):
-        done = (turn // 2) * stages - (turn % 2) * (ahead % stages)
+    largest: Numeric = 0.0
+    for breakpoint_index in range(2 * largest_whole(virtual) + 2):
+        done = (breakpoint_index // 2) * stages - (breakpoint_index % 2) * (ahead % stages)
         done = np.clip(done, 0, ends - ahead)
-        forward, backward = ((turns // whole, turns % whole) for turns in (ahead + done, done))
-        held: Numeric = 0.0
+        forward, backward = ((passes // round_passes, passes % round_passes) for passes in (ahead + done, done))
+        held_bytes: Numeric = 0.0
         for chunk, size in enumerate(parts):
             in_flight = begun(chunk, *forward) - begun(virtual - 1 - chunk, *backward)
-            held = held + (chunk < virtual) * size * in_flight
-        most = where(turn < 2 * virtual + 2, np.maximum(most, held), most)  # others have had all their turns
-    return most
+            held_bytes = held_bytes + (chunk < virtual) * size * in_flight
+        largest = where(
+            breakpoint_index < 2 * virtual + 2, np.maximum(largest, held_bytes), largest
+        )  # others have had all their turns
+    return largest
 
 
 # --------------------------------------------------------------------------------------
@@ -220,12 +224,12 @@ class LogitBytes:
     eager_bytes: float
     retained_bytes: float
 
-    def of(self, workload: Workload) -> float:
+    def of_loss(self, workload: Workload) -> float:
         """Return the bytes of a workload's way to compute the loss."""
         usual = "fused" if workload.execution == "compiled" else "eager"
-        way = usual if workload.loss == "auto" else workload.loss
-        found: float = getattr(self, f"{way}_bytes")
-        return found
+        method = usual if workload.loss == "auto" else workload.loss
+        bytes_per_logit: float = getattr(self, f"{method}_bytes")
+        return bytes_per_logit
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,7 @@ class ModelMemory:
     def __init__(self, batch: Batch) -> None:
         self.batch, self.workload = batch, batch.base.workload
         self.sizes, self.recipe = sizes_of(batch), recipe_for(self.workload)
-        self.blocks = {each.block.name: each for each in plan_of(batch)}
+        self.blocks = {plan.block.name: plan for plan in plan_of(batch)}
         self.layers = {name: block for name, block in self.blocks.items() if block.block.part == "layers"}
         norm = getattr(batch.base.model, "norm", "")
         self.statistics = 2 if norm == "layernorm" else 1
@@ -292,11 +296,11 @@ class ModelMemory:
 
     def served_bytes(self, name: str, replicas_split: bool) -> Numeric:
         """Bytes of one block's weights, each in its serving format, and of all its adapters."""
-        each, moe = self.blocks[name], is_moe(self.batch.base.model)
+        plan, moe = self.blocks[name], is_moe(self.batch.base.model)
         copies = {True: self.batch["workload.lora_adapters"], False: 1}
         return sum_of(
-            copies[adapters] * width * weight_elements(each, self.sizes, replicas_split, only=weights)
-            for (width, adapters), weights in _weights_by_width(each, self.recipe, moe)
+            copies[adapters] * width * weight_elements(plan, self.sizes, replicas_split, only=weights)
+            for (width, adapters), weights in _weights_by_width(plan, self.recipe, moe)
         )
 
     def tied(self, replicas_split: bool) -> Numeric:
@@ -304,8 +308,8 @@ class ModelMemory:
         first, last = (
             [block for block in self.blocks.values() if block.block.part == part] for part in ("first", "last")
         )
-        shared = frozenset(weight.name for each in last for weight in each.block.graph.weights)
-        return sum_of((weight_elements(each, self.sizes, replicas_split, only=shared) for each in first), 0.0)
+        shared = frozenset(weight.name for plan in last for weight in plan.block.graph.weights)
+        return sum_of((weight_elements(plan, self.sizes, replicas_split, only=shared) for plan in first), 0.0)
 
     def largest_weight(self, part: str) -> Numeric:
         """Elements of the largest single trained weight among blocks of one part, gathered."""
@@ -319,12 +323,12 @@ class ModelMemory:
 
     # ----------------------------------------------------------------------------------------- activations
 
-    def kept_bytes(self, name: str, *, whole: bool = False, cached: bool = False) -> Numeric:
-        """Activation bytes that one microbatch keeps for the backward pass of one block; *whole* if not recomputed."""
-        each = self.blocks[name]
-        keeping = activation_keeping(self.workload, each.block.part)
-        policy = keeping.all if whole else keeping
-        return kept_bytes(each, policy, self.sizes, self.recipe, self.statistics, cached)
+    def saved_bytes(self, name: str, *, without_recomputation: bool = False, cached: bool = False) -> Numeric:
+        """Activation bytes that one microbatch saves for the backward pass of one block."""
+        plan = self.blocks[name]
+        policy = activation_policy(self.workload, plan.block.part)
+        policy = policy.all if without_recomputation else policy
+        return saved_bytes(plan, policy, self.sizes, self.recipe, self.statistics, cached)
 
     def stream(self) -> Numeric:
         """Elements on one device of what enters a layer, whose sequence may be split over tp."""
@@ -336,12 +340,16 @@ class ModelMemory:
 
     def head(self, name: str) -> Numeric:
         """Elements on one device of a tensor of the head block, 0 if there is none; of logits, those of all tokens."""
-        each = self.blocks.get("head")
-        if each is None or name not in each.shardings:
+        plan = self.blocks.get("head")
+        if plan is None or name not in plan.shardings:
             return 0.0
-        made = each.block.graph.tensors
-        further = sum(other.removeprefix("logits_").isdigit() for other in made) if name == "logits" else 0
-        return (1 + further) * each.shardings[name].elements(made[name].dims, self.sizes)
+        tensors = plan.block.graph.tensors
+        further = (
+            sum(name_of_logits.removeprefix("logits_").isdigit() for name_of_logits in tensors)
+            if name == "logits"
+            else 0
+        )
+        return (1 + further) * plan.shardings[name].elements(tensors[name].dims, self.sizes)
 
     def input_bytes(self) -> Numeric:
         """Bytes of one microbatch's tokens, pictures or features."""
@@ -365,24 +373,24 @@ def model_memory(batch: Batch) -> ModelMemory:
 class StageMemory:
     """One pipeline stage of designs that share one plan: so much of each block."""
 
-    def __init__(self, model: ModelMemory, place: Numeric) -> None:
-        self.model, self.place = model, place
+    def __init__(self, model: ModelMemory, stage: Numeric) -> None:
+        self.model, self.number = model, stage
         self.batch, self.workload, self.recipe = model.batch, model.workload, model.recipe
         self.plain = [block.block for block in model.blocks.values()]
-        found = blocks_on_stage(self.batch, place, self.plain)
+        counts = blocks_on_stage(self.batch, stage, self.plain)
         stages = model.sizes["pp"]
         copies = schedules[self.workload.schedule].parameter_copies(stages) if is_training_batch(self.batch) else 1
-        self.counts = {name: count * copies for name, count in found.items()}
+        self.counts = {name: count * copies for name, count in counts.items()}
         """How much of each block is there; in both directions, where there are two."""
         self.has_head = self.counts.get("head", 0.0)
 
-    def total(self, of: Callable[[str], Numeric]) -> Numeric:
+    def total(self, value: Callable[[str], Numeric]) -> Numeric:
         """Return the sum of a quantity over the blocks of the stage."""
-        return sum_of((count * of(name) for name, count in self.counts.items()), 0.0)
+        return sum_of((count * value(name) for name, count in self.counts.items()), 0.0)
 
-    def most(self, of: Callable[[str], Numeric], names: Iterable[str]) -> Numeric:
+    def most(self, value: Callable[[str], Numeric], names: Iterable[str]) -> Numeric:
         """Return the largest of a quantity over those of some blocks that the stage has."""
-        return elementwise_largest(np.where(np.asanyarray(self.counts[name]) > 0, of(name), 0.0) for name in names)
+        return elementwise_largest(np.where(np.asanyarray(self.counts[name]) > 0, value(name), 0.0) for name in names)
 
     @property
     def both_ends(self) -> Numeric:
@@ -391,8 +399,8 @@ class StageMemory:
 
     def weights(self, replicas_split: bool) -> Numeric:
         """Elements of all weights on the stage; with *replicas_split*, sharded over their replicas as well."""
-        whole = self.total(lambda name: self.model.elements(name, replicas_split))
-        return whole - self.both_ends * self.model.tied(replicas_split)
+        elements = self.total(lambda name: self.model.elements(name, replicas_split))
+        return elements - self.both_ends * self.model.tied(replicas_split)
 
     def trained(self, replicas_split: bool) -> Numeric:
         """Elements of the weights that are trained: all of them, or adapters, which no two blocks share."""
@@ -402,16 +410,16 @@ class StageMemory:
 
     def served_weights(self, replicas_split: bool) -> Numeric:
         """Bytes of all weights on the stage, each in its serving format."""
-        whole = self.total(lambda name: self.model.served_bytes(name, replicas_split))
-        return whole - self.both_ends * self.recipe.wide * self.model.tied(replicas_split)
+        size = self.total(lambda name: self.model.served_bytes(name, replicas_split))
+        return size - self.both_ends * self.recipe.wide * self.model.tied(replicas_split)
 
     def largest_block_bytes(self) -> Numeric:
         """Bytes of the weights of the stage's largest block; 0 where weights are gathered, as buffers count them."""
         if is_training_batch(self.batch):
-            found = self.recipe.weight * self.most(lambda name: self.model.elements(name, False), self.model.blocks)
+            size = self.recipe.weight * self.most(lambda name: self.model.elements(name, False), self.model.blocks)
         else:
-            found = self.most(lambda name: self.model.served_bytes(name, False), self.model.blocks)
-        return choose(self.model.gathers, 0.0 * found, found)
+            size = self.most(lambda name: self.model.served_bytes(name, False), self.model.blocks)
+        return choose(self.model.gathers, 0.0 * size, size)
 
     @property
     def layer_count(self) -> Numeric:
@@ -423,49 +431,53 @@ class StageMemory:
     @cached_property
     def per_microbatch(self) -> Numeric:
         """Activation bytes that one microbatch leaves on the stage."""
-        parts = layers_by_part(self.batch, self.place, self.plain)
-        again = layers_by_part(self.batch, self.place, self.plain, self.workload.recompute_num_layers)
-        return sum_of(self.kept_of(*each) for each in zip(parts, again, strict=True))
+        parts = layers_by_part(self.batch, self.number, self.plain)
+        recomputing = layers_by_part(self.batch, self.number, self.plain, self.workload.recompute_num_layers)
+        return sum_of(self.saved_bytes_of_layers(*pair) for pair in zip(parts, recomputing, strict=True))
 
     @cached_property
     def in_flight(self) -> Numeric:
         """Activation bytes of the stage's layers, of all microbatches in flight."""
-        return in_flight_bytes(self.batch, self.place, self.plain, self.kept_of)
+        return in_flight_bytes(self.batch, self.number, self.plain, self.saved_bytes_of_layers)
 
-    def kept_of(self, layers: dict[str, Numeric], again: dict[str, Numeric]) -> Numeric:
-        """Return the activation bytes of one microbatch in some layers, so many of which recompute *again*."""
+    def saved_bytes_of_layers(self, layers: dict[str, Numeric], recomputing: dict[str, Numeric]) -> Numeric:
+        """Return the activation bytes of one microbatch in some layers, so many of which recompute *recomputing*."""
         return sum_of(
-            again[name] * self.model.kept_bytes(name) + (count - again[name]) * self.model.kept_bytes(name, whole=True)
+            recomputing[name] * self.model.saved_bytes(name)
+            + (count - recomputing[name]) * self.model.saved_bytes(name, without_recomputation=True)
             for name, count in layers.items()
         )
 
-    def remade_bytes(self) -> Numeric:
+    def recomputed_bytes(self) -> Numeric:
         """Bytes of a layer's recomputed activations: alive while its backward pass runs.
 
         Where only the first layers recompute, the others are done by then, and what they kept is free.
         """
         if self.workload.recompute == "none":
             return 0.0
-        again = layers_by_part(self.batch, self.place, self.plain, self.workload.recompute_num_layers)
-        most = elementwise_largest(
-            (np.asanyarray(count) > 0) * (self.model.kept_bytes(name, whole=True) - self.model.kept_bytes(name))
-            for part in again
+        recomputing = layers_by_part(self.batch, self.number, self.plain, self.workload.recompute_num_layers)
+        largest = elementwise_largest(
+            (np.asanyarray(count) > 0)
+            * (self.model.saved_bytes(name, without_recomputation=True) - self.model.saved_bytes(name))
+            for part in recomputing
             for name, count in part.items()
         )
         if self.workload.recompute_num_layers is None:
-            return most
-        whole = layers_by_part(self.batch, self.place, self.plain)
+            return largest
+        all_layers = layers_by_part(self.batch, self.number, self.plain)
         done = elementwise_largest(
-            sum_of((part[name] - first[name]) * self.model.kept_bytes(name, whole=True) for name in part)
-            for part, first in zip(whole, again, strict=True)
+            sum_of(
+                (part[name] - first[name]) * self.model.saved_bytes(name, without_recomputation=True) for name in part
+            )
+            for part, first in zip(all_layers, recomputing, strict=True)
         )
-        return np.maximum(0.0, most - done)
+        return np.maximum(0.0, largest - done)
 
     def layer_gradient_bytes(self) -> Numeric:
         """Bytes of the activation gradients alive in the backward pass of a layer."""
-        keeping, model, width = activation_keeping(self.workload), self.model, self.recipe.activation
+        policy, model, width = activation_policy(self.workload), self.model, self.recipe.activation
         return width * self.most(
-            lambda name: wide_elements(model.blocks[name], keeping, model.sizes, width), model.layers
+            lambda name: wide_elements(model.blocks[name], policy, model.sizes, width), model.layers
         )
 
     # --------------------------------------------------------------------------------------------- moments
@@ -474,14 +486,16 @@ class StageMemory:
         """Return the components at the peak of a training step."""
         recipe, sharding, model = self.recipe, self.workload.weight_sharding, self.model
         tables = table_use(self.batch)
-        elements, split = (np.maximum(self.weights(each) - tables.elements, 0.0) for each in (False, True))
+        elements, split = (
+            np.maximum(self.weights(replicas_split) - tables.elements, 0.0) for replicas_split in (False, True)
+        )
         shards = split * (recipe.master or recipe.weight)
         weights = choose(model.gathers, shards, elements * recipe.weight)
         if model.adapted:
             frozen = split - self.trained(True)
             elements, split = self.trained(False), self.trained(True)
-            more = frozen * ((recipe.master or recipe.weight) - recipe.weight)
-            weights = choose(model.gathers, weights - more, weights)
+            master_excess = frozen * ((recipe.master or recipe.weight) - recipe.weight)
+            weights = choose(model.gathers, weights - master_excess, weights)
         gradients = (elements if reduces_once(self.workload) else split) * recipe.gradient
         states = (split if sharding != "none" else elements) * model.state_bytes
         if exchanges_apart(self.workload):
@@ -495,22 +509,22 @@ class StageMemory:
             "kv_cache": 0.0,
         }
         activations = self.in_flight
-        head_kept = self.has_head * model.kept_bytes("head") if "head" in model.blocks else 0.0
+        head_kept = self.has_head * model.saved_bytes("head") if "head" in model.blocks else 0.0
         logits, stream = model.head("logits"), model.head("x")
         fixed = self.fixed_buffers()
         running = self.layer_gradient_bytes() + self.weight_gradient("layers")
         moments = [
             {
                 "activations": activations + head_kept,
-                "loss": self.has_head * CONSTANTS.loss.of(self.workload) * logits,
+                "loss": self.has_head * CONSTANTS.loss.of_loss(self.workload) * logits,
                 "buffers": fixed,
             },
             {
                 "activations": activations + head_kept,
-                "loss": self.has_head * CONSTANTS.head_gradient.of(self.workload) * logits,
+                "loss": self.has_head * CONSTANTS.head_gradient.of_loss(self.workload) * logits,
                 "buffers": fixed + self.has_head * (recipe.activation * stream + self.weight_gradient("last")),
             },
-            {"activations": activations + self.remade_bytes(), "loss": 0.0, "buffers": fixed + running},
+            {"activations": activations + self.recomputed_bytes(), "loss": 0.0, "buffers": fixed + running},
         ]
         return {**static, **_worst_moment([*moments, *self.end_of_graph(fixed)])}
 
@@ -518,8 +532,8 @@ class StageMemory:
         """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
         if self.recipe.master and not self.compiled:  # with a master copy, GEMMs accumulate themselves
             return 0.0
-        own = self.recipe.weight * self.model.largest_weight(part)
-        return choose(self.model.gathers, 0.0 * own, own)  # counted with the gathered layer
+        size = self.recipe.weight * self.model.largest_weight(part)
+        return choose(self.model.gathers, 0.0 * size, size)  # counted with the gathered layer
 
     @property
     def compiled(self) -> bool:
@@ -534,7 +548,9 @@ class StageMemory:
         if not self.compiled:
             return []
         waiting = self.in_flight - self.per_microbatch
-        whole = self.most(lambda name: self.model.kept_bytes(name, whole=True), self.model.layers)
+        layer_activations = self.most(
+            lambda name: self.model.saved_bytes(name, without_recomputation=True), self.model.layers
+        )
         tables = self.total(
             lambda name: self.model.elements(name, False) * (self.model.blocks[name].block.part == "first")
         )
@@ -543,7 +559,7 @@ class StageMemory:
         gradients = self.recipe.weight * self.trained(False)
         layer = gradients - self.recipe.weight * tables + self.layer_gradient_bytes()
         moments = [
-            {"activations": waiting + whole, "loss": 0.0, "buffers": fixed + layer},
+            {"activations": waiting + layer_activations, "loss": 0.0, "buffers": fixed + layer},
             {"activations": waiting, "loss": 0.0, "buffers": fixed + gradients + FP32_BYTES * tables},
         ]
         gathers = self.model.gathers  # then each layer has a graph of its own
@@ -576,7 +592,9 @@ class StageMemory:
             "gradients": 0.0,
             "optimizer": 0.0,
             "inputs": model.input_bytes(),
-            "activations": self.most(lambda name: model.kept_bytes(name, whole=True, cached=decoding), model.layers),
+            "activations": self.most(
+                lambda name: model.saved_bytes(name, without_recomputation=True, cached=decoding), model.layers
+            ),
             "loss": self.has_head * self.recipe.activation * logits,
             "buffers": 0.0,
             "kv_cache": cache_bytes(self.batch, self.counts, model.blocks, self.recipe),
@@ -586,14 +604,14 @@ class StageMemory:
 
 @cache
 def _weights_by_width(
-    each: BlockPlan, recipe: Recipe, moe: bool
+    plan: BlockPlan, recipe: Recipe, moe: bool
 ) -> tuple[tuple[tuple[float, bool], frozenset[str]], ...]:
     """Return the names of a block's weights by their bytes per element, adapters apart."""
     names: dict[tuple[float, bool], set[str]] = {}
-    for weight in each.block.graph.weights:
+    for weight in plan.block.graph.weights:
         key = weight_bytes(recipe, weight.name, moe=moe), is_adapter(weight.name)
         names.setdefault(key, set()).add(weight.name)
-    return tuple((key, frozenset(those)) for key, those in names.items())
+    return tuple((key, frozenset(weights)) for key, weights in names.items())
 
 
 def is_training_batch(batch: Batch) -> bool:
@@ -603,10 +621,10 @@ def is_training_batch(batch: Batch) -> bool:
 
 def _worst_moment(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
     """Return the moment with the largest sum, design by design."""
-    worst, most = moments[0], sum_of(moments[0].values())
+    worst, largest = moments[0], sum_of(moments[0].values())
     for moment in moments[1:]:
         total = sum_of(moment.values())
-        more = total > most
-        worst = {name: where(more, moment[name], value) for name, value in worst.items()}
-        most = larger(most, total)
+        larger_here = total > largest
+        worst = {name: where(larger_here, moment[name], value) for name, value in worst.items()}
+        largest = larger(largest, total)
     return worst

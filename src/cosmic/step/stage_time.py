@@ -158,22 +158,26 @@ def block_times(batch: Batch) -> dict[str, BlockTime]:
 
 
 def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
-    compute: dict[str, dict[str, Numeric]] = {each.block.name: {} for each in plan_of(unit.batch)}
+    compute: dict[str, dict[str, Numeric]] = {plan.block.name: {} for plan in plan_of(unit.batch)}
     communication: dict[str, dict[tuple[Role, str], Numeric]] = {name: {} for name in compute}
     launched: dict[str, dict[str, Numeric]] = {name: {} for name in compute}
     for operator in unit.operators:
         _add_seconds(compute[operator.use.block], _compute_time(operator))
-    for call in (each for each in unit.traffic if each.block):  # what is sent between stages belongs to none
-        again = call.recomputed / (1 + call.recomputed)
-        for phase, share in (call.phase, 1 - again), ("backward", again):
+    for call in (
+        collective for collective in unit.traffic if collective.block
+    ):  # what is sent between stages belongs to none
+        recomputed = call.recomputed / (1 + call.recomputed)
+        for phase, share in (call.phase, 1 - recomputed), ("backward", recomputed):
             if not np.any(share):
                 continue
             _add_seconds(communication[call.block], {(call.role, phase): call.seconds * share})
             if call.role in BLOCKING:
                 _add_seconds(launched[call.block], {phase: call.calls * share})
     return {
-        name: _overlap_inside_block(BlockTime(ComputeTime(**found), communication[name], {}, {}, launched[name]), unit)
-        for name, found in compute.items()
+        name: _overlap_inside_block(
+            BlockTime(ComputeTime(**seconds_by_class), communication[name], {}, {}, launched[name]), unit
+        )
+        for name, seconds_by_class in compute.items()
     }
 
 
@@ -190,27 +194,32 @@ def _overlap_inside_block(block: BlockTime, unit: StepProfile) -> BlockTime:
     return replace(block, exposed=exposed, hidden=hidden)
 
 
-def _add_seconds(total: dict[Key, Numeric], more: Mapping[Key, Numeric]) -> None:
-    for key, value in more.items():
+def _add_seconds(total: dict[Key, Numeric], added: Mapping[Key, Numeric]) -> None:
+    for key, value in added.items():
         total[key] = total[key] + value if key in total else value
 
 
-def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
+def _compute_time(operator: OperatorCost) -> dict[str, Numeric]:
     """Return what an operator adds to the sums. Runs of what is recomputed again belong to the backward pass."""
-    use = each.use
-    more = use.recomputed
-    own = each.seconds * each.runs / (1 + more)
+    use = operator.use
+    recomputed = use.recomputed
+    # `runs` counts recomputation, which belongs to the backward pass and is added apart
+    once_s = operator.seconds * operator.runs / (1 + recomputed)
     kind = {"einsum": "gemm", "convolution": "gemm", "attention": "attention"}.get(use.kind, "other")
-    found = {kind: own, use.phase: own}
+    sums = {kind: once_s, use.phase: once_s}
     if use.phase == "forward" and kind != "other":
-        found[f"{kind}_forward"] = own
-    launch = each.launch_s * each.runs
+        sums[f"{kind}_forward"] = once_s
+    launch = operator.launch_s * operator.runs
     if use.block == "head" and use.phase == "forward":
         launch = 0.0  # the device still has layers to run
-    if np.any(more):
-        again = {"recompute": own * more} | ({f"{kind}_again": own * more} if kind != "other" else {})
-        return found | again | {"launch_forward": launch / (1 + more), "launch_backward": launch * more / (1 + more)}
-    return found | {f"launch_{use.phase}": launch}
+    if np.any(recomputed):
+        rerun = {"recompute": once_s * recomputed} | ({f"{kind}_again": once_s * recomputed} if kind != "other" else {})
+        return (
+            sums
+            | rerun
+            | {"launch_forward": launch / (1 + recomputed), "launch_backward": launch * recomputed / (1 + recomputed)}
+        )
+    return sums | {f"launch_{use.phase}": launch}
 
 
 def stage_time(batch: Batch, counts: Counts, waiting: Numeric | None = None) -> StageTime:
@@ -218,16 +227,18 @@ def stage_time(batch: Batch, counts: Counts, waiting: Numeric | None = None) -> 
 
     Or so many stages together which are *waiting* for their input, and have filled their buffers meanwhile.
     """
-    found, traffic = _in_hbm_time(batch, counts), tier_traffic(batch)
-    return found if traffic is None or not traffic.ahead else _stall_for_tiers(batch, traffic, counts, found, waiting)
+    in_hbm, traffic = _in_hbm_time(batch, counts), tier_traffic(batch)
+    return in_hbm if traffic is None or not traffic.ahead else _stall_for_tiers(batch, traffic, counts, in_hbm, waiting)
 
 
 def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
     """Return what a stage does whose state is all in HBM."""
     blocks, kernels = block_times(batch), profile_step(batch).kernels
     compute = {
-        each.name: sum_of((counts[name] * getattr(blocks[name].compute, each.name) for name in counts), 0.0)
-        for each in fields(ComputeTime)
+        class_field.name: sum_of(
+            (counts[name] * getattr(blocks[name].compute, class_field.name) for name in counts), 0.0
+        )
+        for class_field in fields(ComputeTime)
     }
     communication: dict[tuple[Role, str], Numeric] = {}
     exposed: dict[tuple[Role, str], Numeric] = {}
@@ -240,8 +251,8 @@ def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
     hidden = {phase: sum_of((n * blocks[name].hidden[phase] for name, n in counts.items()), 0.0) for phase in PASSES}
     heads = [(count, blocks[name]) for name, count in counts.items() if name == "head"]
     head = HeadTime(
-        sum_of((count * each.compute.forward for count, each in heads), 0.0),
-        sum_of((count * _exposed_wait_s(each.exposed, "forward") for count, each in heads), 0.0),
+        sum_of((count * head.compute.forward for count, head in heads), 0.0),
+        sum_of((count * _exposed_wait_s(head.exposed, "forward") for count, head in heads), 0.0),
         sum_of(
             (n * _exposed_wait_s(blocks[name].exposed, "forward") for name, n in counts.items() if name != "head"), 0.0
         ),
@@ -251,21 +262,21 @@ def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
 
 def part_times(batch: Batch) -> list[StageTime]:
     """Return what each part of the model takes: a stage, or a virtual stage."""
-    blocks = [each.block for each in plan_of(batch)]
+    blocks = [plan.block for plan in plan_of(batch)]
     parts = layers_of_parts(batch, blocks)
-    found = []
+    times = []
     for part, layers in enumerate(parts):
         ends = {"first": part == 0, "last": part == len(parts) - 1}
         counts = {block.name: float(ends[block.part]) * block.repeats for block in blocks if block.part in ends}
-        found.append(stage_time(batch, counts | layers))
-    return found
+        times.append(stage_time(batch, counts | layers))
+    return times
 
 
 # ----------------------------------------------------------------------------------------------- tiers
 
 
 def _stall_for_tiers(
-    batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime, waiting: Numeric | None = None
+    batch: Batch, traffic: TierTraffic, counts: Counts, in_hbm: StageTime, waiting: Numeric | None = None
 ) -> StageTime:
     """Return a stage with what its layers wait for outer tiers of memory.
 
@@ -277,36 +288,36 @@ def _stall_for_tiers(
     leave.
     """
     count, buffers = traffic.count, batch["memory.resident_layers"]
-    alone = buffers == 1
-    order = [each.block.name for each in plan_of(batch)]
+    single_buffer = buffers == 1
+    order = [plan.block.name for plan in plan_of(batch)]
     stalled: dict[str, Numeric] = {}
     first_s: Numeric = 0.0
     late: Numeric = 0.0
     for phase in traffic.passes:
-        turn = order if phase == "forward" else order[::-1]
-        own = {name: _least_s(batch, name, phase) / count for name in turn}
-        took = {name: traffic.block_s(name, phase) for name in turn}
-        sent = sum_of((n * took[name] for name, n in counts.items()), 0.0)
-        whole = found.seconds(phase)
+        sequence = order if phase == "forward" else order[::-1]
+        compute_s = {name: _least_s(batch, name, phase) / count for name in sequence}
+        transfer_s = {name: traffic.block_s(name, phase) for name in sequence}
+        sent = sum_of((n * transfer_s[name] for name, n in counts.items()), 0.0)
+        pass_seconds = in_hbm.seconds(phase)
         if waiting is None:
-            together = count * pass_s(turn, counts, own, took, buffers)
+            stalled_pass_s = count * pass_s(sequence, counts, compute_s, transfer_s, buffers)
         else:
-            each = {name: n / waiting for name, n in counts.items()}
-            together = count * waiting * filled_pass_s(turn, each, own, took, buffers)
-        bare = count * sum_of((n * own[name] for name, n in counts.items()), 0.0)
-        serial = together - bare + _hidden_s(found, phase, traffic.placed.sizes)
-        waits = np.where(alone, serial, np.maximum(0.0, together - whole))
+            counts_per_stage = {name: n / waiting for name, n in counts.items()}
+            stalled_pass_s = count * waiting * filled_pass_s(sequence, counts_per_stage, compute_s, transfer_s, buffers)
+        bare = count * sum_of((n * compute_s[name] for name, n in counts.items()), 0.0)
+        serial = stalled_pass_s - bare + _hidden_s(in_hbm, phase, traffic.placed.sizes)
+        waits = np.where(single_buffer, serial, np.maximum(0.0, stalled_pass_s - pass_seconds))
         stalled[phase] = np.where(np.asanyarray(sent) > 0, waits, 0.0)
         if phase == "backward":
-            late = late_gradients_s(traffic, turn, counts, own, np.maximum(0.0, whole / count - sent))
+            late = late_gradients_s(traffic, sequence, counts, compute_s, np.maximum(0.0, pass_seconds / count - sent))
         if phase == "forward" and batch.base.workload.task != "decode":
-            loads = {name: traffic.load_s(name, phase) for name in turn}
-            first_s = first_wait_s(turn, counts, own, loads, took, alone)
+            loads = {name: traffic.load_s(name, phase) for name in sequence}
+            first_s = first_wait_s(sequence, counts, compute_s, loads, transfer_s, single_buffer)
     return replace(
-        found,
-        passed={phase: each + stalled.get(phase, 0.0) for phase, each in found.passed.items()},
-        sent={phase: each + stalled.get(phase, 0.0) for phase, each in found.sent.items()},
-        input_gradients_s=found.input_gradients_s + stalled.get("backward", 0.0),
+        in_hbm,
+        passed={phase: pass_s + stalled.get(phase, 0.0) for phase, pass_s in in_hbm.passed.items()},
+        sent={phase: pass_s + stalled.get(phase, 0.0) for phase, pass_s in in_hbm.sent.items()},
+        input_gradients_s=in_hbm.input_gradients_s + stalled.get("backward", 0.0),
         stalled=stalled,
         ends_s=first_s,
         gradients_out_s=late,
@@ -316,25 +327,27 @@ def _stall_for_tiers(
 def _least_s(batch: Batch, name: str, phase: str) -> Numeric:
     """Return the seconds of a block in a pass of all microbatches, all but what other blocks may hide of it."""
     block, network = block_times(batch)[name], profile_step(batch).network
-    found = block.compute.beside(phase)[2] + _exposed_wait_s(block.exposed, phase)
+    seconds = block.compute.beside(phase)[2] + _exposed_wait_s(block.exposed, phase)
     shown: dict[Role, Numeric] = {"cp": 1.0, "dp": 1.0, "ep": 1 - network.efficiency("ep")}
     for role, share in shown.items():
-        found = found + share * block.communication.get((role, phase), 0.0)
-    return found
+        seconds = seconds + share * block.communication.get((role, phase), 0.0)
+    return seconds
 
 
-def _hidden_s(found: StageTime, phase: str, placed: Collection[str]) -> Numeric:
+def _hidden_s(in_hbm: StageTime, phase: str, placed: Collection[str]) -> Numeric:
     """Return what compute would hide of the all-gathers and reductions of a pass of what is in outer tiers.
 
     A backward pass gathers what the forward pass does; the rest are gradients, which leave the buffer once they are
     reduced.
     """
-    gathered, sent = (found.communication.get(("weights", each), 0.0) for each in ("forward", phase))
-    hidden = np.maximum(0.0, sent - found.exposed.get(("weights", phase), 0.0))
+    gathered, sent = (
+        in_hbm.communication.get(("weights", phase_of_weights), 0.0) for phase_of_weights in ("forward", phase)
+    )
+    hidden = np.maximum(0.0, sent - in_hbm.exposed.get(("weights", phase), 0.0))
     gathers = np.minimum(gathered, hidden)
     fetched = gathers if not {"weights", "experts"}.isdisjoint(placed) else 0.0
-    left = hidden - gathers if not {"gradients", "expert_gradients"}.isdisjoint(placed) else 0.0
-    return fetched + left
+    gradient_hidden = hidden - gathers if not {"gradients", "expert_gradients"}.isdisjoint(placed) else 0.0
+    return fetched + gradient_hidden
 
 
 # ----------------------------------------------------------------------------------------------- overlap
@@ -370,9 +383,9 @@ def _overlap_stage(
         w  what it waits for                                 h     the head, with what that waits for
         s, f  seconds in which communication runs, and the others        c_h  compute that hides communication
     """
-    left = {phase: compute.beside(phase)[2] - hidden[phase] for phase in PASSES}
-    inside = dict(exposed)
-    share = _note_exposed_experts(unit, communication, exposed, left)
+    remaining = {phase: compute.beside(phase)[2] - hidden[phase] for phase in PASSES}
+    exposed_s = dict(exposed)
+    share = _note_exposed_experts(unit, communication, exposed, remaining)
     for role, phase in communication:
         if role in ("cp", "dp"):
             exposed[role, phase] = communication[role, phase]
@@ -381,18 +394,18 @@ def _overlap_stage(
     of_weights = weight_gradient_share(unit.batch.base.workload)
     for phase in PASSES:
         forward = phase == "forward"
-        whole, launched = compute.beside(phase)[2], getattr(compute, f"launch_{phase}")
+        all_compute, launched = compute.beside(phase)[2], getattr(compute, f"launch_{phase}")
         waited = _exposed_wait_s(exposed, phase)
         host = launched + head.compute_s + head.waited_s if forward else launched
-        beyond = _exposed_wait_s({key: value for key, value in exposed.items() if key not in inside}, phase)
+        beyond = _exposed_wait_s({key: value for key, value in exposed.items() if key not in exposed_s}, phase)
         ahead = launched + head.compute_s - (head.before_s + beyond) if forward else launched - waited
-        covered = hidden[phase] + share * left[phase]
-        delay[phase] = launch_delay_s(host, whole + waited)
-        passed[phase] = np.maximum(whole + waited, host)
+        covered = hidden[phase] + share * remaining[phase]
+        delay[phase] = launch_delay_s(host, all_compute + waited)
+        passed[phase] = np.maximum(all_compute + waited, host)
         sent[phase] = waited + covered
-        free[phase] = np.maximum((1 - share) * left[phase], ahead - covered)
-        late = np.maximum(waited, host - whole)
-        inputs_s = whole - of_weights * compute.backward + (of_weights * waited + (1 - of_weights) * late)
+        free[phase] = np.maximum((1 - share) * remaining[phase], ahead - covered)
+        late = np.maximum(waited, host - all_compute)
+        inputs_s = all_compute - of_weights * compute.backward + (of_weights * waited + (1 - of_weights) * late)
     efficiency = unit.network.efficiency("weights")
     for phase in PASSES:
         _note_exposed(communication, exposed, ("weights", phase), efficiency, free[phase])
@@ -400,7 +413,7 @@ def _overlap_stage(
 
 
 def _exposed_wait_s(exposed: Communicated, phase: str) -> Numeric:
-    return sum_of((value for (_, when), value in exposed.items() if when == phase), 0.0)
+    return sum_of((value for (_, pass_name), value in exposed.items() if pass_name == phase), 0.0)
 
 
 def _note_exposed(
@@ -423,21 +436,27 @@ def _note_exposed_experts(
     unit: StepProfile,
     communication: Communicated,
     exposed: dict[tuple[Role, str], Numeric],
-    left: Mapping[str, Numeric],
+    free_s: Mapping[str, Numeric],
 ) -> Numeric:
-    """Note what expert parallelism exposes, and return the share of what is *left* of both passes that hides the rest.
+    """Note what expert parallelism exposes, and return the share of what is *free_s* of both passes that hides the rest.
 
     Both passes overlap those of other microbatches. The first microbatch of a step meets no other. Serving engines cut
     a batch in two instead.
     """
-    mine = {phase: communication["ep", phase] for phase in PASSES if ("ep", phase) in communication}
-    if not mine:
+    expert_s = {phase: communication["ep", phase] for phase in PASSES if ("ep", phase) in communication}
+    if not expert_s:
         return 0.0
-    others = unit.microbatches if unit.batch.base.workload.task == "training" else np.maximum(unit.microbatches, 2)
-    efficiency, both = unit.network.efficiency("ep"), left["forward"] + left["backward"]
-    whole = sum_of(mine.values(), 0.0)
-    shown = np.maximum(1 - efficiency, 1 - both * (1 - 1 / others) / np.where(whole > 0, whole, 1.0))
-    for phase, seconds in mine.items():
+    parallel_passes = (
+        unit.microbatches if unit.batch.base.workload.task == "training" else np.maximum(unit.microbatches, 2)
+    )
+    efficiency, free_in_both = unit.network.efficiency("ep"), free_s["forward"] + free_s["backward"]
+    expert_total = sum_of(expert_s.values(), 0.0)
+    shown = np.maximum(
+        1 - efficiency, 1 - free_in_both * (1 - 1 / parallel_passes) / np.where(expert_total > 0, expert_total, 1.0)
+    )
+    for phase, seconds in expert_s.items():
         exposed["ep", phase] = seconds * shown
-    share: Numeric = np.minimum(efficiency * whole / np.where(both > 0, both, 1.0), 1 - 1 / others)
+    share: Numeric = np.minimum(
+        efficiency * expert_total / np.where(free_in_both > 0, free_in_both, 1.0), 1 - 1 / parallel_passes
+    )
     return share

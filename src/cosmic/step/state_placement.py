@@ -24,16 +24,15 @@ from cosmic.design.design_batch import Batch, Combinations
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.memory_layer import ALL_IN_HBM, HBM, STATES
 from cosmic.design.model_layer import Transformer, is_moe
-from cosmic.step.activations import elementwise_largest, weight_elements
+from cosmic.step.block_memory import TABLES, elementwise_largest, weight_elements
 from cosmic.step.communication import reduces_once
-from cosmic.step.embedding_tables import TABLES
 from cosmic.step.operator_work import picked_expert_share
 from cosmic.step.stage_memory import CONSTANTS, EXCHANGED_BYTES, ModelMemory, StageMemory, is_training_batch
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.expert_routing import cached_hits, routing_key
 from cosmic.workload.lora_adapters import trained_weights
 from cosmic.workload.mesh_sizes import exchanges_apart, microbatches, sizes_of
-from cosmic.workload.model_blocks import Block, is_decoded
+from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.precision import is_adapter, weight_bytes
 
 # --------------------------------------------------------------------------------------
@@ -59,8 +58,8 @@ def is_state_placed(point: DesignPoint) -> bool:
     """Return whether state is placed in tiers, class by class; otherwise all is in HBM but what is offloaded."""
     offloads = bool(point.workload.offload and point.memory.tiers)
     on_host = point.workload.optimizer_device == "cpu" and point.workload.task == "training"
-    stated = point.memory.prefetch is not None or on_host
-    return point.memory.placement != ALL_IN_HBM or (offloads and stated)
+    explicit = point.memory.prefetch is not None or on_host
+    return point.memory.placement != ALL_IN_HBM or (offloads and explicit)
 
 
 def state_tiers(point: DesignPoint, state: str) -> tuple[str, ...]:
@@ -74,8 +73,8 @@ def state_tiers(point: DesignPoint, state: str) -> tuple[str, ...]:
 
 def placed_states(point: DesignPoint) -> dict[str, tuple[str, ...]]:
     """Return the tiers of every class of state that is not in HBM alone."""
-    found = {state: state_tiers(point, state) for state in STATES}
-    return {state: listed for state, listed in found.items() if listed != (HBM,)}
+    tiers_of_states = {state: state_tiers(point, state) for state in STATES}
+    return {state: listed for state, listed in tiers_of_states.items() if listed != (HBM,)}
 
 
 def has_master_copy_only(point: DesignPoint) -> bool:
@@ -84,64 +83,69 @@ def has_master_copy_only(point: DesignPoint) -> bool:
     return point.workload.task == "training" and experts == states and HBM not in experts
 
 
-def expert_weight_names(each: BlockPlan) -> frozenset[str]:
-    """Return the names of a block's weights that are experts'; the router has a column for each, and is none."""
-    return frozenset(weight.name for weight in each.block.graph.weights if weight.dims[0] == "experts")
-
-
 def block_states(model: ModelMemory, name: str, *, experts: bool, read: bool = False) -> BlockStates:
     """Return the states of one block's experts, or of its other weights, without embedding tables.
 
     With *read*, of the weights that the task reads: a decoded token needs none of the encoder's.
     """
-    each = model.blocks[name]
-    theirs = expert_weight_names(each)
-    only = theirs if experts else frozenset(weight.name for weight in each.block.graph.weights) - theirs - TABLES
+    plan = model.blocks[name]
+    # The router has a column for each expert, and is none of their weights.
+    expert_weights = frozenset(weight.name for weight in plan.block.graph.weights if weight.dims[0] == "experts")
+    only = (
+        expert_weights
+        if experts
+        else frozenset(weight.name for weight in plan.block.graph.weights) - expert_weights - TABLES
+    )
     if read and model.workload.task == "decode":
-        only &= _decoded_weights(each.block)
+        only &= frozenset(
+            input_.name
+            for operator in plan.block.graph.operators
+            if is_decoded(plan.block, operator)
+            for input_ in operator.inputs
+        )
     if not only:
         return BlockStates()
-    return _trained_states(model, each, only) if is_training_batch(model.batch) else _served_states(model, each, only)
+    return _trained_states(model, plan, only) if is_training_batch(model.batch) else _served_states(model, plan, only)
 
 
-def _decoded_weights(block: Block) -> frozenset[str]:
-    """Return the names of the weights that operators read when a token is decoded."""
-    return frozenset(input_.name for one in block.graph.operators if is_decoded(block, one) for input_ in one.inputs)
-
-
-def _served_states(model: ModelMemory, each: BlockPlan, only: frozenset[str]) -> BlockStates:
+def _served_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -> BlockStates:
     moe = is_moe(model.batch.base.model)
     shard = model.workload.weight_sharding == "zero3"
-    found: list[Numeric] = [0.0, 0.0]
+    bytes_by_split: list[Numeric] = [0.0, 0.0]
     for weight in only:
         copies = model.batch["workload.lora_adapters"] if is_adapter(weight) else 1
         width = copies * weight_bytes(model.recipe, weight, moe=moe)
         for index, split in enumerate((shard, False)):
-            found[index] = found[index] + width * weight_elements(each, model.sizes, split, only=frozenset((weight,)))
-    return BlockStates(weights=found[0], used=found[1])
+            bytes_by_split[index] = bytes_by_split[index] + width * weight_elements(
+                plan, model.sizes, split, only=frozenset((weight,))
+            )
+    return BlockStates(weights=bytes_by_split[0], used=bytes_by_split[1])
 
 
-def _trained_states(model: ModelMemory, each: BlockPlan, only: frozenset[str]) -> BlockStates:
+def _trained_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -> BlockStates:
     recipe, sharding, sizes = model.recipe, model.workload.weight_sharding, model.sizes
-    whole, split = (weight_elements(each, sizes, replicas, only=only) for replicas in (False, True))
-    kept = only & trained_weights(each.block, adapted=True) if model.adapted else only
-    own, own_split = (weight_elements(each, sizes, replicas, only=kept) for replicas in (False, True))
-    shards = own_split * (recipe.master or recipe.weight) + (split - own_split) * recipe.weight
-    stored = choose(model.gathers, shards, whole * recipe.weight)
-    updated = own if sharding == "none" else own_split
+    elements, split = (weight_elements(plan, sizes, replicas, only=only) for replicas in (False, True))
+    trained = only & trained_weights(plan.block, adapted=True) if model.adapted else only
+    trained_elements, trained_split = (
+        weight_elements(plan, sizes, replicas, only=trained) for replicas in (False, True)
+    )
+    # ZeRO-3 stores what is trained as its master copy alone, if it has one; frozen weights (LoRA) have none
+    shards = trained_split * (recipe.master or recipe.weight) + (split - trained_split) * recipe.weight
+    stored = choose(model.gathers, shards, elements * recipe.weight)
+    updated = trained_elements if sharding == "none" else trained_split
     each_state = model.state_bytes + (EXCHANGED_BYTES if exchanges_apart(model.workload) else 0)
-    gradients = (own if reduces_once(model.workload) else own_split) * recipe.gradient
-    return BlockStates(stored, whole * recipe.weight, gradients, updated * each_state, updated)
+    gradients = (trained_elements if reduces_once(model.workload) else trained_split) * recipe.gradient
+    return BlockStates(stored, elements * recipe.weight, gradients, updated * each_state, updated)
 
 
 def active_expert_share(batch: Batch) -> Numeric:
     """Return the share of a layer's experts on a device that the tokens of a microbatch use."""
-    stated = batch.base.memory.active_experts
-    if stated is not None:
-        return stated
+    share = batch.base.memory.active_experts
+    if share is not None:
+        return share
     sizes = sizes_of(batch)
-    for each in plan_of(batch):
-        for part in each.partitioned.operators:
+    for plan in plan_of(batch):
+        for part in plan.partitioned.operators:
             read = part.operator.inputs[0]
             if "share" in read.dims and "experts" in read.dims and part.operator.kind == "einsum":
                 weight = part.operator.inputs[1]
@@ -159,8 +163,8 @@ def expert_cache_hits(batch: Batch) -> Numeric:
     sizes = sizes_of(batch)
     tokens = sizes["tokens"] / sizes["edp"]
     looked_up = Combinations(share, batch["workload.moe_routing_skew"], tokens)
-    found: Numeric = looked_up.look_up(cached_hits, routing_key(model.experts))[0]
-    return found
+    hits: Numeric = looked_up.look_up(cached_hits, routing_key(model.experts))[0]
+    return hits
 
 
 # --------------------------------------------------------------------------------------
@@ -200,8 +204,8 @@ class PlacedState:
 
     def share(self, state: str, tier: str) -> Numeric:
         """Return the share of a class that lives in a tier."""
-        home = self.homes.get((tier, state))
-        return 0.0 if home is None else home / np.maximum(self.sizes[state], 1e-9)
+        resident = self.homes.get((tier, state))
+        return 0.0 if resident is None else resident / np.maximum(self.sizes[state], 1e-9)
 
     @property
     def movable(self) -> Numeric:
@@ -228,17 +232,17 @@ class PlacedState:
 
 
 def merge_placements(
-    one: PlacedState, other: PlacedState, choose: Callable[[Numeric, Numeric], Numeric]
+    first: PlacedState, second: PlacedState, choose: Callable[[Numeric, Numeric], Numeric]
 ) -> PlacedState:
     """Return what *choose* takes of two stages, design by design; the fullest tier of either counts."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for field in fields(PlacedState):
-        left, right = getattr(one, field.name), getattr(other, field.name)
+        one_value, alternative = getattr(first, field.name), getattr(second, field.name)
         if field.name == "excess":
-            found["excess"] = larger(left, right)
+            merged["excess"] = larger(one_value, alternative)
         else:
-            found[field.name] = {key: choose(value, right[key]) for key, value in left.items()}
-    return PlacedState(**found)
+            merged[field.name] = {key: choose(value, alternative[key]) for key, value in one_value.items()}
+    return PlacedState(**merged)
 
 
 def _state_component(state: str) -> str:
@@ -261,29 +265,29 @@ def _state_classes(stage: StageMemory, parts: Mapping[str, Numeric]) -> dict[str
     """Return every class of state that may be placed: its bytes on the stage, and those of its buffers."""
     model, batch = stage.model, stage.batch
     layers, active = batch["memory.resident_layers"], active_expert_share(batch)
-    own = {name: block_states(model, name, experts=False) for name in model.blocks}
+    dense = {name: block_states(model, name, experts=False) for name in model.blocks}
     experts = {name: block_states(model, name, experts=True) for name in model.blocks}
 
-    def total(of: Callable[[BlockStates], Numeric]) -> Numeric:
-        return sum_of((count * of(experts[name]) for name, count in stage.counts.items()), 0.0)
+    def total(component: Callable[[BlockStates], Numeric]) -> Numeric:
+        return sum_of((count * component(experts[name]) for name, count in stage.counts.items()), 0.0)
 
-    def most(blocks: Mapping[str, BlockStates], of: Callable[[BlockStates], Numeric]) -> Numeric:
-        found: Numeric = layers * elementwise_largest(
-            np.where(np.asanyarray(stage.counts[n]) > 0, of(b), 0.0) for n, b in blocks.items()
+    def most(blocks: Mapping[str, BlockStates], component: Callable[[BlockStates], Numeric]) -> Numeric:
+        classes: Numeric = layers * elementwise_largest(
+            np.where(np.asanyarray(stage.counts[n]) > 0, component(b), 0.0) for n, b in blocks.items()
         )
-        return found
+        return classes
 
     weights, gradients, optimizer = (
-        total(lambda each: each.weights),
-        total(lambda each: each.gradients),
-        total(lambda each: each.optimizer),
+        total(lambda block: block.weights),
+        total(lambda block: block.gradients),
+        total(lambda block: block.optimizer),
     )
-    found = {
-        "weights": StateClass(np.maximum(parts["weights"] - weights, 0.0), most(own, lambda e: e.weights)),
+    classes = {
+        "weights": StateClass(np.maximum(parts["weights"] - weights, 0.0), most(dense, lambda e: e.weights)),
         "experts": StateClass(
             weights * (0.0 if _cast_state(stage) else 1.0), active * most(experts, lambda e: e.weights)
         ),
-        "gradients": StateClass(np.maximum(parts["gradients"] - gradients, 0.0), most(own, lambda e: e.gradients)),
+        "gradients": StateClass(np.maximum(parts["gradients"] - gradients, 0.0), most(dense, lambda e: e.gradients)),
         "expert_gradients": StateClass(active * gradients, active * most(experts, lambda e: e.gradients)),
         "optimizer": StateClass(np.maximum(parts["optimizer"] - optimizer, 0.0), 0.0),  # when activations are gone
         "expert_optimizer": StateClass(optimizer, 0.0),
@@ -296,10 +300,10 @@ def _state_classes(stage: StageMemory, parts: Mapping[str, Numeric]) -> dict[str
         chosen = stage.workload.offload_num_layers
         share = 1.0 if chosen is None else np.minimum(1.0, chosen / np.maximum(stage.layer_count, 1.0))
         used = layers * stage.per_microbatch / np.maximum(stage.layer_count, 1.0)
-        found["activations"] = StateClass(share * stage.in_flight, used)
+        classes["activations"] = StateClass(share * stage.in_flight, used)
     else:
-        found["activations"] = StateClass(0.0, 0.0)
-    return found
+        classes["activations"] = StateClass(0.0, 0.0)
+    return classes
 
 
 def cast_from_master(point: DesignPoint, master: float) -> bool:
@@ -323,42 +327,44 @@ def place_state(stage: StageMemory, parts: Mapping[str, Numeric]) -> PlacedState
     memory, lists = batch.base.memory, placed_states(batch.base)
     every = _state_classes(stage, parts)
     states = {name: every[name] for name in NEAREST if name in lists}
-    copied = {each.name for each in memory.tiers if each.access == "copy"}
+    copied = {tier.name for tier in memory.tiers if tier.access == "copy"}
     buffers = {name: np.minimum(state.buffer, _buffered_bytes(stage, name, state)) for name, state in states.items()}
     buffers = {name: size if copied & set(lists[name]) else size * 0.0 for name, size in buffers.items()}
-    room = {each.name: batch[f"memory.tiers.{index}.capacity"] for index, each in enumerate(memory.tiers)}
+    room = {tier.name: batch[f"memory.tiers.{index}.capacity"] for index, tier in enumerate(memory.tiers)}
     homes: dict[tuple[str, str], Numeric] = {}
-    left: dict[str, Numeric] = {name: state.size for name, state in states.items()}
+    unplaced: dict[str, Numeric] = {name: state.size for name, state in states.items()}
     free = _free_hbm_bytes(stage, parts, {name: every[name] for name in states})
-    near = [name for name in states if lists[name][0] == HBM]
-    held: dict[str, Numeric] = {name: buffers[name] for name in states if name not in near}
-    free = free - sum_of((_hbm_weight(name) * size for name, size in held.items()), 0.0)
-    for name in near:
-        inside = np.maximum(free, 0.0) / _hbm_weight(name)
-        fits = np.asanyarray(left[name]) <= inside
-        taken: Numeric = np.where(fits, left[name], np.clip(inside - buffers[name], 0.0, left[name]))
-        held[name] = np.where(fits, 0.0, buffers[name])
-        homes[HBM, name] = taken
-        left[name] = left[name] - taken
-        free = free - _hbm_weight(name) * (taken + held[name])
-    outer = {name: [each for each in lists[name] if each != HBM] for name in states}
-    for name in sorted(states, key=lambda each: len(outer[each]) > 1):  # what has one tier alone goes first
+    in_hbm = [name for name in states if lists[name][0] == HBM]
+    buffered: dict[str, Numeric] = {name: buffers[name] for name in states if name not in in_hbm}
+    free = free - sum_of((_hbm_weight(name) * size for name, size in buffered.items()), 0.0)
+    for name in in_hbm:
+        room_in_hbm = np.maximum(free, 0.0) / _hbm_weight(name)
+        fits = np.asanyarray(unplaced[name]) <= room_in_hbm
+        placed_bytes: Numeric = np.where(
+            fits, unplaced[name], np.clip(room_in_hbm - buffers[name], 0.0, unplaced[name])
+        )
+        buffered[name] = np.where(fits, 0.0, buffers[name])
+        homes[HBM, name] = placed_bytes
+        unplaced[name] = unplaced[name] - placed_bytes
+        free = free - _hbm_weight(name) * (placed_bytes + buffered[name])
+    outer = {name: [tier for tier in lists[name] if tier != HBM] for name in states}
+    for name in sorted(states, key=lambda state: len(outer[state]) > 1):  # what has one tier alone goes first
         for tier in outer[name]:
             last = tier == outer[name][-1]
-            taken = left[name] if last else np.minimum(left[name], np.maximum(room[tier], 0.0))
-            homes[tier, name] = taken
-            room[tier] = room[tier] - taken
-            left[name] = left[name] - taken
+            placed_bytes = unplaced[name] if last else np.minimum(unplaced[name], np.maximum(room[tier], 0.0))
+            homes[tier, name] = placed_bytes
+            room[tier] = room[tier] - placed_bytes
+            unplaced[name] = unplaced[name] - placed_bytes
     copies = _cached_expert_bytes(stage, states, homes, outer)
-    return _settle_placement(stage, states, homes, held, copies)
+    return _total_placement(stage, states, homes, buffered, copies)
 
 
-def _buffered_bytes(stage: StageMemory, name: str, each: StateClass) -> Numeric:
+def _buffered_bytes(stage: StageMemory, name: str, state: StateClass) -> Numeric:
     """Return the bytes of a class that buffers never exceed: all of it, but tables, whose rows are looked up."""
     if name in ("experts", "weights"):
-        own = {block: block_states(stage.model, block, experts=name == "experts") for block in stage.model.blocks}
-        return stage.total(lambda block: own[block].weights)
-    return each.size
+        states = {block: block_states(stage.model, block, experts=name == "experts") for block in stage.model.blocks}
+        return stage.total(lambda block: states[block].weights)
+    return state.size
 
 
 def _hbm_weight(name: str) -> float:
@@ -368,22 +374,22 @@ def _hbm_weight(name: str) -> float:
 
 def _free_hbm_bytes(stage: StageMemory, parts: Mapping[str, Numeric], states: Mapping[str, StateClass]) -> Numeric:
     """Return what HBM has left beside what must be there."""
-    there: Numeric = sum_of(parts[name] for name in parts)
-    there = there + CONSTANTS.fragmentation * (parts["activations"] + parts["loss"] + parts["buffers"])
+    occupied: Numeric = sum_of(parts[name] for name in parts)
+    occupied = occupied + CONSTANTS.fragmentation * (parts["activations"] + parts["loss"] + parts["buffers"])
     for name in states:
-        there = there - _hbm_weight(name) * _size_in_parts(stage, name, states[name])
-    free: Numeric = stage.batch["memory.capacity"] - there
+        occupied = occupied - _hbm_weight(name) * _size_in_parts(stage, name, states[name])
+    free: Numeric = stage.batch["memory.capacity"] - occupied
     return free
 
 
-def _size_in_parts(stage: StageMemory, name: str, each: StateClass) -> Numeric:
+def _size_in_parts(stage: StageMemory, name: str, state: StateClass) -> Numeric:
     """Return the bytes of a class in the components of a stage: all experts, also those that no token picks."""
     if name not in ("experts", "expert_gradients"):
-        return each.size
-    own = {block: block_states(stage.model, block, experts=True) for block in stage.model.blocks}
+        return state.size
+    states = {block: block_states(stage.model, block, experts=True) for block in stage.model.blocks}
     if name == "experts":
-        return stage.total(lambda block: own[block].weights)
-    return stage.total(lambda block: own[block].gradients)
+        return stage.total(lambda block: states[block].weights)
+    return stage.total(lambda block: states[block].gradients)
 
 
 def _cached_expert_bytes(
@@ -397,50 +403,50 @@ def _cached_expert_bytes(
     Where experts are stored as the master copy, a cached one has its 16 bits beside it.
     """
     cached = stage.batch["memory.expert_cache"]
-    names = [HBM, *(each.name for each in stage.batch.base.memory.tiers)]
-    found: dict[str, Numeric] = dict.fromkeys(names, 0.0)
+    names = [HBM, *(tier.name for tier in stage.batch.base.memory.tiers)]
+    copies: dict[str, Numeric] = dict.fromkeys(names, 0.0)
     for name in (name for name in CACHED if name in states):
         for tier in outer[name]:
-            before = names[names.index(tier) - 1]
-            found[before] = found[before] + cached * homes[tier, name]
-    wide = _cast_state(stage) or stage.workload.weight_sharding == "zero3"
-    if wide and stage.recipe.master and "experts" in states:
+            nearer = names[names.index(tier) - 1]
+            copies[nearer] = copies[nearer] + cached * homes[tier, name]
+    gathered = _cast_state(stage) or stage.workload.weight_sharding == "zero3"
+    if gathered and stage.recipe.master and "experts" in states:
         ours = {block: block_states(stage.model, block, experts=True) for block in stage.model.blocks}
-        whole = stage.total(lambda block: ours[block].used)
-        before = names[names.index(outer["experts"][-1]) - 1]
-        found[before] = found[before] + cached * whole
-    return found
+        used_bytes = stage.total(lambda block: ours[block].used)
+        nearer = names[names.index(outer["experts"][-1]) - 1]
+        copies[nearer] = copies[nearer] + cached * used_bytes
+    return copies
 
 
-def _settle_placement(
+def _total_placement(
     stage: StageMemory,
     states: Mapping[str, StateClass],
     homes: Mapping[tuple[str, str], Numeric],
-    held: Mapping[str, Numeric],
+    buffered: Mapping[str, Numeric],
     copies: Mapping[str, Numeric],
 ) -> PlacedState:
     """Return the placement with what every tier holds, and by how much the fullest is too small."""
     batch = stage.batch
     buffers: dict[str, Numeric] = {}
-    for name, size in held.items():
+    for name, size in buffered.items():
         buffers[_state_component(name)] = buffers.get(_state_component(name), 0.0) + size
     if "experts" in states:
         buffers["weights"] = buffers["weights"] + copies[HBM]
     used: dict[str, Numeric] = {}
     excess: Numeric = 0.0
-    for index, tier in enumerate(each.name for each in batch.base.memory.tiers):
-        mine = (size for (where, _), size in homes.items() if where == tier)
-        used[tier] = sum_of(mine, copies[tier])
+    for index, tier in enumerate(tier.name for tier in batch.base.memory.tiers):
+        in_tier = (size for (home_tier, _), size in homes.items() if home_tier == tier)
+        used[tier] = sum_of(in_tier, copies[tier])
         excess = larger(excess, used[tier] / batch[f"memory.tiers.{index}.capacity"] - 1)
     streams = {
-        name: np.where(np.asanyarray(each.buffer) < _buffered_bytes(stage, name, each), 1.0, 0.0)
-        for name, each in states.items()
+        name: np.where(np.asanyarray(state.buffer) < _buffered_bytes(stage, name, state), 1.0, 0.0)
+        for name, state in states.items()
     }
-    whole = {**copies, HBM: sum_of(held.values(), copies[HBM])}
+    all_copies = {**copies, HBM: sum_of(buffered.values(), copies[HBM])}
     in_parts: dict[str, Numeric] = {}
     for name, state in states.items():
         in_parts[_state_component(name)] = in_parts.get(_state_component(name), 0.0) + _size_in_parts(
             stage, name, state
         )
-    sizes = {name: each.size for name, each in states.items()}
-    return PlacedState(sizes, homes, whole, buffers, used, larger(excess, 0.0), in_parts, streams)
+    sizes = {name: state.size for name, state in states.items()}
+    return PlacedState(sizes, homes, all_copies, buffers, used, larger(excess, 0.0), in_parts, streams)

@@ -8,7 +8,7 @@
         memory         bytes by component on the fullest device
 
 The closed form (`cosmic.simulate.analytic_step`) sums a profile, `cosmic.simulate.trace_generation` lays it out as nodes of a
-trace, and `network_load` and `bottleneck` beside this module read it. So both engines have the same work to do.
+trace, and `bottleneck` beside this module reads it. So both engines have the same work to do.
 
 A profile is of one pipeline *stage*, or of one layer of each kind (None). Stages differ in how much they have of each
 block; `bounding_stages` names those one of which bounds the step.
@@ -89,24 +89,26 @@ class StepProfile:
     @cached_property
     def counts(self) -> dict[str, Numeric]:
         """How much of each block there is: layers of each kind, the embedding, the head."""
-        blocks = tuple(each.block for each in plan_of(self.batch))
+        blocks = tuple(plan.block for plan in plan_of(self.batch))
         return (
             {block.name: 1 for block in blocks}
             if self.stage is None
-            else blocks_on_stage(self.batch, self.place, blocks)
+            else blocks_on_stage(self.batch, self.stage_index, blocks)
         )
 
     @cached_property
-    def place(self) -> Numeric:
+    def stage_index(self) -> Numeric:
         """The number of the stage, from 0 on."""
-        return stage_number(self.batch, self.stage or "first", [each.block for each in plan_of(self.batch)])
+        return stage_number(self.batch, self.stage or "first", [plan.block for plan in plan_of(self.batch)])
 
     @cached_property
     def operators(self) -> tuple[OperatorCost, ...]:
         """Every operator, forward and backward."""
         if self.stage is not None:
-            whole = profile_step(self.batch).operators
-            return tuple(replace(each, runs=each.runs * self.counts[each.use.block]) for each in whole)
+            of_one_block = profile_step(self.batch).operators
+            return tuple(
+                replace(operator, runs=operator.runs * self.counts[operator.use.block]) for operator in of_one_block
+            )
         seconds, launch_s = self.kernels.seconds, self.kernels.launch_s
         costs = (OperatorCost(use, use.runs, seconds(use), launch_s(use)) for use in list_operators(self.batch))
         return tuple(_cost_of_all_steps(cost) for cost in costs)
@@ -125,14 +127,14 @@ class StepProfile:
         Collectives of groups of one are left out.
         """
         if self.stage is not None:
-            whole = profile_step(self.batch).traffic
-            counts = [self.counts.get(each.block, 1) for each in whole]
+            of_one_block = profile_step(self.batch).traffic
+            counts = [self.counts.get(use.block, 1) for use in of_one_block]
             return tuple(
-                replace(each, calls=each.calls * count, seconds=each.seconds * count)
-                for each, count in zip(whole, counts, strict=True)
+                replace(use, calls=use.calls * count, seconds=use.seconds * count)
+                for use, count in zip(of_one_block, counts, strict=True)
             )
-        found = (use for use in list_collectives(self.batch, together=True) if np.any(use.group > 1))
-        return tuple(self._cost(use) for use in found)
+        uses = (use for use in list_collectives(self.batch, together=True) if np.any(use.group > 1))
+        return tuple(self._cost(use) for use in uses)
 
     @property
     def memory(self) -> Footprint:
@@ -161,13 +163,13 @@ class StepProfile:
         return replace(use, calls=use.calls * self.counts.get(use.block, 1))
 
 
-def _cost_of_all_steps(each: OperatorCost) -> OperatorCost:
+def _cost_of_all_steps(operator: OperatorCost) -> OperatorCost:
     """Return the cost of a whole run of an operator that runs through a dimension step by step."""
-    steps, use = each.use.steps, each.use
+    steps, use = operator.use.steps, operator.use
     if isinstance(steps, int):  # one
-        return each
-    whole = replace(use, flop=use.flop * steps, bytes=use.bytes * steps)
-    return OperatorCost(whole, each.runs, each.seconds * steps, each.launch_s * steps)
+        return operator
+    all_steps = replace(use, flop=use.flop * steps, bytes=use.bytes * steps)
+    return OperatorCost(all_steps, operator.runs, operator.seconds * steps, operator.launch_s * steps)
 
 
 def profile_step(batch: Batch, stage: Stage | None = None) -> StepProfile:
@@ -185,9 +187,9 @@ def prolong_collectives(batch: Batch, longer: Callable[[CollectiveUse], Numeric]
     >>> (profile_step(slow).traffic[0].seconds / profile_step(plain).traffic[0].seconds).tolist()
     2.0
     """
-    found = Batch(batch.base, batch.columns)
-    found.once((profile_step, None), lambda: StepProfile(found, None, longer))
-    return found
+    prolonged = Batch(batch.base, batch.columns)
+    prolonged.once((profile_step, None), lambda: StepProfile(prolonged, None, longer))
+    return prolonged
 
 
 def bounding_stages(batch: Batch) -> tuple[Stage, ...]:
@@ -197,7 +199,7 @@ def bounding_stages(batch: Batch) -> tuple[Stage, ...]:
     """
     if np.all(batch["workload.pp"] == 1):
         return ("first",)
-    blocks = [each.block for each in plan_of(batch)]
+    blocks = [plan.block for plan in plan_of(batch)]
     cut = cut_of(batch, blocks)
     if sum(block.part == "layers" for block in blocks) == 1:
         return ("first", "middle", "last") if cut.stated else ("first", "last")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.base.numeric import Numeric
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 
 PassPhase = Literal["forward", "backward"]
 Style = Literal["eager", "fused"]
@@ -91,10 +91,10 @@ def memory_traffic(kind: str, phase: PassPhase, style: Style = "eager") -> Memor
     >>> memory_traffic("silu", "forward", "fused")
     MemoryTraffic(kernels=0.0, passes=0.0, pace=1.0)
     """
-    of = TRAFFIC.get(kind, UNARY)
+    passes = TRAFFIC.get(kind, UNARY)
     name = phase if style == "eager" else f"fused_{phase}"
-    found: MemoryTraffic = getattr(of, name)
-    return found
+    traffic: MemoryTraffic = getattr(passes, name)
+    return traffic
 
 
 def streaming_seconds(moved: MemoryTraffic, elements: Numeric, element_bytes: Numeric, stream: Stream) -> Numeric:

@@ -60,17 +60,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, larger, sum_of
-from cosmic.design.design_batch import Batch, none_to_nan
+from cosmic.design.design_batch import Batch, batch_of, none_to_nan
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import HBM
 from cosmic.design.model_layer import is_moe
 from cosmic.design.workload_layer import AXES
 from cosmic.network.mesh_spans import axis_spans, axis_strides, folded_spans
-from cosmic.step.device_memory import Footprint, memory_of
-from cosmic.step.embedding_tables import table_use
-from cosmic.step.kv_cache import cache_bytes
+from cosmic.step.block_memory import cache_bytes, table_use
+from cosmic.step.device_memory import Footprint, memory_of, stage_footprints
 from cosmic.step.stage_memory import ModelMemory, StageMemory, is_training_batch, model_memory
 from cosmic.step.state_placement import (
     BlockStates,
@@ -83,7 +85,7 @@ from cosmic.step.state_placement import (
     state_tiers,
 )
 from cosmic.step.streaming import optimizer_bytes_per_parameter
-from cosmic.workload.memory_pooling import SWITCHED, switched_in
+from cosmic.workload.mapping_rules import SWITCHED, switched_in
 from cosmic.workload.mesh_sizes import expert_degrees, folded_order, microbatches
 from cosmic.workload.operator_graph import PASSES
 
@@ -98,17 +100,17 @@ UPDATED_STATES = (*OPTIMIZER_STATES, "weights", "experts", "gradients", "expert_
 
 def kernel_bandwidth_bytes_per_s(batch: Batch, *, update: bool = False) -> Numeric:
     """Return the bandwidth that the kernels of layers, or of the *update*, see: of HBM and of load/store tiers."""
-    own: Numeric = batch["memory.bandwidth"]
+    hbm_rate: Numeric = batch["memory.bandwidth"]
     tiers = batch.base.memory.tiers
     direct = [index for index, tier in enumerate(tiers) if tier.access == "load_store"]
     if not direct or not is_state_placed(batch.base):
-        return own
+        return hbm_rate
     memory = memory_of(batch)
-    there, near = _readable_bytes(batch, memory, [tiers[place].name for place in direct], update)
-    whole = near + sum_of(there)
+    in_tiers, in_hbm = _readable_bytes(batch, memory, [tiers[tier].name for tier in direct], update)
+    total = in_hbm + sum_of(in_tiers)
     return expanded_bytes_per_s(
-        own,
-        [(each / whole, batch[f"memory.tiers.{place}.bandwidth"]) for place, each in zip(direct, there, strict=True)],
+        hbm_rate,
+        [(size / total, batch[f"memory.tiers.{tier}.bandwidth"]) for tier, size in zip(direct, in_tiers, strict=True)],
         parallel=batch.base.memory.expansion == "parallel",
     )
 
@@ -119,25 +121,29 @@ def _readable_bytes(
     """Return the bytes that may be read, in each of the tiers *names* and in HBM."""
     placed, parts = memory.placed, memory.parts
     assert placed is not None  # noqa: S101  state is placed
-    there = [placed.used[name] for name in names]
-    near = memory.total - parts["allowance"]
+    in_tiers = [placed.used[name] for name in names]
+    in_hbm = memory.total - parts["allowance"]
     states = OPTIMIZER_STATES if is_moe(batch.base.model) else OPTIMIZER_STATES[:1]
     if all(state_tiers(batch.base, state) == state_tiers(batch.base, "weights") for state in states):
-        return there, near
+        return in_tiers, in_hbm
     if update:
-        found = [
+        updated = [
             sum_of((placed.homes.get((name, updated_state), 0.0) for updated_state in UPDATED_STATES), 0.0)
             for name in names
         ]
-        return found, parts["weights"] + parts["gradients"] + parts["optimizer"]
-    apart = [
+        return updated, parts["weights"] + parts["gradients"] + parts["optimizer"]
+    optimizer_bytes = [
         sum_of((placed.homes.get((name, optimizer_state), 0.0) for optimizer_state in OPTIMIZER_STATES), 0.0)
         for name in names
     ]
-    return [size - less for size, less in zip(there, apart, strict=True)], near - parts["optimizer"]
+    return [
+        size - optimizer_size for size, optimizer_size in zip(in_tiers, optimizer_bytes, strict=True)
+    ], in_hbm - parts["optimizer"]
 
 
-def expanded_bytes_per_s(own: Numeric, shares: Sequence[tuple[Numeric, Numeric]], *, parallel: bool = False) -> Numeric:
+def expanded_bytes_per_s(
+    hbm_rate: Numeric, shares: Sequence[tuple[Numeric, Numeric]], *, parallel: bool = False
+) -> Numeric:
     """Return the bandwidth of memory with *shares* of its bytes in tiers of other bandwidths.
 
     COMET's expansion: half of all bytes at a quarter of the bandwidth take 2.5 times as long, or twice as long where
@@ -146,10 +152,10 @@ def expanded_bytes_per_s(own: Numeric, shares: Sequence[tuple[Numeric, Numeric]]
     >>> expanded_bytes_per_s(100.0, [(0.5, 25.0)]), expanded_bytes_per_s(100.0, [(0.5, 25.0)], parallel=True)
     (40.0, 50.0)
     """
-    near = (1 - sum_of((share for share, _ in shares), 0.0)) / own
+    hbm_s = (1 - sum_of((share for share, _ in shares), 0.0)) / hbm_rate
     if not parallel:
-        return 1 / sum_of((share / rate for share, rate in shares), near)
-    slowest = near
+        return 1 / sum_of((share / rate for share, rate in shares), hbm_s)
+    slowest = hbm_s
     for share, rate in shares:
         slowest = larger(slowest, share / rate)
     return 1 / slowest
@@ -161,10 +167,10 @@ def expanded_bytes_per_s(own: Numeric, shares: Sequence[tuple[Numeric, Numeric]]
 
 
 def pool_seconds(
-    batch: Batch, place: int, port_bytes: Numeric, memory_bytes: Numeric, replicas_in_node: Numeric = 1.0
+    batch: Batch, index: int, port_bytes: Numeric, memory_bytes: Numeric, replicas_in_node: Numeric = 1.0
 ) -> Numeric:
     """Return the seconds, without latency, of a transfer between each accelerator and the pool that is a tier."""
-    tier = f"memory.tiers.{place}"
+    tier = f"memory.tiers.{index}"
     in_node = np.minimum(batch[f"{tier}.pool.npus_per_node"], batch.npus)
     port = port_bytes / batch[f"{tier}.bandwidth"]
     node = port_bytes * in_node / (replicas_in_node * batch[f"{tier}.pool.node_bandwidth"])
@@ -172,18 +178,18 @@ def pool_seconds(
     return larger(larger(port, node), memory_bytes * batch.npus / rate)
 
 
-def replicas_in_node(batch: Batch, place: int, *, experts: bool) -> Numeric:
+def replicas_in_node(batch: Batch, index: int, *, experts: bool) -> Numeric:
     """Return how many accelerators of a node hold shards of the same weights: ranks of dp and cp, of experts edp."""
-    node = (np.minimum(batch[f"memory.tiers.{place}.pool.npus_per_node"], batch.npus),)
+    node = (np.minimum(batch[f"memory.tiers.{index}.pool.npus_per_node"], batch.npus),)
     degrees: dict[str, Numeric] = {axis: batch[f"workload.{axis}"] for axis in AXES}
     placed = axis_strides(batch.base.workload.placement, degrees)
     if not experts:
         replicas, contexts = (axis_spans(node, placed[axis], degrees[axis])[0].members for axis in ("dp", "cp"))
         return replicas * contexts
-    of = expert_degrees(batch)
+    expert_sizes = expert_degrees(batch)
     order = [(placed[axis], degrees[axis]) for axis in folded_order(batch.base.workload.placement)]
-    inside = of["etp"] * of["ep"]
-    return folded_spans(node, order, inside, inside * of["edp"])[0].members
+    expert_ranks = expert_sizes["etp"] * expert_sizes["ep"]
+    return folded_spans(node, order, expert_ranks, expert_ranks * expert_sizes["edp"])[0].members
 
 
 # --------------------------------------------------------------------------------------
@@ -220,11 +226,11 @@ class TierTraffic:
         self.model: ModelMemory = model_memory(batch)
         memory = batch.base.memory
         self.copied = [index for index, tier in enumerate(memory.tiers) if tier.access == "copy"]
-        self.names = [memory.tiers[place].name for place in self.copied]
+        self.names = [memory.tiers[index].name for index in self.copied]
         self.count = microbatches(batch)
         self.trains = is_training_batch(batch)
         self.ahead = memory.prefetch != "step"
-        self._longer: Numeric = batch["compute.time_factor"]
+        self._time_factor: Numeric = batch["compute.time_factor"]
 
     @property
     def passes(self) -> tuple[str, ...]:
@@ -234,9 +240,9 @@ class TierTraffic:
     @property
     def placed(self) -> PlacedState:
         """Where state lives on the fullest device: the others place as much."""
-        found = memory_of(self.batch).placed
-        assert found is not None  # noqa: S101  a caller asks only where state is placed
-        return found
+        placement = memory_of(self.batch).placed
+        assert placement is not None  # noqa: S101  a caller asks only where state is placed
+        return placement
 
     # ----------------------------------------------------------------------------------------------- bytes
 
@@ -246,23 +252,23 @@ class TierTraffic:
 
     def _loaded(self, name: str, phase: str) -> dict[str, Numeric]:
         """Return the bytes of each class that come in; weights that switches gather are those of all replicas."""
-        own, experts = (block_states(self.model, name, experts=each, read=True) for each in (False, True))
+        dense, experts = (block_states(self.model, name, experts=of_experts, read=True) for of_experts in (False, True))
         rows = table_use(self.batch)
         looked_up = rows.touched * rows.width * (rows.recipe.weight if rows.recipe else 0.0) / self.count
         moved: dict[str, Numeric] = {
-            "weights": own.weights,
+            "weights": dense.weights,
             ROWS: looked_up,
             "experts": active_expert_share(self.batch) * self._expert_bytes(experts),
         }
         if phase == "backward":
-            there = self.batch.base.workload.optimizer_device == "cpu"  # who adds to them where they are
-            again = 0.0 if there else 1 - 1 / self.count  # the first microbatch has nothing to add to
-            moved |= self._gradients(own, experts, again) | {"activations": self._activations(name)}
+            on_host = self.batch.base.workload.optimizer_device == "cpu"  # who adds to them where they are
+            read_back = 0.0 if on_host else 1 - 1 / self.count  # the first microbatch has nothing to add to
+            moved |= self._gradients(dense, experts, read_back) | {"activations": self._activations(name)}
         if self.batch.base.workload.task == "decode":
             moved["kv_cache"] = self._cache(name)
-        whole = {"weights": own.used, "experts": active_expert_share(self.batch) * experts.used}
+        unsharded = {"weights": dense.used, "experts": active_expert_share(self.batch) * experts.used}
         summed = dict.fromkeys(("gradients", "expert_gradients"), 0.0)  # switches add to what is there
-        replaced = {state: size for state, size in (whole | summed).items() if state in moved}
+        replaced = {state: size for state, size in (unsharded | summed).items() if state in moved}
         return moved | {state: size for state, size in replaced.items() if state in self._switched}
 
     def stores(self, name: str, phase: str) -> Links:
@@ -271,9 +277,9 @@ class TierTraffic:
 
     def _stored(self, name: str, phase: str) -> dict[str, Numeric]:
         """Return the bytes of each class that go out; gradients that switches reduce are those of all replicas."""
-        own, experts = (block_states(self.model, name, experts=each) for each in (False, True))
+        dense, experts = (block_states(self.model, name, experts=of_experts) for of_experts in (False, True))
         if phase == "backward":
-            moved = self._gradients(own, experts, 1.0)
+            moved = self._gradients(dense, experts, 1.0)
             return {state: size * self._replicas(state) if state in self._switched else size
                     for state, size in moved.items()}  # fmt: skip
         if self.trains:
@@ -283,46 +289,49 @@ class TierTraffic:
     @cached_property
     def _switched(self) -> dict[str, int]:
         """The classes that switches of a pool gather or reduce, and the number of its tier."""
-        found = {state: switched_in(self.batch.base, state) for state in SWITCHED}
-        return {state: place for state, place in found.items() if place is not None}
+        tiers = {state: switched_in(self.batch.base, state) for state in SWITCHED}
+        return {state: tier for state, tier in tiers.items() if tier is not None}
 
     def _replicas(self, state: str) -> Numeric:
         """Return the ranks over which a class of state is sharded."""
         sizes = self.model.sizes
         return sizes["edp"] if state.startswith("expert") else sizes["dp"] * sizes["cp"]
 
-    def _held(self, state: str, name: str) -> Numeric:
+    def _memory_share(self, state: str, name: str) -> Numeric:
         """Return the bytes that a pool's memory moves for each one at a port, where switches gather or reduce."""
         if state.endswith("gradients"):
+            # the first of n microbatches writes, the others read and write: (1 + 2 (n - 1)) / n
             return (2 - 1 / self.count) / self._replicas(state)
         states = block_states(self.model, name, experts=state == "experts")
         return states.weights / np.maximum(states.used, 1e-9)
 
-    def timed(self, moved: Mapping[str, Numeric], name: str) -> Links:
+    def link_time_bytes(self, moved: Mapping[str, Numeric], name: str) -> Links:
         """Return the bytes that the bandwidth of each link would move in the time that so many of each class take.
 
         They are those that cross it, but for a pool, whose other parts may be slower than ports. Of the block *name*,
         switches gather and reduce.
         """
-        pools = [place for place in self.copied if self.batch.base.memory.tiers[place].pool is not None]
+        pools = [tier for tier in self.copied if self.batch.base.memory.tiers[tier].pool is not None]
         if not pools:
             return self.links(moved)
         total: list[Numeric] = [0.0] * len(self.copied)
         for state, size in moved.items():
-            for at, (place, crossing) in enumerate(zip(self.copied, self.links({state: size}), strict=True)):
-                total[at] = total[at] + (self._pooled(place, state, crossing, name) if place in pools else crossing)
+            for position, (tier, crossing) in enumerate(zip(self.copied, self.links({state: size}), strict=True)):
+                total[position] = total[position] + (
+                    self._pool_time_bytes(tier, state, crossing, name) if tier in pools else crossing
+                )
         return total
 
-    def _pooled(self, place: int, state: str, crossing: Numeric, name: str) -> Numeric:
-        rate: Numeric = self.batch[f"memory.tiers.{place}.bandwidth"]
-        if self._switched.get(state) != place:
-            return pool_seconds(self.batch, place, crossing, crossing) * rate
-        inside = replicas_in_node(self.batch, place, experts=state.startswith("expert"))
-        return pool_seconds(self.batch, place, crossing, crossing * self._held(state, name), inside) * rate
+    def _pool_time_bytes(self, tier: int, state: str, crossing: Numeric, name: str) -> Numeric:
+        rate: Numeric = self.batch[f"memory.tiers.{tier}.bandwidth"]
+        if self._switched.get(state) != tier:
+            return pool_seconds(self.batch, tier, crossing, crossing) * rate
+        replicas = replicas_in_node(self.batch, tier, experts=state.startswith("expert"))
+        return pool_seconds(self.batch, tier, crossing, crossing * self._memory_share(state, name), replicas) * rate
 
-    def _gradients(self, own: BlockStates, experts: BlockStates, times: Numeric) -> dict[str, Numeric]:
+    def _gradients(self, dense: BlockStates, experts: BlockStates, times: Numeric) -> dict[str, Numeric]:
         active = active_expert_share(self.batch)
-        return {"gradients": times * own.gradients, "expert_gradients": times * active * experts.gradients}
+        return {"gradients": times * dense.gradients, "expert_gradients": times * active * experts.gradients}
 
     def _expert_bytes(self, experts: BlockStates) -> Numeric:
         if not cast_from_master(self.batch.base, self.model.recipe.master):
@@ -334,18 +343,18 @@ class TierTraffic:
         if name not in self.model.layers:
             return 0.0
         share = self.batch.base.workload.recompute_num_layers
-        kept = self.model.kept_bytes(name)
+        size = self.model.saved_bytes(name)
         if share is None:
-            return kept
+            return size
         stage = StageMemory(self.model, memory_of(self.batch).stage)
-        again = np.minimum(1.0, share / np.maximum(stage.layer_count, 1.0))
-        return again * kept + (1 - again) * self.model.kept_bytes(name, whole=True)
+        offloaded_share = np.minimum(1.0, share / np.maximum(stage.layer_count, 1.0))
+        return offloaded_share * size + (1 - offloaded_share) * self.model.saved_bytes(name, without_recomputation=True)
 
     def _cache(self, name: str) -> Numeric:
         if name not in self.model.layers:
             return 0.0
-        alone = {block: float(block == name) for block in self.model.blocks}
-        return cache_bytes(self.batch, alone, self.model.blocks, self.model.recipe) / self.count
+        counts = {block: float(block == name) for block in self.model.blocks}
+        return cache_bytes(self.batch, counts, self.model.blocks, self.model.recipe) / self.count
 
     def links(self, moved: Mapping[str, Numeric]) -> Links:
         """Return the bytes that cross each link, if so many of each class travel; only what is out there does."""
@@ -359,11 +368,11 @@ class TierTraffic:
             return placed.share("weights", tier)
         if state not in placed.sizes:
             return 0.0
-        home = "expert_optimizer" if state == "experts" and self._cast else state
-        share = placed.share(home, tier)
+        stored_state = "expert_optimizer" if state == "experts" and self._cast else state
+        share = placed.share(stored_state, tier)
         if state == "experts":
-            cached, place = expert_cache_hits(self.batch), self.names.index(tier)
-            further = placed.share(home, self.names[place + 1]) if place + 1 < len(self.names) else 0.0
+            cached, position = expert_cache_hits(self.batch), self.names.index(tier)
+            further = placed.share(stored_state, self.names[position + 1]) if position + 1 < len(self.names) else 0.0
             share = (1 - cached) * share + cached * further
         return share * placed.streams[state]
 
@@ -375,26 +384,28 @@ class TierTraffic:
 
     def seconds(self, links: Links) -> Numeric:
         """Return the seconds of a transfer over links: one after the other if a layer ahead, else the slowest."""
-        found: Numeric = 0.0
-        for place, size in zip(self.copied, links, strict=True):
-            took = size / self.batch[f"memory.tiers.{place}.bandwidth"]
+        total_s: Numeric = 0.0
+        for tier, size in zip(self.copied, links, strict=True):
+            link_s = size / self.batch[f"memory.tiers.{tier}.bandwidth"]
             if self.ahead:
-                late = self.batch[f"memory.tiers.{place}.latency"]
-                found = found + took + np.where(np.asanyarray(size) > 0, late, 0.0)
+                late = self.batch[f"memory.tiers.{tier}.latency"]
+                total_s = total_s + link_s + np.where(np.asanyarray(size) > 0, late, 0.0)
             else:
-                found = larger(found, took)
-        return found * self._longer
+                total_s = larger(total_s, link_s)
+        return total_s * self._time_factor
 
     def load_s(self, name: str, phase: str) -> Numeric:
         """Return the seconds in which the state of one block comes in for a pass of one microbatch."""
         return self.batch.once(
-            (TierTraffic.load_s, name, phase), lambda: self.seconds(self.timed(self._loaded(name, phase), name))
+            (TierTraffic.load_s, name, phase),
+            lambda: self.seconds(self.link_time_bytes(self._loaded(name, phase), name)),
         )
 
     def store_s(self, name: str, phase: str) -> Numeric:
         """Return the seconds in which the state of one block goes out after a pass of one microbatch."""
         return self.batch.once(
-            (TierTraffic.store_s, name, phase), lambda: self.seconds(self.timed(self._stored(name, phase), name))
+            (TierTraffic.store_s, name, phase),
+            lambda: self.seconds(self.link_time_bytes(self._stored(name, phase), name)),
         )
 
     def block_s(self, name: str, phase: str) -> Numeric:
@@ -403,15 +414,17 @@ class TierTraffic:
 
     def block(self, name: str, phase: str) -> Links:
         """Return the bytes of one block that cross each link in a pass of one microbatch, both ways together."""
-        return [sum_of(each) for each in zip(self.loads(name, phase), self.stores(name, phase), strict=True)]
+        return [sum_of(pair) for pair in zip(self.loads(name, phase), self.stores(name, phase), strict=True)]
 
     def passes_s(self, counts: Mapping[str, Numeric]) -> Numeric:
         """Return the seconds of all transfers of a stage's passes, with links that work at the same time."""
         total: list[Numeric] = [0.0] * len(self.names)
         for name, count in counts.items():
             for phase in self.passes:
-                both = (self.timed(moved(name, phase), name) for moved in (self._loaded, self._stored))
-                total = [sum_ + self.count * count * sum_of(each) for sum_, *each in zip(total, *both, strict=True)]
+                directions = (self.link_time_bytes(moved(name, phase), name) for moved in (self._loaded, self._stored))
+                total = [
+                    sum_ + self.count * count * sum_of(sizes) for sum_, *sizes in zip(total, *directions, strict=True)
+                ]
         gradients = self._shared(self.update.gradient_links)
         return self.seconds([sum_of(pair) for pair in zip(total, gradients, strict=True)])
 
@@ -422,15 +435,15 @@ class TierTraffic:
 
     def updated(self, name: str) -> Numeric:
         """Return the weights of one block that the device updates."""
-        return sum_of(block_states(self.model, name, experts=each).updated for each in (False, True))
+        return sum_of(block_states(self.model, name, experts=of_experts).updated for of_experts in (False, True))
 
     def _shared(self, links: Links) -> Links:
         """Return what the bandwidth of each link would move in the time of so many bytes: more, of a busy pool."""
         tiers = self.batch.base.memory.tiers
         return [
-            size if tiers[place].pool is None
-            else pool_seconds(self.batch, place, size, size) * self.batch[f"memory.tiers.{place}.bandwidth"]
-            for place, size in zip(self.copied, links, strict=True)
+            size if tiers[tier].pool is None
+            else pool_seconds(self.batch, tier, size, size) * self.batch[f"memory.tiers.{tier}.bandwidth"]
+            for tier, size in zip(self.copied, links, strict=True)
         ]  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- update
@@ -444,7 +457,7 @@ class TierTraffic:
         none = [0.0] * len(self.names)
         if not self.trains:
             return OuterUpdate(none, 0.0, 0.0, 1.0, none)
-        own = StageMemory(self.model, memory_of(self.batch).stage)
+        stage = StageMemory(self.model, memory_of(self.batch).stage)
         states = {
             experts: {name: block_states(self.model, name, experts=experts) for name in self.model.blocks}
             for experts in (False, True)
@@ -452,79 +465,81 @@ class TierTraffic:
         active = active_expert_share(self.batch)
         tables = table_use(self.batch)
         moved: dict[str, Numeric] = {}
-        for state, experts, of in (
+        for state, experts, kind in (
             ("optimizer", False, "optimizer"),
             ("expert_optimizer", True, "optimizer"),
             ("gradients", False, "gradients"),
             ("expert_gradients", True, "gradients"),
         ):
-            size = own.total(lambda name, of=of, experts=experts: getattr(states[experts][name], of))  # type: ignore[misc]
-            times = 2.0 if of == "optimizer" else 1.0
+            size = stage.total(lambda name, kind=kind, experts=experts: getattr(states[experts][name], kind))  # type: ignore[misc]
+            times = 2.0 if kind == "optimizer" else 1.0
             moved[state] = times * size * (active if experts else 1.0)
+        # row-wise Adagrad keeps one fp32 number for each touched row, read and written
         moved["optimizer"] = moved["optimizer"] + 2.0 * tables.touched * 4.0
         if self.batch.base.workload.optimizer_device == "gpu" or not self.copied:
             links = self.links(moved)
             return OuterUpdate(links, self._slowest(links), 0.0, 1.0, none)
-        return self._on_processor(own, states, moved, active)
+        return self._on_processor(stage, states, moved, active)
 
     def _on_processor(
         self,
-        own: StageMemory,
+        stage: StageMemory,
         states: Mapping[bool, Mapping[str, BlockStates]],
         moved: Mapping[str, Numeric],
         active: Numeric,
     ) -> OuterUpdate:
         """Return the update by the host's processor: states stay there, and come to it from tiers further out."""
         recipe = self.model.recipe
-        each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
-        outside: Numeric = 0.0
-        whole: Numeric = 0.0
+        bytes_per_parameter = optimizer_bytes_per_parameter(
+            recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master
+        )
+        updated_outside: Numeric = 0.0
+        updated_total: Numeric = 0.0
         down: Numeric = 0.0
         for experts, state in ((False, "optimizer"), (True, "expert_optimizer")):
-            elements = own.total(lambda name, experts=experts: states[experts][name].updated)  # type: ignore[misc]
-            away = sum_of((self.placed.share(state, name) for name in self.names), 0.0)
+            elements = stage.total(lambda name, experts=experts: states[experts][name].updated)  # type: ignore[misc]
+            outer_share = sum_of((self.placed.share(state, name) for name in self.names), 0.0)
             touched = elements * (active if experts else 1.0)
-            outside = outside + away * touched
-            whole = whole + touched
-            there = "expert_gradients" if experts else "gradients"
-            already = sum_of((self.placed.share(there, name) for name in self.names), 0.0) \
-                if there in self.placed.sizes else 0.0  # fmt: skip
-            down = down + away * (1 - already) * touched * recipe.gradient
-        far = self.links({name: moved[name] for name in ("optimizer", "expert_optimizer")})
-        links = [outside * recipe.weight, *far[1:]]
-        rate = none_to_nan(
-            self.batch[f"memory.tiers.{self.copied[0]}.processor_bandwidth"]
-        )  # a rule says so if it is not
+            updated_outside = updated_outside + outer_share * touched
+            updated_total = updated_total + touched
+            gradient_state = "expert_gradients" if experts else "gradients"
+            already = sum_of((self.placed.share(gradient_state, name) for name in self.names), 0.0) \
+                if gradient_state in self.placed.sizes else 0.0  # fmt: skip
+            down = down + outer_share * (1 - already) * touched * recipe.gradient
+        state_links = self.links({name: moved[name] for name in ("optimizer", "expert_optimizer")})
+        links = [updated_outside * recipe.weight, *state_links[1:]]
+        # NaN where the host states no bandwidth: a rule of the design says so
+        rate = none_to_nan(self.batch[f"memory.tiers.{self.copied[0]}.processor_bandwidth"])
         return OuterUpdate(
             links,
             self._slowest(links),
-            outside * each / rate * self._longer,
-            1 - outside / np.maximum(whole, 1.0),
+            updated_outside * bytes_per_parameter / rate * self._time_factor,
+            1 - updated_outside / np.maximum(updated_total, 1.0),
             [down, *(0.0 for _ in self.names[1:])],
         )
 
     def _slowest(self, links: Links) -> Numeric:
         """Return the seconds of a long transfer in many pieces, which the links carry at the same time."""
-        found: Numeric = 0.0
-        for place, size in zip(self.copied, self._shared(links), strict=True):
-            late = np.where(np.asanyarray(size) > 0, self.batch[f"memory.tiers.{place}.latency"], 0.0)
-            found = larger(found, size / self.batch[f"memory.tiers.{place}.bandwidth"] + late)
-        return found * self._longer
+        slowest_s: Numeric = 0.0
+        for tier, size in zip(self.copied, self._shared(links), strict=True):
+            late = np.where(np.asanyarray(size) > 0, self.batch[f"memory.tiers.{tier}.latency"], 0.0)
+            slowest_s = larger(slowest_s, size / self.batch[f"memory.tiers.{tier}.bandwidth"] + late)
+        return slowest_s * self._time_factor
 
     # ----------------------------------------------------------------------------------------------- totals
 
     def step_bytes(self) -> list[Numeric]:
         """Return the bytes that cross the link of each tier in one step of the fullest device, both ways together."""
         counts = StageMemory(self.model, memory_of(self.batch).stage).counts
-        found: list[Numeric] = [0.0 for _ in self.batch.base.memory.tiers]
+        tier_bytes: list[Numeric] = [0.0 for _ in self.batch.base.memory.tiers]
         for name, count in counts.items():
             for phase in self.passes:
-                for place, size in zip(self.copied, self.block(name, phase), strict=True):
-                    found[place] = found[place] + self.count * count * size
+                for tier, size in zip(self.copied, self.block(name, phase), strict=True):
+                    tier_bytes[tier] = tier_bytes[tier] + self.count * count * size
         for links in (self.update.gradient_links, self.update.links):
-            for place, size in zip(self.copied, links, strict=True):
-                found[place] = found[place] + size
-        return found
+            for tier, size in zip(self.copied, links, strict=True):
+                tier_bytes[tier] = tier_bytes[tier] + size
+        return tier_bytes
 
 
 def _bytes_across_links(homes: Sequence[Numeric]) -> Links:
@@ -565,48 +580,52 @@ class BufferRing:
     oldest: Numeric = 0.0
     """When the one r - 1 before it had: the next block takes its buffer."""
 
-    def after(self, n: Numeric, own: Numeric, took: Numeric, buffers: Numeric) -> BufferRing:
-        """Return the ring after a run of *n* blocks of *own* seconds whose transfers *took* so long.
+    def after(self, n: Numeric, compute_s: Numeric, transfer_s: Numeric, buffers: Numeric) -> BufferRing:
+        """Return the ring after a run of *n* blocks of *compute_s* seconds whose transfers *transfer_s* so long.
 
         A part of a block is a block that has so much less to do.
         """
-        whole, share = np.maximum(n, 1.0), np.minimum(n, 1.0)
-        own, took = share * own, share * took
-        moves = np.asanyarray(took) > 0
-        computed = np.where(moves, self._computed(whole, own, took, buffers), self.computed + whole * own)
-        linked = np.where(moves, self._linked(whole, own, took, buffers), self.linked)
+        blocks, share = np.maximum(n, 1.0), np.minimum(n, 1.0)
+        compute_s, transfer_s = share * compute_s, share * transfer_s
+        moves = np.asanyarray(transfer_s) > 0
+        computed = np.where(
+            moves, self._computed(blocks, compute_s, transfer_s, buffers), self.computed + blocks * compute_s
+        )
+        linked = np.where(moves, self._linked(blocks, compute_s, transfer_s, buffers), self.linked)
         moved = np.where(moves, computed, self.moved)
-        inside = self._computed(np.maximum(whole - buffers + 1, 1.0), own, took, buffers)
-        oldest = np.where(whole >= buffers, inside, self._ended(buffers - 1 - whole, buffers))
+        oldest_end = self._computed(np.maximum(blocks - buffers + 1, 1.0), compute_s, transfer_s, buffers)
+        oldest = np.where(blocks >= buffers, oldest_end, self._ended(buffers - 1 - blocks, buffers))
         oldest = np.where(moves, oldest, self.oldest)
         return BufferRing(computed, linked, moved, oldest)
 
-    def _ended(self, back: Numeric, buffers: Numeric) -> Numeric:
-        """Return when the block so many *back* had computed: evenly between those that are known."""
-        share = np.clip(back, 0.0, None) / np.maximum(buffers - 1, 1.0)
+    def _ended(self, distance: Numeric, buffers: Numeric) -> Numeric:
+        """Return when the block so many *distance* had computed: evenly between those that are known."""
+        share = np.clip(distance, 0.0, None) / np.maximum(buffers - 1, 1.0)
         return self.moved + share * (self.oldest - self.moved)
 
-    def _computed(self, n: Numeric, own: Numeric, took: Numeric, buffers: Numeric) -> Numeric:
-        first = np.maximum(self.linked, self.oldest) + took
+    def _computed(self, n: Numeric, compute_s: Numeric, transfer_s: Numeric, buffers: Numeric) -> Numeric:
+        first = np.maximum(self.linked, self.oldest) + transfer_s
         beyond = np.maximum(n - buffers, 0.0)
-        found = np.maximum(np.maximum(self.computed, first) + n * own, first + (n - 1) * took + own)
+        latest = np.maximum(np.maximum(self.computed, first) + n * compute_s, first + (n - 1) * transfer_s + compute_s)
         freed = self._ended(buffers - n, buffers)
-        found = np.maximum(found, freed + (beyond + 1) * took + own)
-        later = self.computed + np.maximum(2 * own + beyond * took, (beyond + 1) * own + took)
-        found = np.where(beyond > 0, np.maximum(found, later), found)
-        serial = np.maximum(self.computed, first) + own + (n - 1) * (took + own)
-        return np.where(np.asanyarray(buffers) == 1, serial, found)
+        latest = np.maximum(latest, freed + (beyond + 1) * transfer_s + compute_s)
+        later = self.computed + np.maximum(2 * compute_s + beyond * transfer_s, (beyond + 1) * compute_s + transfer_s)
+        latest = np.where(beyond > 0, np.maximum(latest, later), latest)
+        serial = np.maximum(self.computed, first) + compute_s + (n - 1) * (transfer_s + compute_s)
+        return np.where(np.asanyarray(buffers) == 1, serial, latest)
 
-    def _linked(self, n: Numeric, own: Numeric, took: Numeric, buffers: Numeric) -> Numeric:
+    def _linked(self, n: Numeric, compute_s: Numeric, transfer_s: Numeric, buffers: Numeric) -> Numeric:
         beyond = np.maximum(n - buffers, 0.0)
-        found = np.maximum(self.linked, self.oldest) + n * took
-        found = np.maximum(found, self._ended(buffers - n, buffers) + (beyond + 1) * took)
-        last = self._computed(np.maximum(beyond, 1.0), own, took, buffers) + took
-        last = np.maximum(last, self.computed + own + beyond * took)
-        return np.where(beyond > 0, np.maximum(found, last), found)
+        latest = np.maximum(self.linked, self.oldest) + n * transfer_s
+        latest = np.maximum(latest, self._ended(buffers - n, buffers) + (beyond + 1) * transfer_s)
+        last = self._computed(np.maximum(beyond, 1.0), compute_s, transfer_s, buffers) + transfer_s
+        last = np.maximum(last, self.computed + compute_s + beyond * transfer_s)
+        return np.where(beyond > 0, np.maximum(latest, last), latest)
 
 
-def filled_pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, buffers: Numeric) -> Numeric:
+def filled_pass_s(
+    sequence: Sequence[str], counts: Numbers, compute_s: Numbers, transfer_s: Numbers, buffers: Numeric
+) -> Numeric:
     """Return the seconds of a pass of a stage that has waited for its input, with all its buffers filled.
 
     Of three layers that take 2 s, two are there; the third comes when the first has left its buffer.
@@ -615,15 +634,17 @@ def filled_pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numb
     >>> float(filled_pass_s(*given)), float(pass_s(*given))
     (9.0, 15.0)
     """
-    long_ago = -sum_of((counts[name] * (own[name] + took[name]) for name in turn), 0.0)
+    long_ago = -sum_of((counts[name] * (compute_s[name] + transfer_s[name]) for name in sequence), 0.0)
     ring = BufferRing(0.0, long_ago, long_ago, long_ago)
-    for name in turn:
-        ring = ring.after(counts[name], own[name], took[name], buffers)
+    for name in sequence:
+        ring = ring.after(counts[name], compute_s[name], transfer_s[name], buffers)
     return ring.computed
 
 
-def pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, buffers: Numeric) -> Numeric:
-    """Return the seconds of a pass that follows others like it; of each block its *own* seconds, and its transfers'.
+def pass_s(
+    sequence: Sequence[str], counts: Numbers, compute_s: Numbers, transfer_s: Numbers, buffers: Numeric
+) -> Numeric:
+    """Return the seconds of a pass that follows others like it; of each block its *compute_s* seconds, and its transfers'.
 
     Three layers whose stores take 5 s keep a link busy for 15 s. With two buffers 10 s of compute hide in them.
 
@@ -634,16 +655,16 @@ def pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, bu
     21.0
     """
     ring, start = BufferRing(), BufferRing()
-    for turns in range(FILLED + TURNS):
-        start = ring if turns == FILLED else start
-        for name in turn:
-            ring = ring.after(counts[name], own[name], took[name], buffers)
+    for rounds in range(FILLED + TURNS):
+        start = ring if rounds == FILLED else start
+        for name in sequence:
+            ring = ring.after(counts[name], compute_s[name], transfer_s[name], buffers)
     seconds: Numeric = (ring.computed - start.computed) / TURNS
     return seconds
 
 
 def first_wait_s(
-    turn: Sequence[str], counts: Numbers, own: Numbers, loads: Numbers, took: Numbers, alone: Condition
+    sequence: Sequence[str], counts: Numbers, compute_s: Numbers, loads: Numbers, transfer_s: Numbers, serial: Condition
 ) -> Numeric:
     """Return what the first pass of a step waits for longer than those after it: no other came before.
 
@@ -651,23 +672,23 @@ def first_wait_s(
     something runs beside it too, if it has a buffer of its own, and all after that.
     """
     load: Numeric = 0.0
-    before: Numeric = 0.0
+    earlier_s: Numeric = 0.0
     ahead: Numeric = 0.0
-    after: Numeric = 0.0
-    found: Condition = False
-    for name in turn:
-        moves = (np.asanyarray(took[name]) > 0) & (np.asanyarray(counts[name]) > 0)
-        begins = moves & np.logical_not(found)
-        load, before = np.where(begins, loads[name], load), np.where(begins, ahead, before)
-        found = found | moves
-        ahead = ahead + counts[name] * own[name]
-        after = np.where(moves, np.where(alone, 0.0, own[name]), after + counts[name] * own[name])
-    wait: Numeric = np.minimum(load, before + after) - np.minimum(load, before)
+    later_s: Numeric = 0.0
+    any_moves: Condition = False
+    for name in sequence:
+        moves = (np.asanyarray(transfer_s[name]) > 0) & (np.asanyarray(counts[name]) > 0)
+        begins = moves & np.logical_not(any_moves)
+        load, earlier_s = np.where(begins, loads[name], load), np.where(begins, ahead, earlier_s)
+        any_moves = any_moves | moves
+        ahead = ahead + counts[name] * compute_s[name]
+        later_s = np.where(moves, np.where(serial, 0.0, compute_s[name]), later_s + counts[name] * compute_s[name])
+    wait: Numeric = np.minimum(load, earlier_s + later_s) - np.minimum(load, earlier_s)
     return wait
 
 
 def late_gradients_s(
-    traffic: TierTraffic, turn: Sequence[str], counts: Numbers, own: Numbers, slack: Numeric
+    traffic: TierTraffic, sequence: Sequence[str], counts: Numbers, compute_s: Numbers, slack: Numeric
 ) -> Numeric:
     """Return what a last backward pass with *slack* does not hide of gradients that go to the host's processor.
 
@@ -675,10 +696,99 @@ def late_gradients_s(
     """
     first_s: Numeric = 0.0
     last: Numeric = 0.0
-    for before, after in zip(reversed(turn), turn, strict=True):
-        first_s = np.where(np.asanyarray(counts[before]) > 0, own[before], first_s)
-        last = np.where(np.asanyarray(counts[after]) > 0, traffic.updated(after), last)
-    whole = sum_of((count * traffic.updated(name) for name, count in counts.items()), 0.0)
-    sent, beside = traffic.gradients_out_s, np.maximum(0.0, slack - first_s)
-    found: Numeric = np.maximum(sent - beside, sent * np.minimum(1.0, last / np.maximum(whole, 1.0)))
-    return found
+    for later_block, block in zip(reversed(sequence), sequence, strict=True):
+        first_s = np.where(np.asanyarray(counts[later_block]) > 0, compute_s[later_block], first_s)
+        last = np.where(np.asanyarray(counts[block]) > 0, traffic.updated(block), last)
+    updated_total = sum_of((count * traffic.updated(name) for name, count in counts.items()), 0.0)
+    sent, hidden_s = traffic.gradients_out_s, np.maximum(0.0, slack - first_s)
+    late_s: Numeric = np.maximum(sent - hidden_s, sent * np.minimum(1.0, last / np.maximum(updated_total, 1.0)))
+    return late_s
+
+
+# --------------------------------------------------------------------------------------
+# What each tier of memory holds of a design's state, in words and numbers, and which of them is full by what
+# --------------------------------------------------------------------------------------
+
+GIB = 2**30
+
+
+def full_tiers(point: DesignPoint) -> tuple[str, ...]:
+    """Return for each tier that some stage overfills a sentence: how much it would hold, and of what."""
+    sentences: dict[str, str] = {}
+    for stage in stage_footprints(point):
+        for tier in point.memory.tiers:
+            contents = {} if stage.placed is None else bytes_in_tier(stage, tier.name)
+            needed = sum(contents.values())
+            if needed > tier.capacity_bytes and tier.name not in sentences:
+                largest = sorted(contents.items(), key=lambda item: -item[1])[:3]
+                parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest if size)
+                room = f"{tier.capacity_bytes / GIB:.4g} GiB per NPU"
+                sentences[tier.name] = f"{tier.name} is full: needs {needed / GIB:.4g} GiB of {room}: {parts}"
+        total = float(stage.total)
+        if total > point.memory.capacity_bytes and HBM not in sentences:
+            room = f"{point.memory.capacity_bytes / GIB:.4g} GiB per NPU"
+            sentences[HBM] = f"stage {int(stage.stage) + 1} needs {total / GIB:.4g} GiB of {room} of HBM"
+    return tuple(sentences.values())
+
+
+def bytes_in_tier(memory: Footprint, tier: str) -> dict[str, float]:
+    """Return the bytes that an outer tier holds of each class of state, and of cached experts."""
+    if memory.placed is None:
+        return {}
+    homes = {state: float(size) for (home_tier, state), size in memory.placed.homes.items() if home_tier == tier}
+    return homes | {"cached experts": float(memory.placed.copies[tier])}
+
+
+def tier_metrics(point: DesignPoint) -> dict[str, dict[str, float]]:
+    """Return by tier its capacity, what it holds of each class of state, and what crosses its link in a step.
+
+    All tiers of a design that has some; HBM has the components of its footprint. Empty where nothing is out there.
+    """
+    if not point.memory.tiers or not (is_state_placed(point) or point.workload.offload):
+        return {}
+    batch = batch_of(point)
+    memory, traffic = memory_of(batch), tier_traffic(batch)
+    rows = {
+        HBM: _tier_row(point.memory.capacity_bytes, {name: float(size) for name, size in memory.parts.items()}, 0.0)
+    }
+    if traffic is None:
+        return rows | _offloaded_tiers(point, memory)
+    sent = traffic.step_bytes()
+    for index, tier in enumerate(point.memory.tiers):
+        rows[tier.name] = _tier_row(tier.capacity_bytes, bytes_in_tier(memory, tier.name), float(sent[index]))
+    return rows
+
+
+def _tier_row(capacity: float, contents: dict[str, float], traffic: float) -> dict[str, float]:
+    used = {name: size for name, size in contents.items() if size}
+    return {"capacity_bytes": capacity, "used_bytes": sum(used.values()), "traffic_bytes": traffic, **used}
+
+
+def _offloaded_tiers(point: DesignPoint, memory: Footprint) -> dict[str, dict[str, float]]:
+    """Return the same of what a workload offloads: tiers are filled one after the other."""
+    remaining = {name: float(memory.offloaded.get(name, 0.0)) for name in ("weights", "activations", "optimizer")}
+    rows: dict[str, dict[str, float]] = {}
+    beyond = [float(sum(memory.tier_traffic[index:])) for index in range(len(memory.tier_traffic))]
+    for index, tier in enumerate(point.memory.tiers):
+        room, contents = tier.capacity_bytes, {}
+        for name, size in remaining.items():
+            contents[name] = min(size, room)
+            room, remaining[name] = room - contents[name], size - contents[name]
+        rows[tier.name] = _tier_row(tier.capacity_bytes, contents, beyond[index] if beyond else 0.0)
+    return rows
+
+
+def describe_tiers(tiers: dict[str, Any]) -> list[str]:
+    """Return a line for each tier, for people."""
+    lines = []
+    for name, tier in tiers.items():
+        parts = ", ".join(f"{tier[key] / GIB:.3g} {key}" for key in tier if key not in TOTAL_KEYS)
+        moved = f"; {tier['traffic_bytes'] / GIB:.4g} GiB cross its link in a step" if tier["traffic_bytes"] else ""
+        lines.append(
+            f"{name}: {tier['used_bytes'] / GIB:.4g} of {tier['capacity_bytes'] / GIB:.4g} GiB"
+            f"{f' ({parts})' if parts else ''}{moved}"
+        )
+    return lines
+
+
+TOTAL_KEYS = ("capacity_bytes", "used_bytes", "traffic_bytes")

@@ -26,12 +26,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.json_types import Share, one_of
 from cosmic.traces.comm_groups import ALL_RANKS, ranks_by_template, stated_groups
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
 from cosmic.traces.kernel_work import ELEMENT_BYTES, SIZES, WALKS
@@ -72,8 +73,8 @@ class Noise:
         >>> Noise(1).shares("a", 2).tolist() == Noise(1).shares("a", 3)[:2].tolist()
         True
         """
-        written = hashlib.shake_256(f"{self.seed} {label}".encode()).digest(8 * count)
-        shares: Floats = (np.frombuffer(written, "<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        digest = hashlib.shake_256(f"{self.seed} {label}".encode()).digest(8 * count)
+        shares: Floats = (np.frombuffer(digest, "<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return shares
 
     def order(self, label: str, count: int) -> Ints:
@@ -88,16 +89,16 @@ class NoiseTable:
     old: Ints
     new: Ints
 
-    def of(self, column: Ints) -> Ints:
+    def apply(self, column: Ints) -> Ints:
         """Return *column* with its numbers replaced; those that are not in the table stay.
 
-        >>> NoiseTable(np.array([5, 9]), np.array([6, 8])).of(np.array([9, 0, -1, 5])).tolist()
+        >>> NoiseTable(np.array([5, 9]), np.array([6, 8])).apply(np.array([9, 0, -1, 5])).tolist()
         [8, 0, -1, 6]
         """
         if not len(self.old):
             return column
-        place = np.minimum(np.searchsorted(self.old, column), len(self.old) - 1)
-        return np.where(self.old[place] == column, self.new[place], column)
+        index = np.minimum(np.searchsorted(self.old, column), len(self.old) - 1)
+        return np.where(self.old[index] == column, self.new[index], column)
 
     @property
     def kept(self) -> int:
@@ -131,20 +132,20 @@ def contains_values(ordered: Ints, values: Ints) -> npt.NDArray[np.bool_]:
     """Return whether each of *values* is among the ascending *ordered*."""
     if not len(ordered):
         return np.zeros(len(values), bool)
-    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
-    return found
+    present: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+    return present
 
 
 def positive_values(columns: Iterable[Ints]) -> Ints:
     """Return the distinct numbers above 0 in *columns*, ascending."""
-    whole = distinct_values(np.concatenate([np.empty(0, np.int64), *columns]))
-    return whole[whole > 0]
+    distinct = distinct_values(np.concatenate([np.empty(0, np.int64), *columns]))
+    return distinct[distinct > 0]
 
 
 def noise_table(
     old: Ints, mode: str, tolerance: float, source: tuple[Noise, str], *, divided: bool = False
 ) -> NoiseTable:
-    """Return what becomes of the numbers *old*, ascending, distinct and above 0, by one of `MODES`.
+    """Return the replacements of the numbers *old*, which are ascending, distinct and above 0, by one of `MODES`.
 
     *source* is where noise comes from, and its label there; with *divided*, divisors stay.
     """
@@ -174,8 +175,8 @@ def divisor_moduli(choices: Ints) -> Ints:
     [16, 16, 48, 430080]
     """
     products = np.cumprod([1, *FACTORS])
-    found = products[np.searchsorted(products * FEWEST, np.maximum(choices, FEWEST), "right") - 1]
-    return np.maximum(found, LEAST_MODULUS)
+    moduli = products[np.searchsorted(products * FEWEST, np.maximum(choices, FEWEST), "right") - 1]
+    return np.maximum(moduli, LEAST_MODULUS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,15 +189,15 @@ class _NoiseRange:
     modulus: Ints
     divisor: Ints
 
-    def nearest(self, wanted: Floats, at: Ints) -> Ints:
-        """Return the multiple of the divisor that is nearest to each of *wanted*, for the numbers at *at*."""
-        divisor = self.divisor[at]
+    def nearest(self, wanted: Floats, rows: Ints) -> Ints:
+        """Return the multiple of the divisor that is nearest to each of *wanted*, for the numbers at *rows*."""
+        divisor = self.divisor[rows]
         return divisor * np.rint(np.minimum(wanted, _MOST) / divisor).astype(np.int64)
 
-    def allows(self, new: Ints, at: Ints) -> npt.NDArray[np.bool_]:
-        """Return whether the numbers at *at* may become *new*."""
-        within = (new >= self.low[at]) & (new <= self.high[at])
-        same: npt.NDArray[np.bool_] = np.gcd(new, self.modulus[at]) == self.divisor[at]
+    def allows(self, new: Ints, rows: Ints) -> npt.NDArray[np.bool_]:
+        """Return whether the numbers at *rows* may become *new*."""
+        within = (new >= self.low[rows]) & (new <= self.high[rows])
+        same: npt.NDArray[np.bool_] = np.gcd(new, self.modulus[rows]) == self.divisor[rows]
         return within & same
 
 
@@ -204,17 +205,19 @@ def _perturb_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label:
     """Return each number times a log-uniform factor; no old number comes out again where that can be avoided."""
     old, common = range_.old, _common_noise(noise)
     new = old.copy()
-    left = np.flatnonzero(range_.high > range_.low)
+    pending = np.flatnonzero(range_.high > range_.low)
     for attempt in range(TRIES):
-        if not len(left):
+        if not len(pending):
             break
-        own = 2 * noise.shares(f"{label} {attempt}", len(left)) - 1
+        own = 2 * noise.shares(f"{label} {attempt}", len(pending)) - 1
+        # Log-uniform within the tolerance; as most of the noise is common to all numbers, their ratios change
+        # less.
         factor = np.exp((COMMON * common + (1 - COMMON) * own) * np.log1p(tolerance))
-        drawn = range_.nearest(old[left] * factor, left)
-        good = range_.allows(drawn, left) & (drawn != old[left])
-        new[left[good]] = drawn[good]
+        drawn = range_.nearest(old[pending] * factor, pending)
+        good = range_.allows(drawn, pending) & (drawn != old[pending])
+        new[pending[good]] = drawn[good]
         settled = ~contains_values(old, drawn) if attempt < TRIES_AGAIN else good
-        left = left[~(good & settled)]
+        pending = pending[~(good & settled)]
     return new
 
 
@@ -230,18 +233,19 @@ def _common_noise(noise: Noise) -> float:
 
 def _bucket_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label: str) -> Ints:
     """Return each number rounded to a geometric grid that starts at a random place: neighbours become equal."""
+    # Points are a factor (1 + tolerance)^2 apart, so that rounding moves no number by more than the tolerance.
     step = 2 * np.log1p(tolerance)
     phase = noise.shares(label, 1)[0]
     grid = np.exp((np.rint(np.log(range_.old) / step - phase) + phase) * step)
     new = range_.old.copy()
-    left = np.arange(len(new))
+    pending = np.arange(len(new))
     for index in range(2 * FEWEST):  # 0, 1, -1, 2, -2 ... divisors from the point of the grid
         offset = (index + 1) // 2 * (1 if index % 2 else -1)
-        tried = range_.nearest(np.clip(grid[left], range_.low[left], range_.high[left]), left)
-        tried += offset * range_.divisor[left]
-        good = range_.allows(tried, left)
-        new[left[good]] = tried[good]
-        left = left[~good]
+        tried = range_.nearest(np.clip(grid[pending], range_.low[pending], range_.high[pending]), pending)
+        tried += offset * range_.divisor[pending]
+        good = range_.allows(tried, pending)
+        new[pending[good]] = tried[good]
+        pending = pending[~good]
     return new
 
 
@@ -264,22 +268,22 @@ class NodeNames:
         self._new: dict[tuple[str, str], str] = {}
         self._count: dict[str, int] = {}
 
-    def of(self, template: Template) -> list[str]:
+    def rename_nodes(self, template: Template) -> list[str]:
         """Return the new names of a template's nodes; a node without a name stays without."""
         if self._drop:
             self._new |= {("", name): "" for name in template.names}
             return [""] * template.nodes
-        known = (template.type == NodeType.COMM_COLL) & (template.comm_type != ABSENT)
-        kinds = np.where(known, _COLLECTIVE + template.comm_type, template.type)
+        typed = (template.type == NodeType.COMM_COLL) & (template.comm_type != ABSENT)
+        kinds = np.where(typed, _COLLECTIVE + template.comm_type, template.type)
         labels = {kind: _name_prefix(kind) for kind in np.unique(kinds).tolist()}
         new = self._new
-        found = []
+        names = []
         for kind, name in zip(kinds.tolist(), template.names, strict=True):
             key = labels[kind], name
             if key not in new:
                 new[key] = self._next(key[0]) if name else ""
-            found.append(new[key])
-        return found
+            names.append(new[key])
+        return names
 
     def _next(self, label: str) -> str:
         number = self._count[label] = self._count.get(label, 0) + 1
@@ -296,7 +300,7 @@ class NodeNames:
 
 
 def _name_prefix(kind: int) -> str:
-    """Return what a new name begins with.
+    """Return the prefix of a new name.
 
     >>> _name_prefix(NodeType.COMP), _name_prefix(NodeType.COMM_SEND), _name_prefix(_COLLECTIVE + CollectiveType.ALL_TO_ALL), _name_prefix(44)
     ('COMP', 'SEND', 'ALL_TO_ALL', 'NODE')
@@ -306,10 +310,10 @@ def _name_prefix(kind: int) -> str:
     return NodeType(kind).name.removeprefix("COMM_") if kind in NodeType._value2member_map_ else "NODE"
 
 
-class Kernels:
+class KernelTexts:
     """New texts for what kernels compute: known words, and sizes by *sizes*, the table of each; or no sizes."""
 
-    def __init__(self, way: str, templates: Sequence[Template], sizes: Sizes) -> None:
+    def __init__(self, way: str, templates: Sequence[Template], sizes: KernelSizes) -> None:
         self._way = way
         self.sizes = sizes
         self.words: dict[str, str] = {}
@@ -318,12 +322,12 @@ class Kernels:
         self._new = {text: "" if way == "drop" else self._text(text) for text in texts}
 
     def _text(self, text: str) -> str:
-        kept = [self._word(word) for word in text.split() if self._way == "sizes" or not _is_size(word)]
-        return " ".join(kept)
+        words = [self._word(word) for word in text.split() if self._way == "sizes" or not _is_number(word)]
+        return " ".join(words)
 
     def _word(self, word: str) -> str:
-        if _is_size(word):
-            return str(self.sizes.of(int(word)))
+        if _is_number(word):
+            return str(self.sizes.new_size(int(word)))
         if word in KERNEL_WORDS:
             return word
         return self.words.setdefault(word, f"kernel_{len(self.words) + 1}")
@@ -338,68 +342,69 @@ class Kernels:
         """How many of them are as they were."""
         return sum(old == new for old, new in self._new.items())
 
-    def of(self, template: Template) -> list[str]:
+    def new_texts(self, template: Template) -> list[str]:
         """Return the distinct new texts of a template."""
         return list(dict.fromkeys(self._new[text] for text in _used_texts(template) if self._new[text]))
 
     def column(self, template: Template) -> Ints:
-        """Return the place of each node's text among the new ones."""
-        place = {text: at for at, text in enumerate(self.of(template))}
-        new = [place.get(self._new.get(text, ""), ABSENT) for text in template.kernels]
+        """Return the index of each node's text among the new texts."""
+        index = {text: position for position, text in enumerate(self.new_texts(template))}
+        new = [index.get(self._new.get(text, ""), ABSENT) for text in template.kernels]
         return np.array([*new, ABSENT], np.int64)[template.kernel]
 
     def mapping(self) -> dict[str, list[str]]:
         """Return the old texts of each new one."""
-        found: dict[str, list[str]] = {}
+        old_texts: dict[str, list[str]] = {}
         for old, new in self._new.items():
-            found.setdefault(new, []).append(old)
-        return found
+            old_texts.setdefault(new, []).append(old)
+        return old_texts
 
 
-class Sizes:
+class KernelSizes:
     """What becomes of the sizes in kernels' texts: the same for equal ones."""
 
     def __init__(self, templates: Sequence[Template], mode: str, tolerance: float, noise: Noise) -> None:
         texts = {text for template in templates for text in _used_texts(template)}
-        found = {int(word) for text in texts for word in text.split() if _is_size(word)}
-        each = (1 + tolerance) ** (1 / GEMM_SIZES) - 1
+        sizes = {int(word) for text in texts for word in text.split() if _is_number(word)}
+        size_tolerance = (1 + tolerance) ** (1 / GEMM_SIZES) - 1
         # Divisors stay, as sizes that are no multiples of 8 would run on slower paths.
-        old = np.array(sorted(found - {0}), np.int64)
-        self.table = noise_table(old, mode, each, (noise, "sizes of kernels"), divided=True)
+        old = np.array(sorted(sizes - {0}), np.int64)
+        self.table = noise_table(old, mode, size_tolerance, (noise, "sizes of kernels"), divided=True)
 
-    def of(self, size: int) -> int:
-        """Return what becomes of one size."""
-        return int(self.table.of(np.array([size], np.int64))[0])
+    def new_size(self, size: int) -> int:
+        """Return the replacement of one size."""
+        return int(self.table.apply(np.array([size], np.int64))[0])
 
 
-def _is_size(word: str) -> bool:
+def _is_number(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) <= 18
 
 
 def _used_texts(template: Template) -> list[str]:
     """Return the texts that nodes of a template refer to."""
-    places = np.unique(template.kernel[template.kernel != ABSENT])
-    return [template.kernels[place] for place in places.tolist()]
+    kernels = np.unique(template.kernel[template.kernel != ABSENT])
+    return [template.kernels[kernel] for kernel in kernels.tolist()]
 
 
 class GroupNames:
     """New names of groups: numbers from 1 on, in the order of first use. Groups that no node names are left out."""
 
-    def __init__(self, traces: TraceSet, given: Mapping[str, Sequence[int]], places: Sequence[int]) -> None:
+    def __init__(self, traces: TraceSet, groups: Mapping[str, Sequence[int]], new_ranks: Sequence[int]) -> None:
         used = [_named_groups(rank.template, rank.groups) for rank in traces.ranks]
-        names = dict.fromkeys(name for each in used for name in each if name not in ALL_RANKS)
+        names = dict.fromkeys(name for rank_groups in used for name in rank_groups if name not in ALL_RANKS)
         self.numbers = {name: str(index) for index, name in enumerate(names, 1)}
         self._used = used
-        stated = stated_groups(traces)
-        known = {**stated, **{name: tuple(ranks) for name, ranks in given.items()}}
-        count = len(places)
+        recorded = stated_groups(traces)
+        members = {**recorded, **{name: tuple(ranks) for name, ranks in groups.items()}}
+        count = len(new_ranks)
         self._members = {
-            name: tuple(places[rank] if 0 <= rank < count else rank for rank in ranks) for name, ranks in known.items()
+            name: tuple(new_ranks[rank] if 0 <= rank < count else rank for rank in ranks)
+            for name, ranks in members.items()
         }
-        self._stated = stated.keys()
-        self.groups = {self.numbers[name]: self._members[name] for name in names if name in known}
+        self._stated = recorded.keys()
+        self.groups = {self.numbers[name]: self._members[name] for name in names if name in members}
 
-    def of(self, names: Sequence[str]) -> tuple[str, ...]:
+    def rename_groups(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the new names of a rank's groups; those of all ranks stay, and unused ones become those."""
         return tuple(name if name in ALL_RANKS else self.numbers.get(name, "0") for name in names)
 
@@ -419,8 +424,8 @@ class GroupNames:
 
 def _named_groups(template: Template, names: Sequence[str]) -> list[str]:
     """Return the groups that a rank's nodes name."""
-    places = np.unique(template.group[template.group != ABSENT])
-    return [names[place] for place in places.tolist()]
+    indices = np.unique(template.group[template.group != ABSENT])
+    return [names[index] for index in indices.tolist()]
 
 
 # --------------------------------------------------------------------------------------
@@ -444,16 +449,21 @@ def start_gaps(template: Template) -> Ints:
     >>> start_gaps(template_of(nodes)).tolist()
     [5, 3]
     """
-    return _Anchors(template).gap
+    return _StartEvents(template).gap
 
 
-class _Anchors:
+class _StartEvents:
     """The event that each node's start is counted from."""
 
     def __init__(self, template: Template) -> None:
         start = template.start_ns
         end = start + node_nanoseconds(template)
-        self.edges = _recorded_dependencies(dependencies_of(template).within(), start)
+        # The dependencies between nodes that state when they began
+        edges = dependencies_of(template).within()
+        timed = (start[edges.row] != ABSENT) & (start[edges.dependent] != ABSENT)
+        self.edges = Dependencies(
+            edges.nodes, edges.dependent[timed], edges.wanted[timed], edges.row[timed], edges.absent[timed]
+        )
         early, late = self.edges.row, self.edges.dependent
         self.ended = end[early] <= start[late]
         event = np.where(self.ended, end[early], np.where(start[early] <= start[late], start[early], ABSENT))
@@ -465,24 +475,18 @@ class _Anchors:
         self.gap = np.where(start == ABSENT, ABSENT, start - np.maximum(last, 0))
 
 
-def _recorded_dependencies(edges: Dependencies, start: Ints) -> Dependencies:
-    """Return the dependencies between nodes that state when they began."""
-    kept = (start[edges.row] != ABSENT) & (start[edges.dependent] != ABSENT)
-    return Dependencies(edges.nodes, edges.dependent[kept], edges.wanted[kept], edges.row[kept], edges.absent[kept])
-
-
 def move_starts(template: Template, durations: Ints, table: NoiseTable, where: str) -> Ints:
     """Return new starts for new *durations*: each is its event's new time and its gap by *table*.
 
     So every start is within the tolerance of the old one, and what had ended before a node began still has. Refuse
     dependencies with a cycle.
     """
-    anchors = _Anchors(template)
+    anchors = _StartEvents(template)
     order = topological_order(anchors.edges)
     if len(order) < template.nodes:
         rule = "dependencies have a cycle, so that start times cannot follow them: --policy starts=drop leaves them out"
         raise SpecError(f"{where}: nodes in order", len(order), rule)
-    gap = table.of(anchors.gap).tolist()
+    gap = table.apply(anchors.gap).tolist()
     first = np.searchsorted(anchors.edges.dependent, np.arange(template.nodes + 1)).tolist()
     early, ended, edge = anchors.edges.row.tolist(), anchors.ended.tolist(), anchors.edge.tolist()
     start, end = template.start_ns.tolist(), template.start_ns.tolist()
@@ -490,8 +494,8 @@ def move_starts(template: Template, durations: Ints, table: NoiseTable, where: s
     for row in order.tolist():
         if start[row] == ABSENT:
             continue
-        at = edge[row]
-        base = 0 if at == ABSENT else (end if ended[at] else start)[early[at]]
+        anchor = edge[row]
+        base = 0 if anchor == ABSENT else (end if ended[anchor] else start)[early[anchor]]
         begin = base + gap[row]
         for index in range(first[row], first[row + 1]):
             if ended[index] and end[early[index]] > begin:
@@ -521,19 +525,19 @@ BYTE_COLUMNS = ("comm_size", "tensor_size")
 class Policy:
     """What is done with each part of a trace."""
 
-    names: str = "class"
+    names: Annotated[str, one_of(*CHOICES["names"])] = "class"
     """`class`: the type of the node and a number, the same for equal names. `drop`: none."""
-    sizes: str = "perturb"
+    sizes: Annotated[str, one_of(*CHOICES["sizes"])] = "perturb"
     """Bytes and operations. `perturb`: each value times a random factor. `bucket`: rounded to a geometric grid."""
-    times: str = "perturb"
+    times: Annotated[str, one_of(*CHOICES["times"])] = "perturb"
     """Durations and delays, as sizes; starts move with them."""
-    starts: str = "keep"
+    starts: Annotated[str, one_of(*CHOICES["starts"])] = "keep"
     """Recorded starts; without them a trace cannot be replayed as recorded."""
-    kernels: str = "sizes"
+    kernels: Annotated[str, one_of(*CHOICES["kernels"])] = "sizes"
     """What kernels compute. `sizes`: class, number format, and sizes by the policy for them. `class`: no sizes."""
-    ranks: str = "keep"
+    ranks: Annotated[str, one_of(*CHOICES["ranks"])] = "keep"
     """`permute` numbers ranks anew, which changes where they are in a network, and so the simulated time."""
-    tolerance: float = 0.05
+    tolerance: Share = 0.05
     """A value *v* stays between v / (1 + tolerance) and v (1 + tolerance)."""
 
     def __post_init__(self) -> None:
@@ -567,12 +571,14 @@ class ValueChange:
     """What was done with one kind of values."""
 
     what: str
+    """Kind of values."""
     policy: str
+    """What was done with them."""
     distinct: int
     """Distinct values of the original."""
     kept: int
     """How many of them are still as they were: too small for another value within the tolerance, or kept by policy."""
-    largest_change: float | None = None
+    largest_change: Share | None = None
     """Of a number: *t* where it was multiplied, or divided, by 1 + *t*; None where values are not numbers."""
 
 
@@ -609,34 +615,41 @@ def anonymize(
     templates = traces.templates()
     noise = Noise(seed)
     new_rank = noise.order("ranks", len(traces.ranks)) if policy.ranks == "permute" else np.arange(len(traces.ranks))
-    numbers = _TemplateNumbers.of(templates, policy, noise)
+    numbers = _TemplateNumbers.from_templates(templates, policy, noise)
     names = NodeNames(policy.names == "drop")
-    kernels = Kernels(policy.kernels, templates, Sizes(templates, policy.sizes, policy.tolerance, noise))
+    kernels = KernelTexts(policy.kernels, templates, KernelSizes(templates, policy.sizes, policy.tolerance, noise))
     group_names = GroupNames(traces, groups or {}, new_rank.tolist())
-    made = {
+    anonymized = {
         id(template): replace(
             numbers.apply(template, policy, traces.where),
             **_renumber_ids(template),
-            names=names.of(template),
-            kernels=kernels.of(template),
+            names=names.rename_nodes(template),
+            kernels=kernels.new_texts(template),
             kernel=kernels.column(template),
             process_groups=group_names.texts(template, ranks),
         )
         for template, ranks in ranks_by_template(traces)
     }
-    places = new_rank.tolist()
+    new_ranks = new_rank.tolist()
+    # The new numbers of ranks; one that is not in the job stays outside
     moved = [
-        RankTrace(made[id(rank.template)], group_names.of(rank.groups), _move_ranks(rank.peers, places), places[index])
+        RankTrace(
+            anonymized[id(rank.template)],
+            group_names.rename_groups(rank.groups),
+            tuple(new_ranks[peer] if 0 <= peer < len(new_ranks) else peer for peer in rank.peers),
+            new_ranks[index],
+        )
         for index, rank in enumerate(traces.ranks)
     ]
-    result = TraceSet(tuple(moved[place] for place in np.argsort(new_rank).tolist()), where)
+    result = TraceSet(tuple(moved[rank] for rank in np.argsort(new_rank).tolist()), where)
+    unchanged_ids = sum(int((template.id == np.arange(template.nodes)).sum()) for template in templates)
     changes = (
         ValueChange("names", policy.names, names.distinct, 0),
         *numbers.changes(policy),
         ValueChange("kernels", policy.kernels, kernels.distinct, kernels.kept, kernels.sizes.table.largest_change),
         ValueChange("groups", "renumber", len(group_names.numbers), 0),
-        ValueChange("ranks", policy.ranks, len(places), sum(place == rank for rank, place in enumerate(places))),
-        ValueChange("ids", "renumber", *_count_ids(templates)),
+        ValueChange("ranks", policy.ranks, len(new_ranks), sum(new == rank for rank, new in enumerate(new_ranks))),
+        ValueChange("ids", "renumber", sum(template.nodes for template in templates), unchanged_ids),
     )
 
     def mapping() -> dict[str, Any]:
@@ -646,21 +659,10 @@ def anonymize(
             "kernels": kernels.mapping(),
             "groups": {number: name for name, number in group_names.numbers.items()},
             "ranks": np.argsort(new_rank).tolist(),
-            "ids": {str(places[ranks[0]]): template.id.tolist() for template, ranks in ranks_by_template(traces)},
+            "ids": {str(new_ranks[ranks[0]]): template.id.tolist() for template, ranks in ranks_by_template(traces)},
         }
 
     return Anonymized(result, group_names.groups, changes, _list_visible(result, group_names.groups), mapping)
-
-
-def _move_ranks(peers: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
-    """Return the new numbers of ranks; one that is not in the job stays outside."""
-    return tuple(places[peer] if 0 <= peer < len(places) else peer for peer in peers)
-
-
-def _count_ids(templates: Sequence[Template]) -> tuple[int, int]:
-    """Return the number of ids, and how many stay as they were."""
-    same = sum(int((template.id == np.arange(template.nodes)).sum()) for template in templates)
-    return sum(template.nodes for template in templates), same
 
 
 def _renumber_ids(template: Template) -> dict[str, Ints]:
@@ -691,7 +693,7 @@ class _TemplateNumbers:
     streams: NoiseTable
 
     @classmethod
-    def of(cls, templates: Sequence[Template], policy: Policy, noise: Noise) -> _TemplateNumbers:
+    def from_templates(cls, templates: Sequence[Template], policy: Policy, noise: Noise) -> _TemplateNumbers:
         """Return the tables for all values in *templates*."""
 
         def noisy(label: str, mode: str, columns: list[Ints]) -> NoiseTable:
@@ -705,72 +707,76 @@ class _TemplateNumbers:
             if template.is_recorded and policy.starts == "keep" and policy.times != "keep"
         ]
         times = [template.duration_ns for template in templates] + [template.delay_ns for template in templates]
-        lone = [np.where(template.duration_ns == ABSENT, template.duration_us, ABSENT) for template in templates]
+        microseconds = [
+            np.where(template.duration_ns == ABSENT, template.duration_us, ABSENT) for template in templates
+        ]
         return cls(
             bytes=noisy(
                 "bytes", policy.sizes, [getattr(template, name) for template in templates for name in BYTE_COLUMNS]
             ),
             operations=noisy("operations", policy.sizes, [template.num_ops for template in templates]),
-            nanoseconds=noisy("nanoseconds", policy.times, times + [start_gaps(each) for each in recorded]),
-            microseconds=noisy("microseconds", policy.times, lone),
+            nanoseconds=noisy("nanoseconds", policy.times, times + [start_gaps(template) for template in recorded]),
+            microseconds=noisy("microseconds", policy.times, microseconds),
             tags=_shuffle_numbers([template.comm_tag for template in templates], noise, "tags"),
             streams=_shuffle_numbers([template.stream for template in templates], noise, "streams"),
         )
 
     def apply(self, template: Template, policy: Policy, where: str) -> Template:
         """Return *template* with new numbers."""
-        duration_ns = self.nanoseconds.of(template.duration_ns)
+        duration_ns = self.nanoseconds.apply(template.duration_ns)
         # Whatever way microseconds were rounded, they are rounded the same way again.
         rounded = duration_ns // 1000 + template.duration_us - template.duration_ns // 1000
-        in_us = self.microseconds.of(template.duration_us)
-        made = replace(
+        in_us = self.microseconds.apply(template.duration_us)
+        changed = replace(
             template,
-            comm_size=self.bytes.of(template.comm_size),
-            tensor_size=self.bytes.of(template.tensor_size),
-            num_ops=self.operations.of(template.num_ops),
+            comm_size=self.bytes.apply(template.comm_size),
+            tensor_size=self.bytes.apply(template.tensor_size),
+            num_ops=self.operations.apply(template.num_ops),
             duration_ns=duration_ns,
             duration_us=np.where(template.duration_ns != ABSENT, np.maximum(rounded, 0), in_us),
-            delay_ns=self.nanoseconds.of(template.delay_ns),
-            comm_tag=self.tags.of(template.comm_tag),
-            stream=self.streams.of(template.stream),
+            delay_ns=self.nanoseconds.apply(template.delay_ns),
+            comm_tag=self.tags.apply(template.comm_tag),
+            stream=self.streams.apply(template.stream),
         )
-        return replace(made, start_ns=self._starts(template, made, policy, where))
+        return replace(changed, start_ns=self._starts(template, changed, policy, where))
 
-    def _starts(self, template: Template, made: Template, policy: Policy, where: str) -> Ints:
+    def _starts(self, template: Template, changed: Template, policy: Policy, where: str) -> Ints:
         if policy.starts == "drop":
             return np.full(template.nodes, ABSENT)
         if not template.is_recorded or policy.times == "keep":
             return template.start_ns
-        durations = np.where(made.duration_ns != ABSENT, made.duration_ns, 1000 * made.duration_us)
+        durations = np.where(changed.duration_ns != ABSENT, changed.duration_ns, 1000 * changed.duration_us)
         return move_starts(template, durations, self.nanoseconds, where)
 
     def changes(self, policy: Policy) -> list[ValueChange]:
-        """Return what was done with each kind of numbers."""
+        """Return the changes made to each kind of numbers."""
         ways = dict.fromkeys(("bytes", "operations"), policy.sizes)
         ways |= dict.fromkeys(("nanoseconds", "microseconds"), policy.times)
-        found = []
+        changes = []
         for field in fields(self):
-            made: NoiseTable = getattr(self, field.name)
-            change = made.largest_change if field.name in ways else None
-            found.append(ValueChange(field.name, ways.get(field.name, "renumber"), len(made.old), made.kept, change))
-        return found
+            table: NoiseTable = getattr(self, field.name)
+            change = table.largest_change if field.name in ways else None
+            changes.append(
+                ValueChange(field.name, ways.get(field.name, "renumber"), len(table.old), table.kept, change)
+            )
+        return changes
 
     def mapping(self) -> dict[str, dict[str, int | list[int]]]:
         """Return the old values of each new one, by kind; several may have become one."""
-        found: dict[str, dict[str, int | list[int]]] = {}
+        mapping: dict[str, dict[str, int | list[int]]] = {}
         for field in fields(self):
-            made: NoiseTable = getattr(self, field.name)
+            table: NoiseTable = getattr(self, field.name)
             back: dict[str, list[int]] = {}
-            for old, new in zip(made.old.tolist(), made.new.tolist(), strict=True):
+            for old, new in zip(table.old.tolist(), table.new.tolist(), strict=True):
                 back.setdefault(str(new), []).append(old)
-            found[field.name] = {new: old if len(old) > 1 else old[0] for new, old in back.items()}
-        return found
+            mapping[field.name] = {new: old if len(old) > 1 else old[0] for new, old in back.items()}
+        return mapping
 
 
 def _shuffle_numbers(columns: Sequence[Ints], noise: Noise, label: str) -> NoiseTable:
     """Return numbers from 0 on for the distinct values, shuffled."""
-    found = distinct_values(np.concatenate([np.empty(0, np.int64), *columns]))
-    old = found[found != ABSENT]
+    numbers = distinct_values(np.concatenate([np.empty(0, np.int64), *columns]))
+    old = numbers[numbers != ABSENT]
     return NoiseTable(old, noise.order(label, len(old)))
 
 
@@ -785,7 +791,7 @@ def _list_visible(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> Visi
         ranks=len(traces.ranks),
         nodes=traces.nodes,
         templates=len(templates),
-        dependencies=sum(len(each.data_id) + len(each.ctrl_id) for each in templates),
+        dependencies=sum(len(template.data_id) + len(template.ctrl_id) for template in templates),
         nodes_by_type={enum_name(NodeType, kind): types[kind] for kind in sorted(types)},
         group_sizes=dict(sorted(Counter(len(ranks) for ranks in groups.values()).items())),
     )

@@ -66,8 +66,8 @@ def _check_ranks(ranks: Any, where: str) -> tuple[int, ...]:
 def known_groups(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
     """Return all groups by name: that of all ranks, those of metadata nodes, and *groups*, which take precedence."""
     everyone = tuple(range(len(traces.ranks)))
-    given = {name: tuple(ranks) for name, ranks in (groups or {}).items()}
-    return {**dict.fromkeys(ALL_RANKS, everyone), **stated_groups(traces), **given}
+    explicit = {name: tuple(ranks) for name, ranks in (groups or {}).items()}
+    return {**dict.fromkeys(ALL_RANKS, everyone), **stated_groups(traces), **explicit}
 
 
 def stated_groups(traces: TraceSet) -> dict[str, tuple[int, ...]]:
@@ -97,15 +97,15 @@ def _parse_process_groups(text: str, where: str) -> Iterator[tuple[str, tuple[in
     except (ValueError, RecursionError):
         raise SpecError(where, text, "must be a JSON list of objects with pg_name and ranks") from None
     for entry in entries:
-        stated = isinstance(entry, dict) and "pg_name" in entry and isinstance(entry.get("ranks", []), list)
-        require(stated, where, entry, "must be an object with pg_name and a list of ranks")
+        valid = isinstance(entry, dict) and "pg_name" in entry and isinstance(entry.get("ranks", []), list)
+        require(valid, where, entry, "must be an object with pg_name and a list of ranks")
         ranks = entry.get("ranks", [])
         yield str(entry["pg_name"]), _check_ranks(ranks, f"{where}: {entry['pg_name']}") if ranks else ()
 
 
 def ranks_by_template(traces: TraceSet) -> list[tuple[Template, list[int]]]:
     """Return every distinct template with the ranks that run it."""
-    found: dict[int, tuple[Template, list[int]]] = {}
+    by_template: dict[int, tuple[Template, list[int]]] = {}
     for number, rank in enumerate(traces.ranks):
-        found.setdefault(id(rank.template), (rank.template, []))[1].append(number)
-    return list(found.values())
+        by_template.setdefault(id(rank.template), (rank.template, []))[1].append(number)
+    return list(by_template.values())

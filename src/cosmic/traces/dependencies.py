@@ -43,11 +43,13 @@ class Dependencies:
     """Whether no node has that id."""
 
     def within(self) -> Dependencies:
-        """Return those between two different rows."""
-        kept = ~self.absent & (self.row != self.dependent)
-        if kept.all():
+        """Return the dependencies between two different rows of the template."""
+        inside = ~self.absent & (self.row != self.dependent)
+        if inside.all():
             return self
-        return Dependencies(self.nodes, self.dependent[kept], self.wanted[kept], self.row[kept], self.absent[kept])
+        return Dependencies(
+            self.nodes, self.dependent[inside], self.wanted[inside], self.row[inside], self.absent[inside]
+        )
 
 
 def dependencies_of(template: Template) -> Dependencies:
@@ -85,9 +87,9 @@ def checked_dependencies(template: Template, where: str = "trace") -> tuple[Ints
         (dependencies.row == dependencies.dependent, "a node cannot wait for itself"),
     ):
         if wrong.any():
-            at = int(np.argmax(wrong))
-            node = template.id[dependencies.dependent[at]]
-            raise SpecError(f"{where}: node {node}: depends on", int(dependencies.wanted[at]), rule)
+            first = int(np.argmax(wrong))
+            node = template.id[dependencies.dependent[first]]
+            raise SpecError(f"{where}: node {node}: depends on", int(dependencies.wanted[first]), rule)
     pairs = np.unique(dependencies.dependent * max(template.nodes, 1) + dependencies.row)
     dependents, rows = np.divmod(pairs, max(template.nodes, 1))
     return np.searchsorted(dependents, np.arange(template.nodes + 1)), rows
@@ -116,8 +118,8 @@ def _find_rows(ids: Ints, wanted: Ints) -> Ints:
         return np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     table = np.zeros(span, np.int64)  # several times faster than a search
     table[ids - ids[:1]] = np.arange(len(ids))
-    places: Ints = table[np.clip(wanted, ids[:1], ids[-1:]) - ids[:1]]
-    return places
+    rows: Ints = table[np.clip(wanted, ids[:1], ids[-1:]) - ids[:1]]
+    return rows
 
 
 def topological_order(dependencies: Dependencies) -> Ints:
@@ -134,8 +136,8 @@ def topological_order(dependencies: Dependencies) -> Ints:
     while len(layer) >= WIDE:
         peeled.append(layer)
         lengths = start[layer + 1] - start[layer]
-        places = np.repeat(start[layer] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        freed, times = np.unique(dependencies.row[places], return_counts=True)
+        indices = np.repeat(start[layer] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        freed, times = np.unique(dependencies.row[indices], return_counts=True)
         waiting[freed] -= times
         layer = freed[waiting[freed] == 0]
     peeled.append(_peel_rows(layer, waiting, start, dependencies.row))
@@ -146,11 +148,11 @@ def _peel_rows(layer: Ints, waiting: Ints, start: Ints, row: Ints) -> Ints:
     """Return the rows peeled from *layer* on, one by one: long chains have too many layers for arrays."""
     # Arrays of numbers, and bytes where they suffice, stay in the processor's cache; lists of objects do not.
     done, starts, rows = layer.tolist(), array("q", start.tobytes()), array("q", row.tobytes())
-    left: MutableSequence[int] = bytearray(waiting.astype(np.uint8)) if waiting.max() < 256 else waiting.tolist()
-    for each in done:  # it grows while it is read
-        for freed in rows[starts[each] : starts[each + 1]]:
-            left[freed] -= 1
-            if not left[freed]:
+    unpeeled: MutableSequence[int] = bytearray(waiting.astype(np.uint8)) if waiting.max() < 256 else waiting.tolist()
+    for peeled in done:  # it grows while it is read
+        for freed in rows[starts[peeled] : starts[peeled + 1]]:
+            unpeeled[freed] -= 1
+            if not unpeeled[freed]:
                 done.append(freed)
     return np.array(done, np.int64)
 
@@ -162,15 +164,15 @@ def find_cycle(dependencies: Dependencies, order: Ints) -> list[int]:
     if not stuck.any():
         return []
     # Every stuck row has a stuck dependent: going from dependent to dependent must close a cycle.
-    kept = stuck[dependencies.dependent]
+    inside = stuck[dependencies.dependent]
     dependent = np.full(dependencies.nodes, -1)
-    dependent[dependencies.row[kept]] = dependencies.dependent[kept]
-    next_dependent, at = dependent.tolist(), int(np.argmax(stuck))
+    dependent[dependencies.row[inside]] = dependencies.dependent[inside]
+    next_dependent, row = dependent.tolist(), int(np.argmax(stuck))
     seen: dict[int, int] = {}
-    while at not in seen:
-        seen[at] = len(seen)
-        at = next_dependent[at]
-    around = list(seen)[seen[at] :][::-1]
+    while row not in seen:
+        seen[row] = len(seen)
+        row = next_dependent[row]
+    around = list(seen)[seen[row] :][::-1]
     first = around.index(min(around))
     return around[first:] + around[:first]
 
@@ -183,9 +185,9 @@ def longest_chains(dependencies: Dependencies, order: Ints, weights: Iterable[Nu
     if not len(order):
         return [order for _ in weights]
     # Numbered in topological order, rows are read from memory nearly sequentially.
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    late, early = place[dependencies.dependent], place[dependencies.row]
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    late, early = position[dependencies.dependent], position[dependencies.row]
     if (late[1:] < late[:-1]).any():
         by_dependent = np.argsort(late, kind="stable")
         late, early = late[by_dependent], early[by_dependent]
@@ -193,35 +195,29 @@ def longest_chains(dependencies: Dependencies, order: Ints, weights: Iterable[Nu
     chains = []
     for weight in weights:
         own = weight[order]
-        end = np.array(_chain_weights(dependents, rows, own.tolist()))
+        # The weight of the heaviest chain that ends in each row
+        chain_weights = own.tolist()
+        current, heaviest = 0, 0.0
+        for dependent, row in zip(dependents, rows, strict=True):
+            if dependent != current:
+                chain_weights[current] += heaviest
+                current, heaviest = dependent, chain_weights[row]
+            elif chain_weights[row] > heaviest:
+                heaviest = chain_weights[row]
+        chain_weights[current] += heaviest
+        end = np.array(chain_weights)
         tight = end[early] + own[late] == end[late]
         before = np.full(len(order), -1)
         before[late[tight]] = early[tight]
-        chains.append(order[_follow_chain(before.tolist(), int(np.argmax(end)))])
+        # The chain that ends in the heaviest row, first row first
+        predecessors = before.tolist()
+        tail = int(np.argmax(end))
+        chain = []
+        while tail >= 0:
+            chain.append(tail)
+            tail = predecessors[tail]
+        chains.append(order[chain[::-1]])
     return chains
-
-
-def _chain_weights(dependents: list[int], rows: list[int], weight: list[float]) -> list[float]:
-    """Return the weight of the heaviest chain that ends in each row."""
-    end = weight
-    at, heaviest = 0, 0.0
-    for dependent, row in zip(dependents, rows, strict=True):
-        if dependent != at:
-            end[at] += heaviest
-            at, heaviest = dependent, end[row]
-        elif end[row] > heaviest:
-            heaviest = end[row]
-    end[at] += heaviest
-    return end
-
-
-def _follow_chain(before: list[int], at: int) -> list[int]:
-    """Return the chain that ends in row *at*, first row first."""
-    chain = []
-    while at >= 0:
-        chain.append(at)
-        at = before[at]
-    return chain[::-1]
 
 
 # --------------------------------------------------------------------------------------
@@ -229,10 +225,10 @@ def _follow_chain(before: list[int], at: int) -> list[int]:
 # --------------------------------------------------------------------------------------
 
 
-def earliest_starts(dependencies: Dependencies, order: Ints, durations: Ints, known: Ints | None = None) -> Ints:
+def earliest_starts(dependencies: Dependencies, order: Ints, durations: Ints, recorded: Ints | None = None) -> Ints:
     """Return the start of each row: when the last row that it depends on ends, 0 where it depends on none.
 
-    *order* is the `topological_order` of *dependencies* and holds all rows. Rows with a *known* start keep it.
+    *order* is the `topological_order` of *dependencies* and holds all rows. Rows with a *recorded* start keep it.
 
     >>> from cosmic.traces.dependencies import dependencies_of, topological_order
     >>> from cosmic.traces.trace import template_of
@@ -242,11 +238,11 @@ def earliest_starts(dependencies: Dependencies, order: Ints, durations: Ints, kn
     """
     first = np.searchsorted(dependencies.dependent, np.arange(dependencies.nodes + 1)).tolist()
     rows, lasting = dependencies.row.tolist(), durations.tolist()
-    starts = [ABSENT] * dependencies.nodes if known is None else known.tolist()
+    starts = [ABSENT] * dependencies.nodes if recorded is None else recorded.tolist()
     ends = [0] * dependencies.nodes
     for row in order.tolist():
         if starts[row] == ABSENT:
-            starts[row] = max((ends[each] for each in rows[first[row] : first[row + 1]]), default=0)
+            starts[row] = max((ends[predecessor] for predecessor in rows[first[row] : first[row + 1]]), default=0)
         ends[row] = starts[row] + lasting[row]
     return np.array(starts, np.int64)
 
@@ -278,8 +274,8 @@ def recorded_critical_path(dependencies: Dependencies, starts: Ints, durations: 
     by_end = np.argsort(ends[early], kind="stable")
     wanted = np.full(dependencies.nodes, -1)
     wanted[late[by_end]] = early[by_end]
-    back, at, path = wanted.tolist(), int(np.argmax(ends)), []
-    while at >= 0:
-        path.append(at)
-        at = back[at]
+    back, row, path = wanted.tolist(), int(np.argmax(ends)), []
+    while row >= 0:
+        path.append(row)
+        row = back[row]
     return np.array(path[::-1], np.int64)

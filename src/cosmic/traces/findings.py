@@ -19,9 +19,9 @@ class TraceFinding:
     """Returns one of them, by index."""
 
 
-def make_finding(found: Sequence[Any] | Ints, error: Callable[[Any], SpecError]) -> TraceFinding:
-    """Return a finding; *error* makes the sentence of each of *found*."""
-    return TraceFinding(len(found), lambda place: error(found[place]))
+def make_finding(mistakes: Sequence[Any] | Ints, error: Callable[[Any], SpecError]) -> TraceFinding:
+    """Return a finding; *error* makes the sentence of each of *mistakes*."""
+    return TraceFinding(len(mistakes), lambda index: error(mistakes[index]))
 
 
 def node_text(template: Template, row: int) -> str:

@@ -93,8 +93,8 @@ class KernelWork:
     def __post_init__(self) -> None:
         require(self.kind in SIZES, "kernel", self.kind, f"must be one of {', '.join(SIZES)}")
         require(self.dtype in ELEMENT_BYTES, "kernel.dtype", self.dtype, f"must be one of {', '.join(ELEMENT_BYTES)}")
-        names, known = SIZES[self.kind], WALKS if self.kind == "stream" else ("",)
-        require(self.walk in known, "kernel.walk", self.walk, f"must be one of {', '.join(known) or 'none'}")
+        names, walks = SIZES[self.kind], WALKS if self.kind == "stream" else ("",)
+        require(self.walk in walks, "kernel.walk", self.walk, f"must be one of {', '.join(walks) or 'none'}")
         rule = f"a {self.kind} has {len(names)}: {', '.join(names)}"
         require(len(self.sizes) == len(names), "kernel.sizes", self.sizes, rule)
         rule = "must be whole numbers that are not negative"

@@ -28,16 +28,21 @@ class PointToPointMessages:
     tag: Ints
     size: Ints
 
-    def only(self, kept: Ints | npt.NDArray[np.bool_]) -> PointToPointMessages:
-        """Return some of them, by index or mask."""
+    def select(self, selected: Ints | npt.NDArray[np.bool_]) -> PointToPointMessages:
+        """Return the messages at some indices, or where a mask is true."""
         return PointToPointMessages(
-            self.side[kept], self.rank[kept], self.row[kept], self.peer[kept], self.tag[kept], self.size[kept]
+            self.side[selected],
+            self.rank[selected],
+            self.row[selected],
+            self.peer[selected],
+            self.tag[selected],
+            self.size[selected],
         )
 
 
 def messages_of(traces: TraceSet) -> PointToPointMessages:
     """Return the sends and receives that state a peer."""
-    found = [np.empty((6, 0), np.int64)]
+    columns_of_templates = [np.empty((6, 0), np.int64)]
     for template, ranks in ranks_by_template(traces):
         exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
         rows = np.flatnonzero(exchanges & (template.peer != ABSENT))
@@ -46,8 +51,8 @@ def messages_of(traces: TraceSet) -> PointToPointMessages:
             peers = np.array([traces.ranks[rank].peers for rank in ranks], np.int64)[:, template.peer[rows]]
             every = (len(ranks), len(rows))
             columns = (side, np.array(ranks)[:, None], rows, peers, template.comm_tag[rows], template.comm_size[rows])
-            found.append(np.stack([np.broadcast_to(column, every).ravel() for column in columns]))
-    return PointToPointMessages(*np.concatenate(found, axis=1))
+            columns_of_templates.append(np.stack([np.broadcast_to(column, every).ravel() for column in columns]))
+    return PointToPointMessages(*np.concatenate(columns_of_templates, axis=1))
 
 
 def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[TraceFinding]:
@@ -57,17 +62,17 @@ def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Tr
     """
     messages, ranks = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= ranks)
-    strangers = messages.only((messages.peer < 0) if replayed else outside)
+    strangers = messages.select((messages.peer < 0) if replayed else outside)
     yield make_finding(
         range(len(strangers.rank)),
-        lambda place: SpecError(
-            f"{_message_text(traces, strangers, place)} rank",
-            int(strangers.peer[place]),
+        lambda index: SpecError(
+            f"{_message_text(traces, strangers, index)} rank",
+            int(strangers.peer[index]),
             f"the job has ranks 0 to {ranks - 1:,}",
         ),
     )
-    lone = unmatched_messages(messages.only(np.zeros(0, np.int64) if replayed else ~outside), ranks)
-    yield make_finding(range(len(lone.rank)), lambda place: _unmatched_error(traces, lone, place))
+    unmatched = unmatched_messages(messages.select(np.zeros(0, np.int64) if replayed else ~outside), ranks)
+    yield make_finding(range(len(unmatched.rank)), lambda index: _unmatched_error(traces, unmatched, index))
 
 
 def unmatched_messages(messages: PointToPointMessages, ranks: int) -> PointToPointMessages:
@@ -86,29 +91,33 @@ def unmatched_messages(messages: PointToPointMessages, ranks: int) -> PointToPoi
     entries = np.diff(np.append(starts, len(order)))
     sent = np.add.reduceat(sends[order], starts, dtype=np.int64)
     # Entries with equal keys are sends, then receives; the last of the more numerous are unmatched.
-    first, sent, received = (np.repeat(each, entries) for each in (starts, sent, entries - sent))
+    first, sent, received = (np.repeat(counts, entries) for counts in (starts, sent, entries - sent))
     nth = np.arange(len(order)) - first
-    left = np.where(sends[order], nth >= received, nth >= 2 * sent)
-    return messages.only(np.sort(order[left]))
+    unmatched = np.where(sends[order], nth >= received, nth >= 2 * sent)
+    return messages.select(np.sort(order[unmatched]))
 
 
-def _unmatched_error(traces: TraceSet, lone: PointToPointMessages, place: int) -> SpecError:
-    tag, size = int(lone.tag[place]), int(lone.size[place])
-    verb = "receive" if lone.side[place] == SEND else "send"
+def _unmatched_error(traces: TraceSet, unmatched: PointToPointMessages, index: int) -> SpecError:
+    tag, size = int(unmatched.tag[index]), int(unmatched.size[index])
+    verb = "receive" if unmatched.side[index] == SEND else "send"
     rule = f"has no {verb} of {size_text(size)} with tag {tag}"
     # An unmatched message of the other side was often meant: the same tag with another size.
-    meant = (lone.side != lone.side[place]) & (lone.rank == lone.peer[place]) & (lone.peer == lone.rank[place])
+    meant = (
+        (unmatched.side != unmatched.side[index])
+        & (unmatched.rank == unmatched.peer[index])
+        & (unmatched.peer == unmatched.rank[index])
+    )
     if meant.any():
-        near = int(np.argmax(meant * (1 + (lone.tag == tag))))
-        other = f"{size_text(int(lone.size[near]))} with tag {lone.tag[near]}"
-        rule += f", but {_node_text(traces, lone, near)} there {verb}s {other}"
-    return SpecError(f"{_message_text(traces, lone, place)} rank", int(lone.peer[place]), rule)
+        near = int(np.argmax(meant * (1 + (unmatched.tag == tag))))
+        candidate = f"{size_text(int(unmatched.size[near]))} with tag {unmatched.tag[near]}"
+        rule += f", but {_node_text(traces, unmatched, near)} there {verb}s {candidate}"
+    return SpecError(f"{_message_text(traces, unmatched, index)} rank", int(unmatched.peer[index]), rule)
 
 
-def _message_text(traces: TraceSet, messages: PointToPointMessages, place: int) -> str:
-    verb = "sends to" if messages.side[place] == SEND else "receives from"
-    return f"{traces.where}: rank {messages.rank[place]}: {_node_text(traces, messages, place)} {verb}"
+def _message_text(traces: TraceSet, messages: PointToPointMessages, index: int) -> str:
+    verb = "sends to" if messages.side[index] == SEND else "receives from"
+    return f"{traces.where}: rank {messages.rank[index]}: {_node_text(traces, messages, index)} {verb}"
 
 
-def _node_text(traces: TraceSet, messages: PointToPointMessages, place: int) -> str:
-    return node_text(traces.ranks[messages.rank[place]].template, int(messages.row[place]))
+def _node_text(traces: TraceSet, messages: PointToPointMessages, index: int) -> str:
+    return node_text(traces.ranks[messages.rank[index]].template, int(messages.row[index]))

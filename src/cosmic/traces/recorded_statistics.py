@@ -36,11 +36,15 @@ class ClassTime:
     """The kernels of one class."""
 
     name: str
+    """Its name, such as GEMMs."""
     kernels: int
+    """Kernels of the class."""
     seconds: float
+    """Their time."""
     flop_per_s: float | None
     """While they run; None where their work is not known, or they do not compute."""
     bytes_per_s: float | None
+    """Bytes over that time; null where the work is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +52,17 @@ class KernelTime:
     """All runs of one kernel."""
 
     name: str
+    """Its name."""
     kind: str
+    """Its class."""
     runs: int
+    """How often it ran."""
     seconds: float
+    """Their time."""
     flop_per_s: float | None
+    """Operations over that time; null where the work is not known."""
     bytes_per_s: float | None
+    """Bytes over that time; null where the work is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +70,33 @@ class Recorded:
     """Where the time of a recorded rank went."""
 
     rank: int
+    """The rank."""
     span_s: float
+    """From its first start to its last end."""
     kernels: int
     """Without copies, fills and collectives."""
     kernel_s: float
     """Their sum."""
     streams: int
+    """Streams of the device."""
     busy_s: float
+    """Time in which something runs on the device."""
     launch_bound_s: float
     """Device idle, as the next kernel had not been launched."""
     gaps_s: float
     """Device idle between kernels that had been launched, and before the first and after the last."""
     communication_s: float
+    """Time of communication."""
     overlapped_s: float
     """Communication beside compute."""
     exposed_s: float
+    """Time of communication without compute."""
     host_s: float
     """Time in which any thread is in an operator or a call, without waits."""
     flop_per_s: float | None
     """Over the span; of kernels whose work is known."""
     bytes_per_s: float | None
+    """Bytes over the span, likewise."""
     classes: tuple[ClassTime, ...]
     """The longest first."""
     top: tuple[KernelTime, ...]
@@ -98,29 +115,29 @@ def coarse_kernel_class(work: str, name: str) -> str:
     if kind.startswith("copy_") or kind in KINDS:
         return KINDS.get(kind, COPIES)
     if kind == "stream" and rest.split(" ")[1:2] != ["optimizer"]:
-        return next((each for each, pattern in CLASSES[:1] if pattern.search(name)), STREAMED)
+        return next((kernel_class for kernel_class, pattern in CLASSES[:1] if pattern.search(name)), STREAMED)
     if kind == "stream":
         return "optimizer"
-    return next((each for each, pattern in CLASSES if pattern.search(name)), STREAMED)
+    return next((kernel_class for kernel_class, pattern in CLASSES if pattern.search(name)), STREAMED)
 
 
 def coarse_node_classes(template: Template) -> list[str]:
     """Return the class of each node; empty for nodes of the host."""
-    known: dict[tuple[int, str], str] = {}
-    found = []
+    class_of: dict[tuple[int, str], str] = {}
+    classes = []
     communicates = np.isin(template.type, COMMUNICATION_TYPES)
     columns = (template.on_cpu.tolist(), communicates.tolist(), template.kernel.tolist(), template.names)
     for on_cpu, communication, kernel, name in zip(*columns, strict=True):
         if communication:
-            found.append(COLLECTIVES)
+            classes.append(COLLECTIVES)
         elif on_cpu:
-            found.append("")
+            classes.append("")
         else:
             key = kernel, name
-            if key not in known:
-                known[key] = coarse_kernel_class(template.kernels[kernel] if kernel != ABSENT else "", name)
-            found.append(known[key])
-    return found
+            if key not in class_of:
+                class_of[key] = coarse_kernel_class(template.kernels[kernel] if kernel != ABSENT else "", name)
+            classes.append(class_of[key])
+    return classes
 
 
 def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
@@ -138,12 +155,12 @@ def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
     communication = union_length(start[communicates], end[communicates])
     launch_bound = _launch_bound(template, device, start, end)
     is_kernel = computes & (classes != COPIES)
-    took = (end - start)[is_kernel].sum()
+    kernel_ns = (end - start)[is_kernel].sum()
     return Recorded(
         rank=rank,
         span_s=span / SECOND,
         kernels=int(is_kernel.sum()),
-        kernel_s=float(took) / SECOND,
+        kernel_s=float(kernel_ns) / SECOND,
         streams=len(np.unique(template.stream[device])),
         busy_s=busy / SECOND,
         launch_bound_s=launch_bound / SECOND,
@@ -197,28 +214,28 @@ def _rate(amounts: Ints, nanoseconds: int) -> float | None:
 
 
 def _class_times(
-    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], took: Ints
+    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], durations: Ints
 ) -> Iterator[ClassTime]:
-    found = []
+    times = []
     for name in sorted(set(classes[device].tolist())):
         rows = np.flatnonzero(device & (classes == name))
-        seconds = int(took[rows].sum())
+        seconds = int(durations[rows].sum())
         rates = _rates(template, rows, seconds, name)
-        found.append(
+        times.append(
             ClassTime(name=name, kernels=len(rows), seconds=seconds / SECOND, flop_per_s=rates[0], bytes_per_s=rates[1])
         )
-    yield from sorted(found, key=lambda each: -each.seconds)
+    yield from sorted(times, key=lambda time: -time.seconds)
 
 
 def _kernel_times(
-    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], took: Ints
+    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], durations: Ints
 ) -> Iterator[KernelTime]:
     by_name: dict[str, list[int]] = {}
     for row in np.flatnonzero(device).tolist():
         by_name.setdefault(template.names[row], []).append(row)
-    longest = sorted(by_name.items(), key=lambda item: -int(took[item[1]].sum()))[:MOST_KERNELS]
+    longest = sorted(by_name.items(), key=lambda item: -int(durations[item[1]].sum()))[:MOST_KERNELS]
     for name, rows in longest:
-        seconds, kind = int(took[rows].sum()), str(classes[rows[0]])
+        seconds, kind = int(durations[rows].sum()), str(classes[rows[0]])
         rates = _rates(template, np.array(rows), seconds, kind)
         yield KernelTime(
             name=name, kind=kind, runs=len(rows), seconds=seconds / SECOND, flop_per_s=rates[0], bytes_per_s=rates[1]
@@ -229,7 +246,7 @@ def _rates(template: Template, rows: Ints, nanoseconds: int, kind: str) -> tuple
     """Return operations and bytes a second of kernels; None if the work of some of them is not known."""
     if kind == COLLECTIVES:
         return None, _rate(template.comm_size[rows], nanoseconds)
-    known = (template.tensor_size[rows] != ABSENT).all()
-    if not known:
+    all_known = (template.tensor_size[rows] != ABSENT).all()
+    if not all_known:
         return None, None
     return _rate(template.num_ops[rows], nanoseconds), _rate(template.tensor_size[rows], nanoseconds)

@@ -53,31 +53,31 @@ class ClosingDependencies:
     """Those that contradict the order of the others, when there are too many to search for cycles."""
 
 
-def closing_a_cycle(
-    both: Dependencies, kinds: Sequence[Dependencies], place: Ints, most: int = MOST_VISITS
+def find_closing_dependencies(
+    both: Dependencies, kinds: Sequence[Dependencies], credibility: Ints, most: int = MOST_VISITS
 ) -> ClosingDependencies:
     """Return which dependencies of *kinds*, the most credible kind first, close a cycle; *both* are all of them.
 
-    Of a kind, those on a row with a later *place* are less credible. All must be satisfiable.
+    Of a kind, those on a row with a later *credibility* are less credible. All must be satisfiable.
     """
-    nothing = [np.zeros(len(each.row), bool) for each in kinds]
+    nothing = [np.zeros(len(of_kind.row), bool) for of_kind in kinds]
     stuck = _rows_between_cycles(both)
     if not stuck.any():
         return ClosingDependencies(nothing, nothing)
     rows = np.flatnonzero(stuck)
-    rows = rows[np.argsort(place[rows], kind="stable")]
+    rows = rows[np.argsort(credibility[rows], kind="stable")]
     number = np.full(both.nodes, -1)
     number[rows] = np.arange(len(rows))
-    order, found = _IncrementalOrder(len(rows), most), ClosingDependencies(nothing, [each.copy() for each in nothing])
-    for kind, certain, unsure in zip(kinds, found.certain, found.unsure, strict=True):
+    order, closing = _IncrementalOrder(len(rows), most), ClosingDependencies(nothing, [mask.copy() for mask in nothing])
+    for kind, certain, unsure in zip(kinds, closing.certain, closing.unsure, strict=True):
         inside = np.flatnonzero(stuck[kind.dependent] & stuck[kind.row])
         after, before = number[kind.dependent[inside]], number[kind.row[inside]]
         credible = np.argsort(before > after, kind="stable")
-        triples = zip(*(each[credible].tolist() for each in (inside, before, after)), strict=True)
-        for at, first, then in triples:
+        triples = zip(*(column[credible].tolist() for column in (inside, before, after)), strict=True)
+        for index, first, then in triples:
             if not order.add(first, then):
-                (unsure if order.gave_up else certain)[at] = True
-    return found
+                (unsure if order.gave_up else certain)[index] = True
+    return closing
 
 
 def _rows_between_cycles(dependencies: Dependencies) -> Mask:
@@ -87,8 +87,8 @@ def _rows_between_cycles(dependencies: Dependencies) -> Mask:
     if not stuck.any():
         return stuck
     # What only waits for a cycle is peeled; what only a cycle waits for is left: the same again, the other way round.
-    kept = stuck[dependencies.dependent] & stuck[dependencies.row]
-    dependent, row = dependencies.row[kept], dependencies.dependent[kept]
+    inside = stuck[dependencies.dependent] & stuck[dependencies.row]
+    dependent, row = dependencies.row[inside], dependencies.dependent[inside]
     order = np.argsort(dependent, kind="stable")
     turned = Dependencies(dependencies.nodes, dependent[order], row[order], row[order], np.zeros(len(row), bool))
     stuck[topological_order(turned)] = False
@@ -108,38 +108,38 @@ class _IncrementalOrder:
 
     def add(self, first: int, then: int) -> bool:
         """Note that *then* waits for *first*, and return whether that closes no cycle."""
-        place = self._place
+        position = self._place
         self.gave_up = False
-        if place[first] > place[then]:
+        if position[first] > position[then]:
             if self._left <= 0:
                 self.gave_up = True
                 return False
-            later = self._reached(then, self._after, range(place[then], place[first] + 1))
+            later = self._reachable(then, self._after, range(position[then], position[first] + 1))
             if first in later:
                 return False
-            earlier = self._reached(first, self._before, range(place[then], place[first] + 1))
+            earlier = self._reachable(first, self._before, range(position[then], position[first] + 1))
             self._reorder(earlier, later)
         self._after[first].append(then)
         self._before[then].append(first)
         return True
 
-    def _reached(self, start: int, ways: list[list[int]], within: range) -> set[int]:
-        """Return what is reached from *start*, of nodes whose place is *within*."""
+    def _reachable(self, start: int, ways: list[list[int]], within: range) -> set[int]:
+        """Return the nodes reachable from *start* whose position is *within* a range."""
         seen, waiting = {start}, [start]
         while waiting:
             ahead = ways[waiting.pop()]
             self._left -= 1 + len(ahead)
-            fresh = [each for each in ahead if each not in seen and self._place[each] in within]
+            fresh = [node for node in ahead if node not in seen and self._place[node] in within]
             seen.update(fresh)
             waiting += fresh
         return seen
 
     def _reorder(self, earlier: set[int], later: set[int]) -> None:
-        """Move *earlier* nodes before *later* ones, into the places that they have together."""
+        """Move *earlier* nodes before *later* ones, within the positions that both hold."""
         by_place = self._place.__getitem__
         nodes = sorted(earlier, key=by_place) + sorted(later, key=by_place)
-        for node, place in zip(nodes, sorted(map(by_place, nodes)), strict=True):
-            self._place[node] = place
+        for node, position in zip(nodes, sorted(map(by_place, nodes)), strict=True):
+            self._place[node] = position
 
 
 # --------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class TemplateRanks:
     ranks: Sequence[int]
 
     def repair(self, what: str, count: int, example: str) -> list[Repair]:
-        """Return what was done *count* times in each of these ranks; nothing if that is 0 times."""
+        """Return the repair that was done *count* times in each of these ranks; an empty list if *count* is 0."""
         if not count:
             return []
         return [Repair(what, count * len(self.ranks), f"{rank_text(self.where, self.ranks)}: {example}")]
@@ -180,11 +180,11 @@ def merge_repairs(repairs: Iterable[Repair]) -> tuple[Repair, ...]:
     >>> merge_repairs([Repair("nodes dropped", 2, "a"), Repair("nodes dropped", 3, "b")])
     (Repair(what='nodes dropped', count=5, example='a'),)
     """
-    found: dict[str, Repair] = {}
+    merged: dict[str, Repair] = {}
     for repair in repairs:
-        before = found.get(repair.what)
-        found[repair.what] = repair if before is None else replace(before, count=before.count + repair.count)
-    return tuple(found.values())
+        before = merged.get(repair.what)
+        merged[repair.what] = repair if before is None else replace(before, count=before.count + repair.count)
+    return tuple(merged.values())
 
 
 # --------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def with_dependencies(template: Template, kind: Kind, dependent: Ints, wanted: I
     return replace(template, ctrl_start=start, ctrl_id=wanted)
 
 
-def with_satisfiable_dependencies(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def with_satisfiable_dependencies(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Return the template without dependencies on absent nodes, on the node itself, and repeated ones.
 
     >>> from cosmic.traces.trace import template_of
@@ -224,50 +224,52 @@ def with_satisfiable_dependencies(template: Template, place: TemplateRanks) -> t
     """
     done: list[Repair] = []
     for kind, called in KINDS.items():
-        found = dependencies_of_kind(template, kind)
-        itself = ~found.absent & (found.row == found.dependent)
-        wrong = {
-            "dependencies on absent nodes dropped": found.absent,
+        dependencies = dependencies_of_kind(template, kind)
+        itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
+        unsatisfiable = {
+            "dependencies on absent nodes dropped": dependencies.absent,
             "self dependencies dropped": itself,
-            "repeated dependencies dropped": _repeated_dependencies(found, ~found.absent & ~itself),
+            "repeated dependencies dropped": _repeated_dependencies(dependencies, ~dependencies.absent & ~itself),
         }
-        dropped = np.zeros(len(found.wanted), bool)
-        for what, each in wrong.items():
-            dropped |= each
-            done += _dropped_repair(template, found, each, place, f"{called} {what}")
+        dropped = np.zeros(len(dependencies.wanted), bool)
+        for what, mask in unsatisfiable.items():
+            dropped |= mask
+            done += _dropped_repair(template, dependencies, mask, ranks, f"{called} {what}")
         if dropped.any():
-            template = with_dependencies(template, kind, found.dependent[~dropped], found.wanted[~dropped])
+            template = with_dependencies(
+                template, kind, dependencies.dependent[~dropped], dependencies.wanted[~dropped]
+            )
     return template, done
 
 
-def _repeated_dependencies(found: Dependencies, among: Mask) -> Mask:
+def _repeated_dependencies(dependencies: Dependencies, among: Mask) -> Mask:
     """Return which dependencies, of those *among*, repeat an earlier one."""
-    repeated = np.zeros(len(found.wanted), bool)
-    places = np.flatnonzero(among)
-    pairs = found.dependent[places] * found.nodes + found.row[places]
+    repeated = np.zeros(len(dependencies.wanted), bool)
+    indices = np.flatnonzero(among)
+    pairs = dependencies.dependent[indices] * dependencies.nodes + dependencies.row[indices]
     ordered = np.sort(pairs)
     if (ordered[1:] != ordered[:-1]).all():
         return repeated
-    repeated[places] = True
-    repeated[places[np.unique(pairs, return_index=True)[1]]] = False
+    repeated[indices] = True
+    repeated[indices[np.unique(pairs, return_index=True)[1]]] = False
     return repeated
 
 
 def _dropped_repair(
-    template: Template, found: Dependencies, which: Mask, place: TemplateRanks, what: str
+    template: Template, dependencies: Dependencies, dropped: Mask, ranks: TemplateRanks, what: str
 ) -> list[Repair]:
-    """Return the repair that *which* dependencies were dropped."""
-    if not which.any():
+    """Return the repair that *dropped* dependencies were dropped."""
+    if not dropped.any():
         return []
-    first = int(np.argmax(which))
-    node = node_text(template, int(found.dependent[first]))
-    return place.repair(what, int(which.sum()), f"{node} waited for node {found.wanted[first]}")
+    first = int(np.argmax(dropped))
+    node = node_text(template, int(dependencies.dependent[first]))
+    return ranks.repair(what, int(dropped.sum()), f"{node} waited for node {dependencies.wanted[first]}")
 
 
 # ------------------------------------------------------------------------------------------------------- cycles
 
 
-def without_cycles(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def without_cycles(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Return the template without cycles: of each, the least credible dependency is dropped.
 
     Control dependencies are less credible than data, and those on nodes that started later, or have a higher id where
@@ -275,23 +277,25 @@ def without_cycles(template: Template, place: TemplateRanks) -> tuple[Template, 
     """
     both = dependencies_of(template)
     kinds = {kind: dependencies_of_kind(template, kind) for kind in KINDS}
-    closing = closing_a_cycle(both, list(kinds.values()), _time_order(template))
+    closing = find_closing_dependencies(both, list(kinds.values()), _time_order(template))
     done: list[Repair] = []
-    for (kind, found), wrong, unsure in zip(kinds.items(), closing.certain, closing.unsure, strict=True):
+    for (kind, dependencies), certain, unsure in zip(kinds.items(), closing.certain, closing.unsure, strict=True):
         done += _dropped_repair(
-            template, found, wrong, place, f"{KINDS[kind]} dependencies that closed a cycle dropped"
+            template, dependencies, certain, ranks, f"{KINDS[kind]} dependencies that closed a cycle dropped"
         )
         done += _dropped_repair(
-            template, found, unsure, place, f"{KINDS[kind]} dependencies that may close a cycle dropped"
+            template, dependencies, unsure, ranks, f"{KINDS[kind]} dependencies that may close a cycle dropped"
         )
-        kept = ~(wrong | unsure)
-        if not kept.all():
-            template = with_dependencies(template, kind, found.dependent[kept], found.wanted[kept])
+        remaining = ~(certain | unsure)
+        if not remaining.all():
+            template = with_dependencies(
+                template, kind, dependencies.dependent[remaining], dependencies.wanted[remaining]
+            )
     return template, done
 
 
 def _time_order(template: Template) -> Ints:
-    """Return the place of each row in the order of recorded starts, then of ids; a row without a start follows its id.
+    """Return each row's position in the order of recorded starts; a row without a start follows its id.
 
     >>> from cosmic.traces.trace import template_of
     >>> _time_order(template_of([{"id": 4, "start_ns": 9}, {"id": 5}, {"id": 7, "start_ns": 3}])).tolist()
@@ -303,9 +307,9 @@ def _time_order(template: Template) -> Ints:
         return np.arange(template.nodes)
     last = np.maximum.accumulate(np.where(recorded, np.arange(template.nodes), -1))
     order = np.argsort(np.where(last >= 0, starts[last], -1), kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return place
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return position
 
 
 # ------------------------------------------------------------------------------------------------ dropped nodes
@@ -327,13 +331,13 @@ class ChosenNames(Sequence[str]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> ChosenNames: ...
-    def __getitem__(self, place: int | slice) -> str | ChosenNames:
-        if isinstance(place, slice):
-            return ChosenNames(self._names, self._rows[place])
-        return self._names[int(self._rows[place])]
+    def __getitem__(self, index: slice) -> ChosenNames: ...
+    def __getitem__(self, index: int | slice) -> str | ChosenNames:
+        if isinstance(index, slice):
+            return ChosenNames(self._names, self._rows[index])
+        return self._names[int(self._rows[index])]
 
 
 def select_rows(template: Template, rows: Ints) -> Template:
@@ -350,7 +354,7 @@ def select_rows(template: Template, rows: Ints) -> Template:
         **chosen,
         names=ChosenNames(template.names, rows),
         kernels=template.kernels,
-        process_groups={at: texts[row] for at, row in enumerate(rows.tolist()) if row in texts} if texts else {},
+        process_groups={index: texts[row] for index, row in enumerate(rows.tolist()) if row in texts} if texts else {},
     )
 
 
@@ -365,9 +369,9 @@ def without_nodes(template: Template, dropped: Mask, where: str) -> Template:
     >>> made.id.tolist(), made.data_id.tolist(), made.ctrl_id.tolist()
     ([4, 9], [], [4])
     """
-    edges = _RowDependencies.of(template)
+    edges = _RowDependencies.from_template(template)
     while dropped[edges.row].any():  # chains of dropped nodes shorten to half in each round
-        edges = edges.past(dropped, where)
+        edges = edges.bypass(dropped, where)
     for kind, chosen in zip(KINDS, (~edges.ctrl, edges.ctrl), strict=True):
         template = with_dependencies(template, kind, edges.dependent[chosen], template.id[edges.row[chosen]])
     return select_rows(template, np.flatnonzero(~dropped))
@@ -382,7 +386,7 @@ class _RowDependencies:
     ctrl: Mask
 
     @classmethod
-    def of(cls, template: Template) -> _RowDependencies:
+    def from_template(cls, template: Template) -> _RowDependencies:
         data, ctrl = (dependencies_of_kind(template, kind) for kind in KINDS)
         is_ctrl = np.repeat([False, True], [len(data.row), len(ctrl.row)])
         return cls(
@@ -393,7 +397,7 @@ class _RowDependencies:
         order = np.argsort(self.dependent, kind="stable")
         return _RowDependencies(self.dependent[order], self.row[order], self.ctrl[order])
 
-    def past(self, dropped: Mask, where: str) -> _RowDependencies:
+    def bypass(self, dropped: Mask, where: str) -> _RowDependencies:
         """Return the edges with each that leads to a dropped row replaced by the edges of that row.
 
         The way through a dropped row is of data only if both of its parts are.
@@ -423,7 +427,7 @@ class _RowDependencies:
 # ---------------------------------------------------------------------------------------------------------- ids
 
 
-def with_distinct_ids(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def with_distinct_ids(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Return the template with an id for each node: copies of a node are dropped, others get the next free id.
 
     What waits for the id waits for the first node that had it.
@@ -437,27 +441,7 @@ def with_distinct_ids(template: Template, place: TemplateRanks) -> tuple[Templat
     again = np.concatenate([[False], template.id[1:] == template.id[:-1]])[: template.nodes]
     if not again.any():
         return template, []
-    copies = _equal_copies(template, again)
-    done = place.repair(
-        "copies of nodes dropped", int(copies.sum()), _first_node_sentence(template, copies, "was there before")
-    )
-    moved = np.flatnonzero(again & ~copies)
-    ids = template.id.copy()
-    ids[moved] = _free_ids(template.id, moved)
-    if len(moved):
-        example = f"{node_text(template, int(moved[0]))} is node {ids[moved[0]]} now: an earlier node has its id"
-        done += place.repair("nodes with the id of another node renumbered", len(moved), example)
-    kept = np.flatnonzero(~copies)
-    return select_rows(replace(template, id=ids), kept[np.argsort(ids[kept], kind="stable")]), done
-
-
-def _first_node_sentence(template: Template, which: Mask, text: str) -> str:
-    """Return a sentence about the first of some nodes."""
-    return f"{node_text(template, int(np.argmax(which)))} {text}" if which.any() else ""
-
-
-def _equal_copies(template: Template, again: Mask) -> Mask:
-    """Return which of the nodes that have an earlier node's id are equal to one of these in everything."""
+    # Which of the nodes that have an earlier node's id are equal to one of these in everything
     copies = np.zeros(template.nodes, bool)
     seen: dict[tuple[object, ...], int] = {}
     columns = [getattr(template, name) for name in COLUMNS]
@@ -470,41 +454,52 @@ def _equal_copies(template: Template, again: Mask) -> Mask:
         numbers = tuple(int(column[row]) for column in columns)
         key = (*numbers, template.names[row], *lists, template.process_groups.get(row))
         copies[row] = seen.setdefault(key, row) != row
-    return copies
-
-
-def _free_ids(ids: Ints, rows: Ints) -> list[int]:
-    """Return the next ids that no node has, for each of *rows*; after the last id come the first ones."""
-    used, free, found = set(ids.tolist()), -1, []
-    for wanted in ids[rows].tolist():
+    done = ranks.repair(
+        "copies of nodes dropped", int(copies.sum()), _first_node_sentence(template, copies, "was there before")
+    )
+    moved = np.flatnonzero(again & ~copies)
+    ids = template.id.copy()
+    # The next ids that no node has, for each of rows; after the last id come the first ones
+    used, free, free_ids = set(template.id.tolist()), -1, []
+    for wanted in template.id[moved].tolist():
         free = max(free + 1, wanted)
         while free in used or free >= INTEGER_LIMIT:
             free = free + 1 if free < INTEGER_LIMIT else 0
         used.add(free)
-        found.append(free)
-    return found
+        free_ids.append(free)
+    ids[moved] = free_ids
+    if len(moved):
+        example = f"{node_text(template, int(moved[0]))} is node {ids[moved[0]]} now: an earlier node has its id"
+        done += ranks.repair("nodes with the id of another node renumbered", len(moved), example)
+    remaining = np.flatnonzero(~copies)
+    return select_rows(replace(template, id=ids), remaining[np.argsort(ids[remaining], kind="stable")]), done
+
+
+def _first_node_sentence(template: Template, chosen: Mask, text: str) -> str:
+    """Return a sentence about the first of some nodes."""
+    return f"{node_text(template, int(np.argmax(chosen)))} {text}" if chosen.any() else ""
 
 
 # -------------------------------------------------------------------------------------------------------- types
 
 
-def with_types(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def with_types(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Return the template with a type for each node that has none, where its attributes say one."""
     unknown = (template.type <= NodeType.INVALID) | (template.type > LAST_TYPE)
     if not unknown.any():
         return template, []
     collective = unknown & (template.comm_type != ABSENT)
-    stated = (template.num_ops != ABSENT) | (template.tensor_size != ABSENT) | (template.kernel != ABSENT)
-    compute = unknown & ~collective & (stated | (template.duration_us > 0) | (template.duration_ns > 0))
+    has_work = (template.num_ops != ABSENT) | (template.tensor_size != ABSENT) | (template.kernel != ABSENT)
+    compute = unknown & ~collective & (has_work | (template.duration_us > 0) | (template.duration_ns > 0))
     kind, done = template.type.copy(), list[Repair]()
-    for what, rows in ((NodeType.COMM_COLL, collective), (NodeType.COMP, compute)):
-        kind[rows] = what
+    for node_type, rows in ((NodeType.COMM_COLL, collective), (NodeType.COMP, compute)):
+        kind[rows] = node_type
         example = _first_node_sentence(template, rows, "states what such a node does")
-        done += place.repair(f"nodes without a type made {what.name}", int(rows.sum()), example)
+        done += ranks.repair(f"nodes without a type made {node_type.name}", int(rows.sum()), example)
     return replace(template, type=kind), done
 
 
-def without_untyped(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def without_untyped(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Return the template without nodes of no type; what waited for one waits for what it waited for.
 
     Dependencies must be satisfiable and without cycles.
@@ -513,13 +508,13 @@ def without_untyped(template: Template, place: TemplateRanks) -> tuple[Template,
     if not unknown.any():
         return template, []
     example = _first_node_sentence(template, unknown, "does nothing; what waited for it waits for what it waited for")
-    made = without_nodes(template, unknown, place.where)
-    return made, place.repair("nodes without a type dropped", int(unknown.sum()), example)
+    repaired = without_nodes(template, unknown, ranks.where)
+    return repaired, ranks.repair("nodes without a type dropped", int(unknown.sum()), example)
 
 
 # ------------------------------------------------------------------------------------------------ communication
 
-NAMED = {
+COLLECTIVE_WORDS = {
     "reducescatter": CollectiveType.REDUCE_SCATTER,
     "allreduce": CollectiveType.ALL_REDUCE,
     "allgather": CollectiveType.ALL_GATHER,
@@ -542,41 +537,41 @@ def collective_named(name: str) -> int:
     (True, -1)
     """
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((int(kind) for word, kind in NAMED.items() if word in letters), ABSENT)
+    return next((int(kind) for word, kind in COLLECTIVE_WORDS.items() if word in letters), ABSENT)
 
 
-def with_communication(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def with_communication(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Return the template whose communication runs on the accelerator, and has types and tags where these are known."""
-    template, done = _without_launches(template, place)
+    template, done = _without_launches(template, ranks)
     for step in (_on_accelerator, _with_named_types, _with_tags):
-        template, more = step(template, place)
+        template, more = step(template, ranks)
         done += more
     return template, done
 
 
-def _without_launches(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def _without_launches(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     """Make operators that launch a collective, and are marked as one, the compute on the CPU that they are."""
     lacking = (template.comm_type == ABSENT) & (template.comm_size == ABSENT)
     launches = (template.type == NodeType.COMM_COLL) & (template.on_cpu != 0) & lacking
     if not launches.any():
         return template, []
     what = "collectives on the CPU without type and size made COMP"
-    done = place.repair(
+    done = ranks.repair(
         what, int(launches.sum()), _first_node_sentence(template, launches, "only launches a collective")
     )
     return replace(template, type=np.where(launches, int(NodeType.COMP), template.type)), done
 
 
-def _on_accelerator(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
-    wrong = (template.type >= NodeType.COMM_SEND) & (template.type <= NodeType.COMM_COLL) & (template.on_cpu != 0)
-    if not wrong.any():
+def _on_accelerator(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
+    misplaced = (template.type >= NodeType.COMM_SEND) & (template.type <= NodeType.COMM_COLL) & (template.on_cpu != 0)
+    if not misplaced.any():
         return template, []
     what = "communication nodes moved from the CPU to the accelerator"
-    done = place.repair(what, int(wrong.sum()), _first_node_sentence(template, wrong, "had is_cpu_op"))
-    return replace(template, on_cpu=np.where(wrong, 0, template.on_cpu)), done
+    done = ranks.repair(what, int(misplaced.sum()), _first_node_sentence(template, misplaced, "had is_cpu_op"))
+    return replace(template, on_cpu=np.where(misplaced, 0, template.on_cpu)), done
 
 
-def _with_named_types(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def _with_named_types(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     lacking = np.flatnonzero((template.type == NodeType.COMM_COLL) & (template.comm_type == ABSENT))
     kind = template.comm_type.copy()
     kind[lacking] = [collective_named(template.names[row]) for row in lacking.tolist()]
@@ -584,19 +579,19 @@ def _with_named_types(template: Template, place: TemplateRanks) -> tuple[Templat
     if not named.any():
         return template, []
     text = f"is an {enum_name(CollectiveType, int(kind[np.argmax(named)]))} by its name"
-    done = place.repair(
+    done = ranks.repair(
         "types of collectives taken from names", int(named.sum()), _first_node_sentence(template, named, text)
     )
     return replace(template, comm_type=kind), done
 
 
-def _with_tags(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+def _with_tags(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
     exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
     lacking = exchanges & (template.comm_tag == ABSENT)
     if not lacking.any():
         return template, []
     what = "sends and receives without a tag given tag 0"
-    done = place.repair(what, int(lacking.sum()), _first_node_sentence(template, lacking, "stated none"))
+    done = ranks.repair(what, int(lacking.sum()), _first_node_sentence(template, lacking, "stated none"))
     return replace(template, comm_tag=np.where(lacking, 0, template.comm_tag)), done
 
 
@@ -613,14 +608,14 @@ def with_changes(
     """Return traces in which some ranks have a changed template; those with equal changes share it again."""
     if not changes:
         return traces
-    made: dict[tuple[int, bytes], Template] = {}
+    changed: dict[tuple[int, bytes], Template] = {}
     ranks = list(traces.ranks)
-    for rank, what in changes.items():
+    for rank, values in changes.items():
         template = ranks[rank].template
-        key = id(template), what.tobytes()
-        if key not in made:
-            made[key] = change(template, what)
-        ranks[rank] = replace(ranks[rank], template=made[key])
+        key = id(template), values.tobytes()
+        if key not in changed:
+            changed[key] = change(template, values)
+        ranks[rank] = replace(ranks[rank], template=changed[key])
     return TraceSet(tuple(ranks), traces.where)
 
 
@@ -630,15 +625,27 @@ def with_changes(
 def with_groups(traces: TraceSet, groups: Groups | None) -> tuple[TraceSet, Groups | None, list[Repair]]:
     """Return traces whose collectives name known groups, those groups, and what was done."""
     try:
-        known = known_groups(traces, groups)
+        members = known_groups(traces, groups)
     except SpecError:  # metadata nodes contradict each other: which is right cannot be known
         return traces, groups, []
-    users, done = RankCollectives(traces, known).users, list[Repair]()
-    undefined = {name: tuple(sorted(users[name])) for name in users if name not in known}
-    names = _number_groups(undefined, [*known, *(name for rank in traces.ranks for name in rank.groups)])
+    users, done = RankCollectives(traces, members).users, list[Repair]()
+    undefined = {name: tuple(sorted(users[name])) for name in users if name not in members}
+    # Simulators know no other names of groups than whole numbers.
+    used, free, names = {*members, *(name for rank in traces.ranks for name in rank.groups)}, 1, {}
+    for group in undefined:
+        if GROUP_ID.fullmatch(group):
+            names[group] = group
+            continue
+        while str(free) in used:
+            free += 1
+        used.add(str(free))
+        names[group] = str(free)
     renamed = {old: new for old, new in names.items() if old != new}
     if renamed:
-        traces = _with_names(traces, renamed)
+        renamed_ranks = (
+            replace(rank, groups=tuple(renamed.get(name, name) for name in rank.groups)) for rank in traces.ranks
+        )
+        traces = TraceSet(tuple(renamed_ranks), traces.where)
         old, new = next(iter(renamed.items()))
         what = "groups that are not named by a number renamed"
         done.append(Repair(what, len(renamed), f"{traces.where}: group {shorten(old)} is {new} now"))
@@ -662,38 +669,19 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _number_groups(names: Mapping[str, Sequence[int]], taken: Sequence[str]) -> dict[str, str]:
-    """Return a whole number from 1 on for each name, its own where it is one; simulators know no other names."""
-    used, free, found = set(taken), 1, {}
-    for name in names:
-        if GROUP_ID.fullmatch(name):
-            found[name] = name
-            continue
-        while str(free) in used:
-            free += 1
-        used.add(str(free))
-        found[name] = str(free)
-    return found
-
-
-def _with_names(traces: TraceSet, renamed: Mapping[str, str]) -> TraceSet:
-    ranks = (replace(rank, groups=tuple(renamed.get(name, name) for name in rank.groups)) for rank in traces.ranks)
-    return TraceSet(tuple(ranks), traces.where)
-
-
-def _with_group_of_users(traces: TraceSet, known: Groups) -> tuple[TraceSet, list[Repair]]:
+def _with_group_of_users(traces: TraceSet, members: Groups) -> tuple[TraceSet, list[Repair]]:
     """Give collectives without a group one, if not all ranks run such, and exactly one group has those that do."""
     users = {rank for template, ranks in ranks_by_template(traces) if _without_group(template).any() for rank in ranks}
-    fitting = [name for name, ranks in known.items() if name not in ALL_RANKS and set(ranks) == users]
+    fitting = [name for name, ranks in members.items() if name not in ALL_RANKS and set(ranks) == users]
     if len(users) in (0, len(traces.ranks)) or len(fitting) != 1:
         return traces, []
     changes = {rank: np.array([len(traces.ranks[rank].groups)]) for rank in sorted(users)}
-    made = with_changes(
+    grouped = with_changes(
         traces,
         changes,
-        lambda template, place: replace(template, group=np.where(_without_group(template), place[0], template.group)),
+        lambda template, index: replace(template, group=np.where(_without_group(template), index[0], template.group)),
     )
-    ranks = list(made.ranks)
+    ranks = list(grouped.ranks)
     for rank in users:
         ranks[rank] = replace(ranks[rank], groups=(*ranks[rank].groups, fitting[0]))
     count = sum(int(_without_group(traces.ranks[rank].template).sum()) for rank in users)
@@ -705,8 +693,8 @@ def _with_group_of_users(traces: TraceSet, known: Groups) -> tuple[TraceSet, lis
 
 
 def _without_group(template: Template) -> Mask:
-    found: Mask = (template.type == NodeType.COMM_COLL) & (template.group == ABSENT)
-    return found
+    groupless: Mask = (template.type == NodeType.COMM_COLL) & (template.group == ABSENT)
+    return groupless
 
 
 # -------------------------------------------------------------------------------------------------- collectives
@@ -720,35 +708,37 @@ def with_sizes_of_others(traces: TraceSet, groups: Groups | None) -> tuple[Trace
     if not any(len(_lacking_collectives(template)) for template in traces.templates()):
         return traces, []
     try:
-        known = known_groups(traces, groups)
+        members = known_groups(traces, groups)
     except SpecError:
         return traces, []
-    collectives, stated = RankCollectives(traces, known), dict[int, Ints]()
+    collectives, columns_of = RankCollectives(traces, members), dict[int, Ints]()
     for name, users in collectives.users.items():
         for rank, filled in _fill_from_members(
-            collectives, name, [each for each in known.get(name, ()) if each in users]
+            collectives, name, [member for member in members.get(name, ()) if member in users]
         ).items():
             template, rows = traces.ranks[rank].template, collectives.rows(name, rank)
-            whole = stated.setdefault(rank, np.array([template.comm_type, template.comm_size]))
-            whole[:, rows] = filled
+            columns = columns_of.setdefault(rank, np.array([template.comm_type, template.comm_size]))
+            columns[:, rows] = filled
     changes = {
-        rank: whole for rank, whole in stated.items() if _changed_columns(traces.ranks[rank].template, whole).any()
+        rank: columns
+        for rank, columns in columns_of.items()
+        if _changed_columns(traces.ranks[rank].template, columns).any()
     }
     done = [
-        each
+        repair
         for column, what in enumerate(("types", "sizes"))
-        for each in _column_repair(traces, changes, column, f"{what} of collectives taken from other ranks")
+        for repair in _column_repair(traces, changes, column, f"{what} of collectives taken from other ranks")
     ]
-    made = with_changes(
-        traces, changes, lambda template, whole: replace(template, comm_type=whole[0], comm_size=whole[1])
+    filled_traces = with_changes(
+        traces, changes, lambda template, columns: replace(template, comm_type=columns[0], comm_size=columns[1])
     )
-    return made, done
+    return filled_traces, done
 
 
-def _changed_columns(template: Template, whole: Ints) -> Mask:
+def _changed_columns(template: Template, columns: Ints) -> Mask:
     """Return which types and sizes differ from those of the template."""
-    found: Mask = whole != np.array([template.comm_type, template.comm_size])
-    return found
+    changed: Mask = columns != np.array([template.comm_type, template.comm_size])
+    return changed
 
 
 def _lacking_collectives(template: Template) -> Ints:
@@ -761,18 +751,26 @@ def _fill_from_members(collectives: RankCollectives, name: str, members: Sequenc
     """Return types and sizes of the collectives of members that lack some, as far as the other members state them."""
     classes: dict[tuple[int, ...], list[int]] = {}
     for rank in members:
-        classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+        classes.setdefault(collectives.collective_class(name, rank), []).append(rank)
     if len(classes) < 2:
         return {}
-    stated = [collectives.stated(name, ranks[0]) for ranks in classes.values()]
-    found: dict[int, Ints] = {}
-    for ranks, mine in zip(classes.values(), stated, strict=True):
+    stated_of_classes = [collectives.types_and_sizes(name, ranks[0]) for ranks in classes.values()]
+    filled_of_ranks: dict[int, Ints] = {}
+    for ranks, mine in zip(classes.values(), stated_of_classes, strict=True):
         if (mine == ABSENT).any():
-            others = [each for each in stated if each.shape == mine.shape and _agree_where_stated(each[0], mine[0])]
-            most, least = np.max(others, axis=0), _least_stated(np.array(others))
+            agreeing = [
+                candidate
+                for candidate in stated_of_classes
+                if candidate.shape == mine.shape and _agree_where_stated(candidate[0], mine[0])
+            ]
+            values = np.array(agreeing)
+            largest = np.iinfo(np.int64).max
+            smallest = np.where(values == ABSENT, largest, values).min(axis=0)
+            least_stated: Ints = np.where(smallest == largest, ABSENT, smallest)
+            most, least = np.max(agreeing, axis=0), least_stated
             filled = np.where((mine == ABSENT) & (most == least), most, mine)
-            found.update(dict.fromkeys(ranks, filled))
-    return found
+            filled_of_ranks.update(dict.fromkeys(ranks, filled))
+    return filled_of_ranks
 
 
 def _agree_where_stated(mine: Ints, theirs: Ints) -> bool:
@@ -780,24 +778,16 @@ def _agree_where_stated(mine: Ints, theirs: Ints) -> bool:
     return bool(((mine == theirs) | (mine == ABSENT) | (theirs == ABSENT)).all())
 
 
-def _least_stated(values: Ints) -> Ints:
-    """Return the least stated values; `ABSENT` where none is stated."""
-    largest = np.iinfo(np.int64).max
-    least = np.where(values == ABSENT, largest, values).min(axis=0)
-    found: Ints = np.where(least == largest, ABSENT, least)
-    return found
-
-
 def _column_repair(traces: TraceSet, changes: Mapping[int, Ints], column: int, what: str) -> list[Repair]:
     """Return the repair of one column of some ranks."""
-    counts = {rank: _changed_columns(traces.ranks[rank].template, whole)[column] for rank, whole in changes.items()}
+    counts = {rank: _changed_columns(traces.ranks[rank].template, columns)[column] for rank, columns in changes.items()}
     ranks = [rank for rank, changed in counts.items() if changed.any()]
     if not ranks:
         return []
     template, row = traces.ranks[ranks[0]].template, int(np.argmax(counts[ranks[0]]))
     value = int(changes[ranks[0]][column, row])
-    said = size_text(value) if column else enum_name(CollectiveType, value)
-    example = f"{rank_text(traces.where, ranks[:1])}: {node_text(template, row)} has {said}, as other ranks say"
+    value_text = size_text(value) if column else enum_name(CollectiveType, value)
+    example = f"{rank_text(traces.where, ranks[:1])}: {node_text(template, row)} has {value_text}, as other ranks say"
     return [Repair(what, sum(int(count.sum()) for count in counts.values()), example)]
 
 
@@ -808,13 +798,14 @@ def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
     """Return traces without sends and receives that no other rank matches; what waited for one waits for the rest."""
     messages, count = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= count)
-    lone = unmatched_messages(messages.only(~outside), count)
+    unmatched = unmatched_messages(messages.select(~outside), count)
     dropped: dict[int, list[Ints]] = {}
-    for part in (messages.only(outside), lone):
+    for part in (messages.select(outside), unmatched):
         for rank in np.unique(part.rank).tolist():
             dropped.setdefault(rank, []).append(part.row[part.rank == rank])
     for template, ranks in ranks_by_template(traces):
-        if len(rows := _without_peer(template)):
+        exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
+        if len(rows := np.flatnonzero(exchanges & (template.peer == ABSENT))):
             for rank in ranks:
                 dropped.setdefault(rank, []).append(rows)
     changes = {rank: np.sort(np.concatenate(rows)) for rank, rows in sorted(dropped.items())}
@@ -823,14 +814,9 @@ def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
     rank, rows = next(iter(changes.items()))
     node = node_text(traces.ranks[rank].template, int(rows[0]))
     example = f"{traces.where}: rank {rank}: {node} matches nothing"
-    made = with_changes(traces, changes, lambda template, rows: _without_rows(template, rows, traces.where))
+    matched = with_changes(traces, changes, lambda template, rows: _without_rows(template, rows, traces.where))
     total = sum(map(len, changes.values()))
-    return made, [Repair("unmatched sends and receives dropped", total, example)]
-
-
-def _without_peer(template: Template) -> Ints:
-    exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
-    return np.flatnonzero(exchanges & (template.peer == ABSENT))
+    return matched, [Repair("unmatched sends and receives dropped", total, example)]
 
 
 def _without_rows(template: Template, rows: Ints, where: str) -> Template:
@@ -847,11 +833,11 @@ def copy_to_ranks(trace: RankTrace, ranks: int, where: str) -> TraceSet:
     [(1, 3), (2, 0), (3, 1), (0, 2)]
     """
     own = trace.own_rank or 0
-    made = (
+    copies = (
         replace(trace, peers=tuple((peer - own + rank) % ranks for peer in trace.peers), own_rank=None)
         for rank in range(ranks)
     )
-    return TraceSet(tuple(made), where)
+    return TraceSet(tuple(copies), where)
 
 
 # --------------------------------------------------------------------------------------
@@ -904,15 +890,15 @@ def repair_traces(traces: TraceSet, groups: Groups | None = None, *, drop_unmatc
 def _repair_templates(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
     """Return traces with every template repaired."""
     done: list[Repair] = []
-    made: dict[int, Template] = {}
+    repaired: dict[int, Template] = {}
     for template, ranks in ranks_by_template(traces):
-        place, mended = TemplateRanks(traces.where, ranks), template
+        template_ranks, mended = TemplateRanks(traces.where, ranks), template
         for step in STEPS:
-            mended, more = step(mended, place)
+            mended, more = step(mended, template_ranks)
             done += more
         if mended is not template:
-            made[id(template)] = mended
-    if not made:
+            repaired[id(template)] = mended
+    if not repaired:
         return traces, done
-    ranks_made = (replace(rank, template=made.get(id(rank.template), rank.template)) for rank in traces.ranks)
+    ranks_made = (replace(rank, template=repaired.get(id(rank.template), rank.template)) for rank in traces.ranks)
     return TraceSet(tuple(ranks_made), traces.where), done

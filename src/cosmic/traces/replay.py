@@ -48,8 +48,8 @@ class Replayed:
     @property
     def span_ns(self) -> int:
         """From the first start to the last end."""
-        starts = [int(each.min()) for each in self.begun if len(each)]
-        return max((int(each.max()) for each in self.ended if len(each)), default=0) - min(starts, default=0)
+        starts = [int(times.min()) for times in self.begun if len(times)]
+        return max((int(times.max()) for times in self.ended if len(times)), default=0) - min(starts, default=0)
 
 
 def durations_ns(template_us: Ints, template_ns: Ints) -> Ints:
@@ -84,7 +84,7 @@ class _Replay:
         self.base = np.concatenate([[0], np.cumsum([rank.template.nodes for rank in traces.ranks])]).tolist()
         self.count = self.base[-1]
         self.recorded = recorded_times(traces).duration_ns
-        self.meetings = _meetings(traces, groups)
+        self.meetings = _find_meetings(traces, groups)
 
     def run(self) -> Replayed:
         """Run all nodes in an order that their dependencies allow."""
@@ -92,34 +92,34 @@ class _Replay:
         duration = np.concatenate(self.changes.duration_ns).tolist() if self.count else []
         ready = np.concatenate(self.changes.delay_ns).tolist() if self.count else []
         delay = list(ready)
-        meeting, members, takes = self._met()
-        begun, ended = [0] * self.count, [-1] * self.count
+        meeting, members, takes = self._meetings_of_nodes()
+        begins, ended = [0] * self.count, [-1] * self.count
         missing = [len(member) for member in members]
         queue = [node for node, count in enumerate(waits) if not count]
         done = 0
         while done < len(queue):
             node = queue[done]
             done += 1
-            begun[node] = ready[node]
-            place = meeting[node]
+            begins[node] = ready[node]
+            meeting_of = meeting[node]
             finished: list[int] = []
             if takes[node] is None:  # it waits for no other rank
                 ended[node] = ready[node] + duration[node]
                 finished.append(node)
-            if place >= 0:
-                missing[place] -= 1
-                if not missing[place]:
-                    finished += _end_together(members[place], takes, begun, ended)
-            for each in finished:
-                end = ended[each]
-                for after in child[start[each] : start[each + 1]]:
+            if meeting_of >= 0:
+                missing[meeting_of] -= 1
+                if not missing[meeting_of]:
+                    finished += _end_together(members[meeting_of], takes, begins, ended)
+            for ended_node in finished:
+                end = ended[ended_node]
+                for after in child[start[ended_node] : start[ended_node + 1]]:
                     ready[after] = max(ready[after], end + delay[after])
                     waits[after] -= 1
                     if not waits[after]:
                         queue.append(after)
         if any(end < 0 for end in ended):
             self._raise_stuck(ended)
-        return self._result(begun, ended)
+        return self._as_replayed(begins, ended)
 
     def _dependents(self) -> tuple[list[int], list[int], list[int]]:
         """Return how many nodes each waits for, and those that wait for it, over all ranks."""
@@ -135,34 +135,34 @@ class _Replay:
         start = np.searchsorted(owner[order], np.arange(self.count + 1))
         return np.concatenate([[], *waits]).astype(np.int64).tolist(), start.tolist(), node[order].tolist()
 
-    def _met(self) -> tuple[list[int], list[tuple[int, ...]], list[int | None]]:
+    def _meetings_of_nodes(self) -> tuple[list[int], list[tuple[int, ...]], list[int | None]]:
         """Return the meeting of each node (-1 if none), the nodes of each, and what nodes take once all are there."""
         meeting = [-1] * self.count
         takes: list[int | None] = [None] * self.count
         members = []
-        for index, each in enumerate(self.meetings):
-            nodes = tuple(self.base[rank] + row for rank, row in each)
-            for node, took in zip(nodes, self._takes(each), strict=True):
-                meeting[node], takes[node] = index, took
+        for index, meeting_nodes in enumerate(self.meetings):
+            nodes = tuple(self.base[rank] + row for rank, row in meeting_nodes)
+            for node, transfer in zip(nodes, self._transfer_times(meeting_nodes), strict=True):
+                meeting[node], takes[node] = index, transfer
             members.append(nodes)
         return meeting, members, takes
 
-    def _takes(self, members: Sequence[tuple[int, int]]) -> list[int | None]:
-        """Return what each member takes once all have entered: as given, or as recorded; None if it does not wait."""
+    def _transfer_times(self, members: Sequence[tuple[int, int]]) -> list[int | None]:
+        """Return the nanoseconds of each member once all have entered; None if it does not wait."""
         starts, ends = [], []
         for rank, row in members:
             template = self.traces.ranks[rank].template
             starts.append(int(template.start_ns[row]))
             ends.append(int(template.start_ns[row] + self.recorded[rank][row]))
         last = max(starts)
-        found: list[int | None] = []
+        transfers: list[int | None] = []
         for (rank, row), end in zip(members, ends, strict=True):
-            given = self.changes.transfer_ns.get((rank, row))
-            found.append(given if given is not None else end - last if end >= last else None)
-        return found
+            changed_ns = self.changes.transfer_ns.get((rank, row))
+            transfers.append(changed_ns if changed_ns is not None else end - last if end >= last else None)
+        return transfers
 
     def _raise_stuck(self, ended: Sequence[int]) -> None:
-        node = next(at for at, end in enumerate(ended) if end < 0)
+        node = next(index for index, end in enumerate(ended) if end < 0)
         rank = int(np.searchsorted(self.base, node, "right")) - 1
         text = node_text(self.traces.ranks[rank].template, node - self.base[rank])
         raise SpecError(
@@ -171,44 +171,46 @@ class _Replay:
             "never runs: it waits for itself, or for a rank that waits for it",
         )
 
-    def _result(self, begun: list[int], ended: list[int]) -> Replayed:
+    def _as_replayed(self, begins: list[int], ended: list[int]) -> Replayed:
         parts = list(zip(self.base[:-1], self.base[1:], strict=True))
-        starts, ends = np.array(begun, np.int64), np.array(ended, np.int64)
-        return Replayed(tuple(starts[at:last] for at, last in parts), tuple(ends[at:last] for at, last in parts))
+        starts, ends = np.array(begins, np.int64), np.array(ended, np.int64)
+        return Replayed(
+            tuple(starts[first:last] for first, last in parts), tuple(ends[first:last] for first, last in parts)
+        )
 
 
 def _end_together(
-    nodes: Sequence[int], takes: Sequence[int | None], begun: Sequence[int], ended: list[int]
+    nodes: Sequence[int], takes: Sequence[int | None], begins: Sequence[int], ended: list[int]
 ) -> list[int]:
     """Set when the members of a collective end that waited for all; return these."""
-    last = max(begun[node] for node in nodes)
-    found = []
+    last = max(begins[node] for node in nodes)
+    finished = []
     for node in nodes:
-        took = takes[node]
-        if took is not None:
-            ended[node] = last + took
-            found.append(node)
-    return found
+        transfer = takes[node]
+        if transfer is not None:
+            ended[node] = last + transfer
+            finished.append(node)
+    return finished
 
 
-def _meetings(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> list[list[tuple[int, int]]]:
+def _find_meetings(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> list[list[tuple[int, int]]]:
     """Return the nodes that wait for each other: of each collective, and of each send and receive, as rank and row.
 
     Collectives of a group with equal tags are the same. Without tags, the n-th is the same on all of the group's ranks
     whose traces are here.
     """
-    found: dict[tuple[str, bool, int], list[tuple[int, int]]] = {}
+    collectives: dict[tuple[str, bool, int], list[tuple[int, int]]] = {}
     for number, rank in enumerate(traces.ranks):
         template = rank.template
         counts: dict[str, int] = {}
         for row in issue_order(template):
-            place, tag = int(template.group[row]), int(template.comm_tag[row])
-            name = "" if place == ABSENT else rank.groups[place]
+            group, tag = int(template.group[row]), int(template.comm_tag[row])
+            name = "" if group == ABSENT else rank.groups[group]
             count = counts[name] = counts.get(name, -1) + (tag == ABSENT)
             if not name or number in groups.get(name, ()):
-                found.setdefault((name, tag != ABSENT, count if tag == ABSENT else tag), []).append((number, row))
-    together = [each for each in found.values() if _is_same_collective(traces, each)]
-    return together + _exchanges(traces)
+                collectives.setdefault((name, tag != ABSENT, count if tag == ABSENT else tag), []).append((number, row))
+    together = [members for members in collectives.values() if _is_same_collective(traces, members)]
+    return together + _match_messages(traces)
 
 
 def _is_same_collective(traces: TraceSet, members: Sequence[tuple[int, int]]) -> bool:
@@ -221,23 +223,23 @@ def issue_order(template: Template) -> list[int]:
     """Return the rows of collectives in the order in which they were issued: that of the operators that began them."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     start = template.ctrl_start[rows]
-    stated = template.ctrl_start[rows + 1] > start
-    issued = np.where(stated, np.append(template.ctrl_id, 0)[np.where(stated, start, -1)], template.id[rows])
-    found: list[int] = rows[np.lexsort((template.id[rows], issued))].tolist()
-    return found
+    has_issuer = template.ctrl_start[rows + 1] > start
+    issued = np.where(has_issuer, np.append(template.ctrl_id, 0)[np.where(has_issuer, start, -1)], template.id[rows])
+    order: list[int] = rows[np.lexsort((template.id[rows], issued))].tolist()
+    return order
 
 
-def _exchanges(traces: TraceSet) -> list[list[tuple[int, int]]]:
+def _match_messages(traces: TraceSet) -> list[list[tuple[int, int]]]:
     """Return each send with its receive: the n-th from one rank to another with a tag and a size."""
     messages = messages_of(traces)
     waiting: dict[tuple[int, ...], deque[tuple[int, int]]] = {}
-    found = []
+    exchanges = []
     columns = (messages.side, messages.rank, messages.row, messages.peer, messages.tag, messages.size)
     for side, rank, row, peer, tag, size in zip(*(column.tolist() for column in columns), strict=True):
         route = (rank, peer) if side == SEND else (peer, rank)
-        other = waiting.get((*route, tag, size, 1 - side))
-        if other:
-            found.append([other.popleft(), (rank, row)])
+        partners = waiting.get((*route, tag, size, 1 - side))
+        if partners:
+            exchanges.append([partners.popleft(), (rank, row)])
         else:
             waiting.setdefault((*route, tag, size, side), deque()).append((rank, row))
-    return found
+    return exchanges

@@ -174,6 +174,6 @@ def template_of(rows: Sequence[Mapping[str, Any]]) -> Template:
         waits = [row.get(kind, ()) for row in ordered]
         columns[f"{kind}_start"] = np.cumsum([0, *map(len, waits)], dtype=np.int64)
         columns[f"{kind}_id"] = np.array([node for wait in waits for node in wait], np.int64)
-    texts = {place: str(row["process_groups"]) for place, row in enumerate(ordered) if "process_groups" in row}
+    texts = {index: str(row["process_groups"]) for index, row in enumerate(ordered) if "process_groups" in row}
     names = [str(row.get("name", "")) for row in ordered]
     return Template(**columns, names=names, kernels=kernels, process_groups=texts)

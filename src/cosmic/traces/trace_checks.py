@@ -40,47 +40,63 @@ def collective_disagreements(
     collective that another rank has not recorded takes as long as it did.
     """
     try:
-        known = known_groups(traces, groups)
+        members = known_groups(traces, groups)
     except SpecError as error:  # metadata nodes contradict each other, or are malformed
-        yield make_finding([error], lambda each: each)
+        yield make_finding([error], lambda mistake: mistake)
         return
-    yield from _malformed_groups(traces, known, replayed)
-    collectives = RankCollectives(traces, known)
-    yield _undefined_groups(collectives, known, groups is not None)
-    yield _non_members(collectives, known)
-    differences = list(_differences(traces, collectives, known, replayed))
-    yield make_finding(differences, lambda each: _difference_error(traces, collectives, each))
+    yield from _malformed_groups(traces, members, replayed)
+    collectives = RankCollectives(traces, members)
+    # Without a file of groups all undefined ones are one mistake: the file is missing.
+    are_given = groups is not None
+    names = [name for name in collectives.users if name not in members]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    rule = "no such group" if are_given else f"no ranks are given for this group{more}"
+    yield make_finding(
+        names if are_given else names[:1],
+        lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
+    )
+    strangers = [
+        (name, rank)
+        for name, users in collectives.users.items()
+        for rank in sorted(users.keys() - set(members.get(name, users)))
+    ]
+    yield make_finding(
+        strangers,
+        lambda stranger: SpecError(collectives.first_text(*stranger), stranger[0], "the rank is not in this group"),
+    )
+    differences = list(_differences(traces, collectives, members, replayed))
+    yield make_finding(differences, lambda difference: _difference_error(traces, collectives, difference))
 
 
 class RankCollectives:
     """The collectives of each rank in each group."""
 
-    def __init__(self, traces: TraceSet, known: Groups) -> None:
+    def __init__(self, traces: TraceSet, members: Groups) -> None:
         self.users: dict[str, dict[int, tuple[int, ...]]] = {}
         """Indices into `RankTrace.groups`, mostly one, by the name of a group and a rank."""
         self._traces = traces
-        self._rows = {id(template): _rows_by_place(template) for template in traces.templates()}
-        alias = {name: ALL_RANKS[0] for name in ALL_RANKS if known[name] == known[ALL_RANKS[0]]}
+        self._rows = {id(template): _rows_by_group(template) for template in traces.templates()}
+        alias = {name: ALL_RANKS[0] for name in ALL_RANKS if members[name] == members[ALL_RANKS[0]]}
         for number, rank in enumerate(traces.ranks):
-            for place in self._rows[id(rank.template)]:
-                name = rank.groups[place] if place != ABSENT else ALL_RANKS[0]
+            for group in self._rows[id(rank.template)]:
+                name = rank.groups[group] if group != ABSENT else ALL_RANKS[0]
                 ranks = self.users.setdefault(alias.get(name, name), {})
-                ranks[number] = (*ranks.get(number, ()), place)
+                ranks[number] = (*ranks.get(number, ()), group)
 
-    def class_of(self, name: str, rank: int) -> tuple[int, ...]:
+    def collective_class(self, name: str, rank: int) -> tuple[int, ...]:
         """Return a key that is equal for ranks that run the same collectives in a group because of one template."""
-        places = self.users[name].get(rank, ())
-        return (id(self._traces.ranks[rank].template), *places) if places else ()
+        groups = self.users[name].get(rank, ())
+        return (id(self._traces.ranks[rank].template), *groups) if groups else ()
 
     def rows(self, name: str, rank: int) -> Ints:
         """Return the rows of a rank's collectives in a group, in ascending order of their ids."""
-        found = self._rows[id(self._traces.ranks[rank].template)]
-        places = self.users[name].get(rank, ())
-        if len(places) == 1:
-            return found[places[0]]
-        return np.sort(np.concatenate([np.empty(0, np.int64), *(found[place] for place in places)]))
+        rows_of_groups = self._rows[id(self._traces.ranks[rank].template)]
+        groups = self.users[name].get(rank, ())
+        if len(groups) == 1:
+            return rows_of_groups[groups[0]]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *(rows_of_groups[group] for group in groups)]))
 
-    def stated(self, name: str, rank: int) -> Ints:
+    def types_and_sizes(self, name: str, rank: int) -> Ints:
         """Return the types and the sizes of a rank's collectives in a group, as two rows."""
         template, rows = self._traces.ranks[rank].template, self.rows(name, rank)
         return np.array([template.comm_type[rows], template.comm_size[rows]])
@@ -89,40 +105,42 @@ class RankCollectives:
         """Return whether tags say which collectives of a rank in a group are the same as others'."""
         return bool((self._traces.ranks[rank].template.comm_tag[self.rows(name, rank)] != ABSENT).any())
 
-    def text(self, name: str, rank: int, place: int = 0) -> str:
-        """Return the text of the first, or *place*-th, node with which a rank uses a group."""
-        return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[place]))
+    def text(self, name: str, rank: int, index: int = 0) -> str:
+        """Return the text of the first, or *index*-th, node with which a rank uses a group."""
+        return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[index]))
 
     def first_text(self, name: str, rank: int) -> str:
-        """Return the place of an error: the first node with which a rank uses a group."""
+        """Return the location for an error: the first node with which a rank uses a group."""
         return f"{self._traces.where}: rank {rank}: {self.text(name, rank)}: group"
 
 
-def _rows_by_place(template: Template) -> dict[int, Ints]:
+def _rows_by_group(template: Template) -> dict[int, Ints]:
     """Return the rows of collectives by the index of their group."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     if not len(rows):
         return {}
-    places = template.group[rows]
-    order = np.argsort(places, kind="stable")
-    found, starts = np.unique(places[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(rows[order], starts[1:]), strict=True))
+    groups = template.group[rows]
+    order = np.argsort(groups, kind="stable")
+    distinct, starts = np.unique(groups[order], return_index=True)
+    return dict(zip(distinct.tolist(), np.split(rows[order], starts[1:]), strict=True))
 
 
-def _malformed_groups(traces: TraceSet, known: Groups, replayed: bool) -> Iterator[TraceFinding]:
+def _malformed_groups(traces: TraceSet, members: Groups, replayed: bool) -> Iterator[TraceFinding]:
     """Yield malformed groups: empty, or with a rank that is listed twice or not in the job."""
     count = len(traces.ranks)
     most = MOST_RANKS if replayed else count
     where = f"{traces.where}: group"
-    yield make_finding([name for name in known if not known[name]], lambda name: SpecError(where, name, "has no ranks"))
     yield make_finding(
-        [(name, _first_repeated_rank(ranks)) for name, ranks in known.items() if len(set(ranks)) < len(ranks)],
-        lambda each: SpecError(f"{where} {each[0]}", each[1], "the rank is listed twice"),
+        [name for name in members if not members[name]], lambda name: SpecError(where, name, "has no ranks")
     )
-    outside = [name for name, ranks in known.items() if ranks and not (min(ranks) >= 0 and max(ranks) < most)]
     yield make_finding(
-        [(name, rank) for name in outside for rank in known[name] if not 0 <= rank < most],
-        lambda each: SpecError(f"{where} {each[0]}", each[1], f"the job has ranks 0 to {most - 1:,}"),
+        [(name, _first_repeated_rank(ranks)) for name, ranks in members.items() if len(set(ranks)) < len(ranks)],
+        lambda mistake: SpecError(f"{where} {mistake[0]}", mistake[1], "the rank is listed twice"),
+    )
+    outside = [name for name, ranks in members.items() if ranks and not (min(ranks) >= 0 and max(ranks) < most)]
+    yield make_finding(
+        [(name, rank) for name in outside for rank in members[name] if not 0 <= rank < most],
+        lambda mistake: SpecError(f"{where} {mistake[0]}", mistake[1], f"the job has ranks 0 to {most - 1:,}"),
     )
 
 
@@ -134,29 +152,6 @@ def _first_repeated_rank(ranks: Sequence[int]) -> int:
             break
         seen.add(rank)
     return rank
-
-
-def _undefined_groups(collectives: RankCollectives, known: Groups, given: bool) -> TraceFinding:
-    """Return groups that nodes name but that are not defined; all as one where no groups are given."""
-    names = [name for name in collectives.users if name not in known]
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    rule = "no such group" if given else f"no ranks are given for this group{more}"
-    return make_finding(
-        names if given else names[:1],
-        lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
-    )
-
-
-def _non_members(collectives: RankCollectives, known: Groups) -> TraceFinding:
-    """Return ranks that use a group of which they are not members."""
-    found = [
-        (name, rank)
-        for name, users in collectives.users.items()
-        for rank in sorted(users.keys() - set(known.get(name, users)))
-    ]
-    return make_finding(
-        found, lambda each: SpecError(collectives.first_text(*each), each[0], "the rank is not in this group")
-    )
 
 
 class _Difference(NamedTuple):
@@ -172,24 +167,24 @@ class _Difference(NamedTuple):
 
 
 def _differences(
-    traces: TraceSet, collectives: RankCollectives, known: Groups, replayed: bool
+    traces: TraceSet, collectives: RankCollectives, members: Groups, replayed: bool
 ) -> Iterator[_Difference]:
     """Yield members of a group whose collectives differ from its first member's: type, size, number or order."""
     for name in collectives.users:
         classes: dict[tuple[int, ...], list[int]] = {}
-        for rank in known.get(name, ()):
+        for rank in members.get(name, ()):
             if 0 <= rank < len(traces.ranks):
-                classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+                classes.setdefault(collectives.collective_class(name, rank), []).append(rank)
         if len(classes) > 1:
             (first, *_), *others = classes.values()
-            wanted = collectives.stated(name, first)
+            wanted = collectives.types_and_sizes(name, first)
             differs = _recorded_difference if replayed else _first_difference
             for ranks in others:
                 if replayed and any(collectives.is_tagged(name, rank) for rank in (first, ranks[0])):
                     continue
-                place = differs(wanted, collectives.stated(name, ranks[0]))
-                if place is not None:
-                    yield _Difference(name, first, ranks, place)
+                index = differs(wanted, collectives.types_and_sizes(name, ranks[0]))
+                if index is not None:
+                    yield _Difference(name, first, ranks, index)
 
 
 def _first_difference(mine: Ints, theirs: Ints) -> int | None:
@@ -214,19 +209,19 @@ def _recorded_difference(mine: Ints, theirs: Ints) -> int | None:
     return int(np.argmax(differs)) if differs.any() else None
 
 
-def _difference_error(traces: TraceSet, collectives: RankCollectives, found: _Difference) -> SpecError:
-    group = f"group {found.name}" if found.name else "all ranks"
-    mine, theirs = (_collective_text(collectives, found, rank) for rank in (found.ranks[0], found.first))
-    where = f"{rank_text(traces.where, found.ranks)}: collective {found.place + 1:,} of {group}"
-    return SpecError(where, mine, f"rank {found.first} has {theirs} there")
+def _difference_error(traces: TraceSet, collectives: RankCollectives, difference: _Difference) -> SpecError:
+    group = f"group {difference.name}" if difference.name else "all ranks"
+    mine, theirs = (_collective_text(collectives, difference, rank) for rank in (difference.ranks[0], difference.first))
+    where = f"{rank_text(traces.where, difference.ranks)}: collective {difference.place + 1:,} of {group}"
+    return SpecError(where, mine, f"rank {difference.first} has {theirs} there")
 
 
-def _collective_text(collectives: RankCollectives, found: _Difference, rank: int) -> str:
-    stated = collectives.stated(found.name, rank)
-    if found.place == stated.shape[1]:
+def _collective_text(collectives: RankCollectives, difference: _Difference, rank: int) -> str:
+    stated_pairs = collectives.types_and_sizes(difference.name, rank)
+    if difference.place == stated_pairs.shape[1]:
         return "none"
-    kind, size = stated[:, found.place].tolist()
-    return f"{enum_name(CollectiveType, kind)} of {size_text(size)}, {collectives.text(found.name, rank, found.place)}"
+    kind, size = stated_pairs[:, difference.place].tolist()
+    return f"{enum_name(CollectiveType, kind)} of {size_text(size)}, {collectives.text(difference.name, rank, difference.place)}"
 
 
 # --------------------------------------------------------------------------------------
@@ -249,9 +244,9 @@ NEEDED = {
 
 def check_traces(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> None:
     """Raise the first problem found."""
-    for found in _findings(traces, groups):
-        if found.count:
-            raise found.at(0)
+    for finding in _findings(traces, groups):
+        if finding.count:
+            raise finding.at(0)
 
 
 def list_problems(
@@ -268,10 +263,10 @@ def list_problems(
     """
     sentences: list[str] = []
     count = 0
-    for found in _findings(traces, groups, replayed):
-        count += found.count
-        listed = min(found.count, SHOWN_OF_A_KIND, shown - len(sentences))
-        sentences += [str(found.at(index)) for index in range(listed)]
+    for finding in _findings(traces, groups, replayed):
+        count += finding.count
+        listed = min(finding.count, SHOWN_OF_A_KIND, shown - len(sentences))
+        sentences += [str(finding.at(index)) for index in range(listed)]
     return [*sentences, f"{traces.where}: {count:,} problems in all"] if count > len(sentences) else sentences
 
 
@@ -281,7 +276,7 @@ def _findings(
     for template, ranks in ranks_by_template(traces):
         yield from _template_findings(template, rank_text(traces.where, ranks))
     yield make_finding(
-        [rank for rank, each in enumerate(traces.ranks) if each.own_rank not in (None, rank)],
+        [rank for rank, trace in enumerate(traces.ranks) if trace.own_rank not in (None, rank)],
         lambda rank: SpecError(
             f"{traces.where}: rank {rank}: its own rank",
             traces.ranks[rank].own_rank,
@@ -302,34 +297,27 @@ def _template_findings(template: Template, where: str) -> Iterator[TraceFinding]
     twice = np.flatnonzero(np.diff(template.id) <= 0) + 1
     yield make_finding(twice, lambda row: SpecError(f"{where}: node", int(template.id[row]), "two nodes have this id"))
     if not len(twice):  # else a dependency could mean either node
-        yield from _dependency_findings(template, where)
+        # A dependency on an absent node, or on the node itself, is never satisfied.
+        dependencies = dependencies_of(template)
+        itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
+        for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
+            yield make_finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
+        # One cycle is enough: to break it often breaks others.
+        satisfiable = dependencies.within()
+        rows = find_cycle(satisfiable, topological_order(satisfiable))
+        if rows:
+            yield make_finding(
+                [rows],
+                lambda cycle: SpecError(
+                    f"{where}: nodes in a cycle", len(cycle), f"each waits for the next: {_cycle_text(template, cycle)}"
+                ),
+            )
     yield from _attribute_findings(template, where)
 
 
-def _dependency_findings(template: Template, where: str) -> Iterator[TraceFinding]:
-    """Yield dependencies that can never be satisfied."""
-    dependencies = dependencies_of(template)
-    itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
-    for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
-        yield make_finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
-    yield from _cycles(template, dependencies.within(), where)
-
-
-def _dependency_error(template: Template, dependencies: Dependencies, where: str, rule: str, place: int) -> SpecError:
-    node = node_text(template, int(dependencies.dependent[place]))
-    return SpecError(f"{where}: {node}: depends on", int(dependencies.wanted[place]), rule)
-
-
-def _cycles(template: Template, dependencies: Dependencies, where: str) -> Iterator[TraceFinding]:
-    """Yield one cycle, if there is any: fixing it often fixes others."""
-    rows = find_cycle(dependencies, topological_order(dependencies))
-    if rows:
-        yield make_finding(
-            [rows],
-            lambda each: SpecError(
-                f"{where}: nodes in a cycle", len(each), f"each waits for the next: {_cycle_text(template, each)}"
-            ),
-        )
+def _dependency_error(template: Template, dependencies: Dependencies, where: str, rule: str, index: int) -> SpecError:
+    node = node_text(template, int(dependencies.dependent[index]))
+    return SpecError(f"{where}: {node}: depends on", int(dependencies.wanted[index]), rule)
 
 
 def _cycle_text(template: Template, rows: Sequence[int]) -> str:

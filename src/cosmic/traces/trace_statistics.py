@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import require
+from cosmic.base.json_types import unit
 from cosmic.traces.comm_groups import ALL_RANKS, known_groups, ranks_by_template
 from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
-from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet, template_of
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet, template_of
 from cosmic.traces.trace_views import enum_name
 
 Seconds = npt.NDArray[np.float64]
@@ -27,8 +28,10 @@ Seconds = npt.NDArray[np.float64]
 class RankRange:
     """The minimum and maximum over all ranks."""
 
-    least: float
-    most: float
+    least: Annotated[float, unit("that of the amount")]
+    """The least of a rank."""
+    most: Annotated[float, unit("that of the amount")]
+    """The most of a rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +39,13 @@ class CollectiveTally:
     """Collectives of one type in groups of one size."""
 
     collective: str
+    """Which collective, such as ALL_REDUCE."""
     group_size: int | None
     """Ranks in the group; None where they are not given."""
     nodes: int
+    """Number of nodes."""
     bytes: int
+    """Their total payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +55,13 @@ class NodeChain:
     rank: int
     """The first rank with such a chain."""
     nodes: int
+    """Number of nodes."""
     seconds: float
+    """Their time."""
     nodes_by_type: dict[str, int]
+    """Nodes, by type."""
     seconds_by_type: dict[str, float]
+    """Time, by type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,15 +174,16 @@ def _by_type(types: Ints) -> dict[str, int]:
     return {enum_name(NodeType, number): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
 
 
-def _collectives(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> list[CollectiveTally]:
+def _collectives(traces: TraceSet, members_of: Mapping[str, Sequence[int]]) -> list[CollectiveTally]:
     """Return the collectives of all ranks by type and group size, the most bytes first."""
     nodes: Counter[tuple[int, int | None]] = Counter()
     moved: Counter[tuple[int, int | None]] = Counter()
     for template, ranks in ranks_by_template(traces):
         tallies = list(_tallies(template))
         for rank in ranks:
-            for place, kind, count, size in tallies:
-                key = kind, _group_size(traces.ranks[rank], place, known)
+            for group, kind, count, size in tallies:
+                members = members_of.get(traces.ranks[rank].groups[group] if group != ABSENT else ALL_RANKS[0])
+                key = kind, (None if members is None else len(members))
                 nodes[key] += count
                 moved[key] += size
     return [
@@ -185,15 +196,10 @@ def _tallies(template: Template) -> Iterator[tuple[int, int, int, int]]:
     """Yield the collectives of each group and type: index of the group, type, number, bytes."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     rows = rows[np.lexsort((template.comm_type[rows], template.group[rows]))]
-    place, kind = template.group[rows], template.comm_type[rows]
-    starts = np.flatnonzero((np.diff(place) != 0) | (np.diff(kind) != 0)) + 1
+    group, kind = template.group[rows], template.comm_type[rows]
+    starts = np.flatnonzero((np.diff(group) != 0) | (np.diff(kind) != 0)) + 1
     for part in np.split(rows, starts) if len(rows) else ():
         yield int(template.group[part[0]]), int(template.comm_type[part[0]]), len(part), _sum(template.comm_size[part])
-
-
-def _group_size(rank: RankTrace, place: int, known: Mapping[str, Sequence[int]]) -> int | None:
-    members = known.get(rank.groups[place] if place != ABSENT else ALL_RANKS[0])
-    return None if members is None else len(members)
 
 
 def _chains(template: Template, rank: int, seconds: Seconds) -> tuple[NodeChain, NodeChain] | None:

@@ -59,25 +59,25 @@ def node_records(trace: RankTrace) -> Iterator[dict[str, Any]]:
 
 
 def _ids(start: Ints, ids: Ints, row: int) -> list[int]:
-    found: list[int] = ids[start[row] : start[row + 1]].tolist()
-    return found
+    listed: list[int] = ids[start[row] : start[row + 1]].tolist()
+    return listed
 
 
 def _communication(trace: RankTrace, row: int) -> dict[str, Any]:
     """Return the collective, group, peer and dimensions of a node, and whether it runs on the CPU."""
     template = trace.template
-    stated: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     if template.on_cpu[row] > 0:
-        stated["on_cpu"] = True
+        attributes["on_cpu"] = True
     if template.type[row] == NodeType.COMM_COLL:  # meaningless in other nodes
-        stated["comm_type"] = enum_name(CollectiveType, int(template.comm_type[row]))
+        attributes["comm_type"] = enum_name(CollectiveType, int(template.comm_type[row]))
     if template.group[row] != ABSENT:
-        stated["group"] = trace.groups[template.group[row]]
+        attributes["group"] = trace.groups[template.group[row]]
     if template.peer[row] != ABSENT:
-        stated["peer"] = trace.peers[template.peer[row]]
+        attributes["peer"] = trace.peers[template.peer[row]]
     if (dims := int(template.involved_dims[row])) != ABSENT:
-        stated["involved_dims"] = [index for index in range(dims.bit_length()) if dims >> index & 1]
-    return stated
+        attributes["involved_dims"] = [index for index in range(dims.bit_length()) if dims >> index & 1]
+    return attributes
 
 
 def enum_name(names: type[IntEnum], number: int) -> str:
@@ -136,8 +136,8 @@ def graphviz_lines(trace: RankTrace) -> Iterator[str]:
         colour = COLOURS.get(record["type"], "#ffffff")
         yield f'  {record["id"]} [label="{label}\\n{detail}" fillcolor="{colour}"];'
         yield from chain(
-            (f"  {each} -> {record['id']};" for each in record["data"]),
-            (f"  {each} -> {record['id']} [style=dashed];" for each in record["ctrl"]),
+            (f"  {source} -> {record['id']};" for source in record["data"]),
+            (f"  {source} -> {record['id']} [style=dashed];" for source in record["ctrl"]),
         )
     yield "}"
 
@@ -191,31 +191,31 @@ def graphml_lines(trace: RankTrace) -> Iterator[str]:
         yield f'<key id="{name}" for="node" attr.name="{name}" attr.type="{kind}"/>'
     yield '<key id="dependency" for="edge" attr.name="dependency" attr.type="string"/>'
     yield '<graph id="trace" edgedefault="directed">'
-    known = set(trace.template.id.tolist())
+    present_ids = set(trace.template.id.tolist())
     for row, record in enumerate(node_records(trace)):
-        yield _node(trace, row, record, known)
+        yield _node(trace, row, record, present_ids)
     for record in node_records(trace):
         for kind in ("data", "ctrl"):
             for source in record[kind]:
-                if source in known:
+                if source in present_ids:
                     ends = f'source="{source}" target="{record["id"]}"'
                     yield f'<edge {ends}><data key="dependency">{kind}</data></edge>'
     yield "</graph>"
     yield "</graphml>"
 
 
-def _node(trace: RankTrace, row: int, record: dict[str, Any], known: set[int]) -> str:
+def _node(trace: RankTrace, row: int, record: dict[str, Any], present_ids: set[int]) -> str:
     """Return a node with its attributes."""
     template = trace.template
-    stated: dict[str, Any] = {**record, "label": record["name"]}
+    attributes: dict[str, Any] = {**record, "label": record["name"]}
     for name in _RECORDED:
         if (value := int(getattr(template, name)[row])) >= 0:
-            stated[name] = value
+            attributes[name] = value
     if template.kernel[row] >= 0:
-        stated["kernel"] = template.kernels[template.kernel[row]]
-    if absent := [each for each in (*record["data"], *record["ctrl"]) if each not in known]:
-        stated["absent"] = absent
-    data = "".join(f'<data key="{name}">{_text(stated[name])}</data>' for name in NODE_KEYS if name in stated)
+        attributes["kernel"] = template.kernels[template.kernel[row]]
+    if absent := [source for source in (*record["data"], *record["ctrl"]) if source not in present_ids]:
+        attributes["absent"] = absent
+    data = "".join(f'<data key="{name}">{_text(attributes[name])}</data>' for name in NODE_KEYS if name in attributes)
     return f'<node id="{record["id"]}">{data}</node>'
 
 

@@ -79,7 +79,8 @@ def attended_share(
     def seen(window: Numeric) -> Numeric:
         if decoding:
             return np.minimum(window, s) / s
-        return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
+        # Of a causal mask: pairs of a query and a key up to it, over all pairs of the rank's queries with all keys.
+        return (_count_pairs(s, window) - _count_pairs(before, window)) / ((s - before) * s)
 
     if block.startswith(("window_", "sparse_", "heavy_")) and model.sparse:
         return seen(np.minimum(float(model.sparse.window), s)) + _compressed_share(
@@ -87,6 +88,7 @@ def attended_share(
         )
     if model.window is None:
         return seen(s)
+    # Every n-th layer attends to everything, the others to their window: the mean over layers.
     full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
     windowed = (1 - full) * seen(np.minimum(float(model.window), s))
     return windowed + full * seen(s) if full else windowed
@@ -102,21 +104,22 @@ def _compressed_share(
     tokens = sparse.compressed(block)
     if not tokens:
         return 0.0
-    most = float(sparse.picked) if block.startswith("sparse_") else sequence / tokens
+    most_keys = float(sparse.picked) if block.startswith("sparse_") else sequence / tokens
     if decoding:
-        return np.minimum(most, sequence / tokens) / sequence
+        return np.minimum(most_keys, sequence / tokens) / sequence
 
     def read(queries: Numeric) -> Numeric:
-        growing: Numeric = np.minimum(queries, most * tokens)
-        return growing * growing / (2 * tokens) + most * (queries - growing)
+        # Position i has i / b compressed keys before it: the sum grows as i^2 / 2b until a query reads its most.
+        growing: Numeric = np.minimum(queries, most_keys * tokens)
+        return growing * growing / (2 * tokens) + most_keys * (queries - growing)
 
     return (read(sequence) - read(before)) / ((sequence - before) * sequence)
 
 
-def _pairs(queries: Numeric, window: Numeric) -> Numeric:
+def _count_pairs(queries: Numeric, window: Numeric) -> Numeric:
     """Return the keys that the first *queries* of a sequence see together, at most *window* each.
 
-    >>> float(_pairs(4, 4)), float(_pairs(4, 2))
+    >>> float(_count_pairs(4, 4)), float(_count_pairs(4, 2))
     (10.0, 7.0)
     """
     alone: Numeric = np.minimum(queries, window)

@@ -17,13 +17,11 @@ from cosmic.workload.lora_adapters import RANK, targets_of, trained_weights, wor
 from cosmic.workload.model_blocks import Block, dimensions
 from cosmic.workload.operator_graph import Graph, Sizes
 from cosmic.workload.sharding.autodiff import differentiate
-from cosmic.workload.sharding.folded_mesh import CROSSINGS
-from cosmic.workload.sharding.graph_partition import partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.graph_partition import CROSSINGS, Partitioned, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Sharding
 from cosmic.workload.strategy_tables import Strategy, annotate_graph, stored_shardings, strategies_of
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 from cosmic.workload.user_programs.program_plan import forward_shardings, plan_part
 
 PLANNING = {"dp": 4, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
@@ -84,13 +82,13 @@ def _plan_program(
     model: ProgramModel, strategies: tuple[str | Strategy, ...], sizes: Sizes, training: bool
 ) -> tuple[BlockPlan, ...]:
     """Return the parts of a program, partitioned as its own annotations say; of strategies only ZeRO-3 matters."""
-    sizes = with_twins(model, {**sizes, **model.cut_sizes})
+    sizes = add_equal_dims(model, {**sizes, **model.cut_sizes})
     shardings = forward_shardings(model, sizes)
-    found = []
+    plans = []
     for block in workload_blocks(model, False, ()):
-        placed, used = plan_part(model, block, shardings, sizes, training, sharded="zero3" in strategies)
-        found.append(BlockPlan(block, placed, placed.shardings, used=used))
-    return tuple(found)
+        partitioned, used = plan_part(model, block, shardings, sizes, training, sharded="zero3" in strategies)
+        plans.append(BlockPlan(block, partitioned, partitioned.shardings, used=used))
+    return tuple(plans)
 
 
 def _plan_block(
@@ -99,16 +97,23 @@ def _plan_block(
     graph = block.graph
     trained = trained_weights(block, adapted)
     if training and (trained or block.part != "first"):  # nothing before the first adapter has a gradient
+        # Gradients enter a block at what no operator of it reads: its output, or the loss.
         results = [
             operator.outputs[0].name for operator in graph.operators if _is_result(graph, operator.outputs[0].name)
         ]
         frozen = frozenset(weight.name for weight in graph.weights) - trained
         graph = Graph((*graph.operators, *differentiate(graph, results, frozen).operators))
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
-    kept = {**used, **stored_shardings(graph, strategies, used)}
-    placed = partition(graph, kept, sizes=sizes, mode="as_written", crossings=CROSSINGS)
-    split = {each.name: tuple(axis for axis in DATA_AXES if axis in used[each.name].used) for each in graph.weights}
-    return BlockPlan(block, placed, placed.shardings, split={name: axes for name, axes in split.items() if axes})
+    # ZeRO stores weights and gradients in smaller shards than the operators use: the difference is gathered.
+    stored = {**used, **stored_shardings(graph, strategies, used)}
+    partitioned = partition(graph, stored, sizes=sizes, mode="as_written", crossings=CROSSINGS)
+    # Weights that are split over dp in use have no replicas along it, and no gradients to all-reduce.
+    split = {
+        weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights
+    }
+    return BlockPlan(
+        block, partitioned, partitioned.shardings, split={name: axes for name, axes in split.items() if axes}
+    )
 
 
 def _is_result(graph: Graph, name: str) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Ratio, Share, unit
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Transformer
@@ -24,7 +26,8 @@ class Copies:
     """The fullest rank where experts are packed by popularity."""
 
     redundant: int
-    load: float
+    """Copies."""
+    load: Ratio
     """Of the fullest rank, over an even one."""
 
 
@@ -32,9 +35,11 @@ class Copies:
 class Capped:
     """The fullest rank where experts have a capacity."""
 
-    factor: float
-    load: float
-    dropped: float
+    factor: Ratio
+    """Tokens that an expert takes at most, over an even share."""
+    load: Ratio
+    """Load of the fullest rank, over an even one."""
+    dropped: Share
     """Share of the tokens' picks that experts drop."""
 
 
@@ -42,11 +47,11 @@ class Capped:
 class Hits:
     """A cache of some experts."""
 
-    cached: float
+    cached: Share
     """Share of a layer's experts that it holds."""
-    rate: float
+    rate: Share
     """Share of the experts in use that it has: least frequently used, with counts that decay."""
-    most: float
+    most: Share
     """The same of the most popular experts."""
 
 
@@ -54,12 +59,16 @@ class Hits:
 class Skewed:
     """What one skew of routing does."""
 
-    skew: float
-    load: float
+    skew: Ratio
+    """Zipf exponent: the i-th most popular expert is picked in proportion to 1 / i^skew."""
+    load: Ratio
     """Of the fullest rank, over an even one, with experts in the order of their numbers."""
     packed: tuple[Copies, ...]
+    """The same where experts are packed on ranks by popularity."""
     capped: tuple[Capped, ...]
+    """The same where experts have a capacity."""
     hits: tuple[Hits, ...]
+    """Hits of a cache of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,15 @@ class ExpertLoads:
     """Experts of a design, under several skews of routing."""
 
     experts: int
+    """Routed experts of a layer."""
     active: int
+    """Experts of a token."""
     ep: int
-    tokens: float
+    """Ranks that the experts of a layer are spread over."""
+    tokens: Annotated[float, unit("tokens")]
     """Of a microbatch, over all ranks whose tokens reach the same experts."""
     rows: tuple[Skewed, ...]
+    """One for each skew of routing."""
 
 
 def expert_loads(
@@ -90,11 +103,11 @@ def expert_loads(
     if experts is None:
         raise SpecError("model", model.name, "has no experts: choose an MoE model")
     require(experts.count % ep == 0, "ep", ep, f"must divide the {experts.count} experts")
-    wanted = tuple(copies) or (0, ep, 4 * ep)
-    for each in wanted:
-        require(0 <= each <= MOST_COPIES, "copies", each, f"must be from 0 to {MOST_COPIES:,}")
-        fits = (experts.count + each) % ep == 0
-        require(fits, "copies", each, f"must be a multiple of ep {ep}, so that all ranks hold as many")
+    copy_counts = tuple(copies) or (0, ep, 4 * ep)
+    for redundant in copy_counts:
+        require(0 <= redundant <= MOST_COPIES, "copies", redundant, f"must be from 0 to {MOST_COPIES:,}")
+        fits = (experts.count + redundant) % ep == 0
+        require(fits, "copies", redundant, f"must be a multiple of ep {ep}, so that all ranks hold as many")
     for key, values, rule in (("skew", skews, 0.0), ("capacity", capacities, 1e-9), ("cache", cached, 0.0)):
         for value in values:
             require(value >= rule, key, value, "must be positive" if rule else "must not be negative")
@@ -109,9 +122,9 @@ def expert_loads(
         Skewed(
             skew,
             fullest_rank(plain, ep, skew, 0.0, 0)[0],
-            tuple(Copies(each, fullest_rank(packs, ep, skew, 0.0, each)[0]) for each in wanted),
+            tuple(Copies(redundant, fullest_rank(packs, ep, skew, 0.0, redundant)[0]) for redundant in copy_counts),
             tuple(Capped(capacity, *fullest_rank(plain, ep, skew, capacity, 0)) for capacity in capacities),
-            tuple(Hits(each, *cached_hits(plain, each, skew, tokens)) for each in cached),
+            tuple(Hits(share, *cached_hits(plain, share, skew, tokens)) for share in cached),
         )
         for skew in skews
     )

@@ -71,16 +71,18 @@ def popularity(count: int, active: int, skew: float) -> Floats:
     ([0.48, 0.24, 0.16, 0.12], [1.0, 0.69, 0.31])
     """
     popular = np.arange(1, count + 1, dtype=float) ** -skew
-    found = np.ones(count)
-    for every in range(active + 1):  # experts that every token picks
-        rest = popular[every:]
+    shares = np.ones(count)
+    # A token picks an expert at most once, so that a share is at most 1. Experts that reach 1 are fixed there, and the
+    # others share the remaining picks in proportion to their popularity, until none is above 1.
+    for first in range(active + 1):  # experts that every token picks
+        rest = popular[first:]
         if not rest.size:
             break
-        found[every:] = rest * ((active - every) / rest.sum())
-        if found[every] <= 1:
+        shares[first:] = rest * ((active - first) / rest.sum())
+        if shares[first] <= 1:
             break
-        found[every] = 1.0
-    return found
+        shares[first] = 1.0
+    return shares
 
 
 @lru_cache(maxsize=65536)
@@ -95,7 +97,7 @@ def fullest_rank(key: str, ep: float, skew: float, capacity: float, redundant: f
     """
     if not skew and not capacity:
         return 1.0, 0.0
-    count, active, pads, packs = (int(each) for each in key.split())
+    count, active, pads, packs = (int(field) for field in key.split())
     share = popularity(count, active, skew)
     even = active / count
     if not pads and capacity * even >= share.max():
@@ -117,6 +119,7 @@ def _load_by_number(taken: Floats, ranks: int) -> float:
     if len(taken) == ranks or len(taken) % ranks:
         return float(taken.max()) if len(taken) <= ranks else float(taken.sum()) / ranks
     tried = max(1, min(ORDERS, MOST_PLACES // len(taken)))
+    # The same seed for all skews: differences between them are not noise of the orders.
     orders = np.argsort(np.random.default_rng(SEED).random((tried, len(taken))), axis=1)
     return float(taken[orders].reshape(tried, ranks, -1).sum(axis=2).max(axis=1).mean())
 
@@ -140,21 +143,23 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
     """Return the load of the fullest rank where popular experts have copies, and copies are packed by load."""
     if (len(taken) + redundant) % ranks:
         return np.inf
-    copies = [(-float(each), 1, index) for index, each in enumerate(taken)]
+    # A heap by load per copy: the expert with the most tokens for each of its copies gets the next one.
+    copies = [(-float(share), 1, index) for index, share in enumerate(taken)]
     heapify(copies)
     for _ in range(redundant):
-        load, count, place = heappop(copies)
-        heappush(copies, (load * count / (count + 1), count + 1, place))
+        load, count, expert = heappop(copies)
+        heappush(copies, (load * count / (count + 1), count + 1, expert))
     loads = sorted((-load for load, count, _ in copies for _ in range(count)), reverse=True)
     room = len(loads) // ranks
+    # Longest processing time first: the heaviest copy goes to the emptiest rank that still has room.
     emptiest = [(0.0, 0, rank) for rank in range(ranks)]
-    full = 0.0
+    fullest = 0.0
     for load in loads:
         held, count, rank = heappop(emptiest)
-        full = max(full, held + load)
+        fullest = max(fullest, held + load)
         if count + 1 < room:
             heappush(emptiest, (held + load, count + 1, rank))
-    return full
+    return fullest
 
 
 def routing_key(experts: Experts, pads: bool = False, packs: bool = False) -> str:
@@ -167,10 +172,10 @@ def routing_key(experts: Experts, pads: bool = False, packs: bool = False) -> st
 
 
 def pads_experts(model: Model, workload: Workload) -> bool:
-    """Return whether every expert computes as many rows: those of its capacity."""
+    """Return whether every expert computes the rows of its full capacity, used or not."""
     experts = model.experts if isinstance(model, Transformer) else None
-    stated = experts is not None and experts.capacity_factor is not None
-    return stated or workload.moe_pad_expert_input_to_capacity
+    has_capacity = experts is not None and experts.capacity_factor is not None
+    return has_capacity or workload.moe_pad_expert_input_to_capacity
 
 
 # --------------------------------------------------------------------------------------
@@ -203,13 +208,15 @@ USUAL = LfuRule()
 
 
 def used_probability(count: int, active: int, skew: float, tokens: float) -> Floats:
-    """Return the probability with which a step of so many *tokens* uses each expert, the most popular first.
+    """Return the probability that a step of *tokens* tokens uses each expert, the most popular first.
 
     >>> used_probability(4, 2, 0.0, 2).tolist()
     [0.75, 0.75, 0.75, 0.75]
     """
-    found: Floats = -np.expm1(max(tokens, 1.0) * np.log1p(-np.minimum(popularity(count, active, skew), 1 - 1e-16)))
-    return found
+    probability: Floats = -np.expm1(
+        max(tokens, 1.0) * np.log1p(-np.minimum(popularity(count, active, skew), 1 - 1e-16))
+    )
+    return probability
 
 
 def top_share(count: int, active: int, skew: float, cached: int, tokens: float) -> float:
@@ -248,19 +255,20 @@ def hit_rate(  # noqa: PLR0913  what routing and a cache have
     hits = asked = 0
     for step in range(STEPS):
         if drift and rng.random() < drift:
-            one, other = rng.choice(count, 2, replace=False)
-            share[[one, other]] = share[[other, one]]
-        now = rng.random(count) < share
+            first, second = rng.choice(count, 2, replace=False)
+            # Popularity drifts: two experts change places, and the cache has to learn it from its counts.
+            share[[first, second]] = share[[second, first]]
+        used = rng.random(count) < share
         if step >= STEPS // 2:
-            hits, asked = hits + int((now & held).sum()), asked + int(now.sum())
-        counts += now
-        _admit(counts, held, now & ~held, rule.threshold)
+            hits, asked = hits + int((used & held).sum()), asked + int(used.sum())
+        counts += used
+        _admit_missed(counts, held, used & ~held, rule.threshold)
         if (step + 1) % rule.every == 0:
             counts *= rule.decay
     return hits / asked if asked else cached / count
 
 
-def _admit(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
+def _admit_missed(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
     """Put missed experts in the place of those with the lowest counts, the highest counts first."""
     coming = np.flatnonzero(missed)
     coming = coming[np.argsort(-counts[coming], kind="stable")]
@@ -283,10 +291,10 @@ def cached_hits(key: str, share: float, skew: float, tokens: float) -> tuple[flo
     """
     if not skew:
         return share, share
-    count, active, *_ = (int(each) for each in key.split())
+    count, active, *_ = (int(field) for field in key.split())
     cached = round(share * count)
-    most = top_share(count, active, skew, cached, tokens)
-    return min(hit_rate(count, active, skew, cached, tokens), most), most  # by chance a short run may do better
+    best = top_share(count, active, skew, cached, tokens)
+    return min(hit_rate(count, active, skew, cached, tokens), best), best  # by chance a short run may do better
 
 
 # --------------------------------------------------------------------------------------
@@ -309,8 +317,8 @@ def routed_sizes(batch: Batch) -> dict[str, Numeric]:
 
 def capacity_of(batch: Batch) -> Numeric:
     """Return the capacity factor of each design; 0 where none is stated."""
-    stated = batch["workload.moe_expert_capacity_factor"]
-    if not has_gaps(stated):
-        return 0.0 if stated is None else stated
-    numbers = none_to_nan(stated)
+    capacity = batch["workload.moe_expert_capacity_factor"]
+    if not has_gaps(capacity):
+        return 0.0 if capacity is None else capacity
+    numbers = none_to_nan(capacity)
     return np.where(np.isnan(numbers), 0.0, numbers)

@@ -76,42 +76,44 @@ def weight_gradient_share(workload: Workload) -> float:
 def workload_blocks(model: Model, dropout: bool, targets: tuple[str, ...]) -> tuple[Block, ...]:
     """Return the blocks of *model*, with adapters beside the GEMMs of its *targets*."""
     plain = blocks(model, dropout)
-    return tuple(_adapted(block, targets) for block in plain) if targets else plain
+    return tuple(_add_adapters(block, targets) for block in plain) if targets else plain
 
 
-def _adapted(block: Block, targets: tuple[str, ...]) -> Block:
+def _add_adapters(block: Block, targets: tuple[str, ...]) -> Block:
     """Return a block whose targets have adapters; only layers have some."""
     if block.part != "layers":
         return block
-    there = {operator.name for operator in block.graph.operators}
-    fused = [module for module in targets if module != "linear_qkv" or "k" in there]  # MLA has other modules
+    names = {operator.name for operator in block.graph.operators}
+    # A fused qkv GEMM is there only where keys are projected from the hidden state directly.
+    fused = [module for module in targets if module != "linear_qkv" or "k" in names]  # MLA has other modules
     module_of = {name: module for module in fused for name in MODULES[module]}
-    found: list[Operator] = []
+    operators: list[Operator] = []
     inner: dict[tuple[str, str], Tensor] = {}
     for operator in block.graph.operators:
         module = module_of.get(operator.name)
         if operator.kind != "einsum" or module is None:
-            found.append(operator)
+            operators.append(operator)
             continue
-        found += _with_adapter(operator, module, inner)
-    return replace(block, graph=Graph(tuple(found))) if inner else block
+        operators += _add_adapter(operator, module, inner)
+    return replace(block, graph=Graph(tuple(operators))) if inner else block
 
 
-def _with_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], Tensor]) -> Iterator[Operator]:
+def _add_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], Tensor]) -> Iterator[Operator]:
     """Yield a GEMM with its adapter, whose sum takes the place of its result; *inner* has each module's x A."""
     read, weight = operator.inputs[:2]
-    made = operator.outputs[0]
-    lead = tuple(dim for dim in weight.dims if dim in read.dims and dim in made.dims)
-    summed = tuple(dim for dim in weight.dims if dim in read.dims and dim not in made.dims)
+    result = operator.outputs[0]
+    # Dimensions of a weight: those of experts lead, k is summed over, n is new.
+    lead = tuple(dim for dim in weight.dims if dim in read.dims and dim in result.dims)
+    summed = tuple(dim for dim in weight.dims if dim in read.dims and dim not in result.dims)
     added = tuple(dim for dim in weight.dims if dim not in read.dims)
-    frozen = Tensor(f"{made.name}_frozen", made.dims)
+    frozen = Tensor(f"{result.name}_frozen", result.dims)
     yield replace(operator, outputs=(frozen,))
     if (module, read.name) not in inner:
         first = Tensor(f"{weight.name}_lora_a", (*lead, *summed, RANK), "weight")
-        small = Tensor(f"{made.name}_lora_a", (*(dim for dim in read.dims if dim not in summed), RANK))
+        small = Tensor(f"{result.name}_lora_a", (*(dim for dim in read.dims if dim not in summed), RANK))
         inner[module, read.name] = small
         yield Operator(small.name, "einsum", (read, first), (small,))
     second = Tensor(f"{weight.name}_lora_b", (*lead, RANK, *added), "weight")
-    low = Tensor(f"{made.name}_lora_b", made.dims)
+    low = Tensor(f"{result.name}_lora_b", result.dims)
     yield Operator(low.name, "einsum", (inner[module, read.name], second), (low,))
-    yield Operator(f"{made.name}_adapted", "add", (frozen, low), (made,))
+    yield Operator(f"{result.name}_adapted", "add", (frozen, low), (result,))

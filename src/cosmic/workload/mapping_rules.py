@@ -31,11 +31,43 @@ from cosmic.design.program_model import ProgramModel
 from cosmic.network.dimension_wiring import faults_hold, faults_sentence
 from cosmic.workload.expert_routing import capacity_of
 from cosmic.workload.lora_adapters import targets_of, trained_weights, workload_blocks
-from cosmic.workload.memory_pooling import switches_work
-from cosmic.workload.mesh_sizes import exchanges_apart, expert_degrees, islands_of, microbatches, structural_paths
+from cosmic.workload.mesh_sizes import (
+    exchanges_apart,
+    expert_degrees,
+    islands_of,
+    microbatches,
+    pads_dimensions,
+    structural_paths,
+)
 from cosmic.workload.pipeline_cut import layers_of, stated_layers
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
+
+# --------------------------------------------------------------------------------------
+# Memory pools behind switches that gather and reduce: which state they spare the network between accelerators
+# --------------------------------------------------------------------------------------
+
+SWITCHED = ("weights", "experts", "gradients", "expert_gradients")
+"""Classes of state that switches gather or reduce."""
+
+
+def switched_in(point: DesignPoint, state: str) -> int | None:
+    """Return the number of the tier whose switches gather or reduce a class of state; None where none does."""
+    if state not in SWITCHED or point.workload.weight_sharding != "zero3":
+        return None
+    if state.startswith("expert") and not is_moe(point.model):
+        return None
+    listed = point.memory.placement.of(state)
+    for index, tier in enumerate(point.memory.tiers):
+        if tier.pool is not None and tier.pool.in_switch and listed == (tier.name,):
+            return index
+    return None
+
+
+def switches_work(point: DesignPoint) -> bool:
+    """Return whether switches that gather and reduce have something to do, if there are some."""
+    has_switch = any(tier.pool is not None and tier.pool.in_switch for tier in point.memory.tiers)
+    return not has_switch or any(switched_in(point, state) is not None for state in SWITCHED)
+
 
 # --------------------------------------------------------------------------------------
 # What rules of a valid mapping read of a batch
@@ -72,11 +104,11 @@ def experts_sentence(point: DesignPoint) -> str:
     if experts is None:
         return f"ep {point.workload.ep} without experts: the model has none, set ep to 1"
     more = point.workload.num_redundant_experts
-    said = f"{experts.count} experts" + (f" and {more} redundant ones" if more else "")
-    return f"ep {point.workload.ep} does not divide the {said}: choose a divisor"
+    counted = f"{experts.count} experts" + (f" and {more} redundant ones" if more else "")
+    return f"ep {point.workload.ep} does not divide the {counted}: choose a divisor"
 
 
-def _etp(batch: Batch) -> Numeric:
+def _expert_tensor(batch: Batch) -> Numeric:
     return expert_degrees(batch)["etp"]
 
 
@@ -85,18 +117,18 @@ def shards_fit(batch: Batch) -> Condition:
     model = transformer_of(batch)
     if model is None or model.experts is None:
         return _states_no_etp(batch)
-    within: Condition = workload_column(batch, "tp") % _etp(batch) == 0
-    return within if pads(batch.base) else within & (model.experts.ffn % _etp(batch) == 0)
+    within: Condition = workload_column(batch, "tp") % _expert_tensor(batch) == 0
+    return within if pads_dimensions(batch.base) else within & (model.experts.ffn % _expert_tensor(batch) == 0)
 
 
 def _states_no_etp(batch: Batch) -> Condition:
     """Return whether designs without experts leave etp out, or give it as 1."""
-    stated = batch["workload.etp"]
-    if has_gaps(stated):
-        numbers = none_to_nan(stated)
+    etp = batch["workload.etp"]
+    if has_gaps(etp):
+        numbers = none_to_nan(etp)
         stated_as_1: Condition = np.isnan(numbers) | (numbers == 1)
     else:
-        stated_as_1 = True if stated is None else stated == 1
+        stated_as_1 = True if etp is None else etp == 1
     return stated_as_1
 
 
@@ -108,8 +140,8 @@ def shards_sentence(point: DesignPoint) -> str:
         return f"etp {w.etp} without experts: the model has none, leave etp out"
     if w.tp % w.expert_tensor:
         return f"etp {w.etp} does not divide tp {w.tp}: choose a divisor"
-    stated = "" if w.etp else ", which is tp where ep leaves it,"
-    short = f"etp {w.expert_tensor}{stated} does not divide the experts' width {experts.ffn}"
+    note = "" if w.etp else ", which is tp where ep leaves it,"
+    short = f"etp {w.expert_tensor}{note} does not divide the experts' width {experts.ffn}"
     return f"{short}: choose a divisor as etp, or set uneven_tp to pad"
 
 
@@ -118,7 +150,7 @@ def expert_ranks_fit(batch: Batch) -> Condition:
     if not is_moe(batch.base.model):
         return True
     return (workload_column(batch, "tp") * workload_column(batch, "cp") * workload_column(batch, "dp")) % (
-        _etp(batch) * workload_column(batch, "ep")
+        _expert_tensor(batch) * workload_column(batch, "ep")
     ) == 0
 
 
@@ -134,16 +166,16 @@ def expert_tokens_differ(batch: Batch) -> Condition:
     workload = batch.base.workload
     if not is_moe(batch.base.model) or (workload.sequence_parallel and workload.task == "training"):
         return True
-    return (_etp(batch) * workload_column(batch, "ep")) % workload_column(batch, "tp") == 0
+    return (_expert_tensor(batch) * workload_column(batch, "ep")) % workload_column(batch, "tp") == 0
 
 
 def expert_tokens_sentence(point: DesignPoint) -> str:
     """Say that ranks of tp would do the same work."""
     w = point.workload
-    other = "set sequence_parallel, or " if w.task == "training" else ""
+    alternative = "set sequence_parallel, or " if w.task == "training" else ""
     return (
         f"etp {w.expert_tensor} × ep {w.ep} does not divide by tp {w.tp}, so that ranks would do the same work: "
-        f"{other}leave etp out"
+        f"{alternative}leave etp out"
     )
 
 
@@ -154,15 +186,15 @@ def expert_tokens_sentence(point: DesignPoint) -> str:
 
 def fabrics_hold(batch: Batch) -> Condition:
     """Return whether every dimension has a topology that its build can carry."""
-    found: Condition = True
+    holds: Condition = True
     for index in range(len(batch.base.network.dims)):
         build, topology = (batch[f"network.dims.{index}.{key}"] for key in ("fabric.build", "topology"))
         for name in _label_names(build):
             carried = _carried_links(name)
             if carried:
-                found = found & ((build != name) | _is_among(topology, carried))
-        found = found & _has_ports(batch, index)
-    return found
+                holds = holds & ((build != name) | _is_among(topology, carried))
+        holds = holds & _has_ports(batch, index)
+    return holds
 
 
 def fabrics_sentence(point: DesignPoint) -> str:
@@ -188,15 +220,15 @@ def _label_names(label: Label) -> tuple[str, ...]:
 
 
 def _is_among(label: Any, names: tuple[str, ...]) -> Condition:
-    found: Condition = False
+    matches: Condition = False
     for name in names:
-        found = found | (label == name)
-    return found
+        matches = matches | (label == name)
+    return matches
 
 
-def _has_ports(batch: Batch, place: int) -> Condition:
+def _has_ports(batch: Batch, index: int) -> Condition:
     """Return whether two NICs fit on a switch, where the fabric says how wide its ports are, and has switches."""
-    where = f"network.dims.{place}"
+    where = f"network.dims.{index}"
     build, width = batch[f"{where}.fabric.build"], batch[f"{where}.fabric.port_bandwidth"]
     if width is None:
         return True
@@ -206,8 +238,8 @@ def _has_ports(batch: Batch, place: int) -> Condition:
         if _carried_links(name):  # no switch at all
             free = free | (build == name)
     unknown = none_to_nan(width) != none_to_nan(width)
-    found: Condition = free | enough | unknown
-    return found
+    fits: Condition = free | enough | unknown
+    return fits
 
 
 # --------------------------------------------------------------------------------------
@@ -231,8 +263,8 @@ def islands_apart(batch: Batch) -> Condition:
     if not is_moe(batch.base.model):
         return fits
     degrees, ranks = expert_degrees(batch), batch["workload.tp"] * batch["workload.cp"] * dp
-    whole: Condition = fits & (ranks % (degrees["etp"] * degrees["ep"] * islands) == 0)
-    return whole
+    divides: Condition = fits & (ranks % (degrees["etp"] * degrees["ep"] * islands) == 0)
+    return divides
 
 
 def islands_sentence(point: DesignPoint) -> str:
@@ -286,8 +318,8 @@ def routing_sentence(point: DesignPoint) -> str:
     if w.num_redundant_experts and not w.enable_eplb:
         return f"num_redundant_experts {w.num_redundant_experts} without enable_eplb, which places copies: set it"
     if not is_moe(point.model):
-        stated = next((key for key in KEYS if getattr(w, key)), KEYS[0])
-        return f"{stated} {getattr(w, stated)} without experts: the model has none, leave it out"
+        set_key = next((key for key in KEYS if getattr(w, key)), KEYS[0])
+        return f"{set_key} {getattr(w, set_key)} without experts: the model has none, leave it out"
     if w.enable_eplb and w.task == "training":
         return "enable_eplb in training: copies would need the sum of their gradients, leave it out"
     if w.num_redundant_experts and w.ep == 1:
@@ -313,7 +345,7 @@ class Rule:
     sentence: Callable[[DesignPoint], str]
 
 
-def _ranks(batch: Batch) -> Numeric:
+def _stage_ranks(batch: Batch) -> Numeric:
     return (
         workload_column(batch, "dp")
         * workload_column(batch, "tp")
@@ -322,15 +354,17 @@ def _ranks(batch: Batch) -> Numeric:
     )
 
 
-def _divides(name: str, whole: Callable[[Transformer], int]) -> Callable[[Batch], Condition]:
+def _divides_width(name: str, size_of: Callable[[Transformer], int]) -> Callable[[Batch], Condition]:
     def holds(batch: Batch) -> Condition:
         model = transformer_of(batch)
-        return True if model is None or pads(batch.base) else whole(model) % workload_column(batch, name) == 0
+        return (
+            True if model is None or pads_dimensions(batch.base) else size_of(model) % workload_column(batch, name) == 0
+        )
 
     return holds
 
 
-def _undivided(of: str) -> Callable[[DesignPoint], str]:
+def _undivided_sentence(of: str) -> Callable[[DesignPoint], str]:
     """Return the sentence about something *of* a model that tp does not divide."""
     return lambda p: (
         f"tp {p.workload.tp} does not divide the {of.format(model=p.model)}: choose a divisor, or set uneven_tp to pad"
@@ -372,7 +406,7 @@ def _state_heads_sentence(point: DesignPoint) -> str:
     return f"tp {w.tp} does not divide the {ssm.groups} groups of the state space: choose a divisor"
 
 
-def _layers(point: DesignPoint) -> int:
+def _count_layers(point: DesignPoint) -> int:
     model = point.model
     return layers_of(model)
 
@@ -406,12 +440,10 @@ def program_sentence(point: DesignPoint) -> str:
         return f"ep {w.ep}: annotations of a program name dp, cp and tp, set ep to 1"
     if w.cp > 1 and w.cp_comm_type == "ulysses":
         return "cp_comm_type ulysses: annotations of a program say what is split, set it to ring or all_gather"
-    for each in model.cuts if isinstance(model, ProgramModel) else ():
-        if getattr(w, each.axis) != prod(each.parts):
-            parts = "*".join(map(str, each.parts))
-            return (
-                f"{each.axis} {getattr(w, each.axis)}: the program cuts it into {parts}, set it to {prod(each.parts)}"
-            )
+    for cut in model.cuts if isinstance(model, ProgramModel) else ():
+        if getattr(w, cut.axis) != prod(cut.parts):
+            parts = "*".join(map(str, cut.parts))
+            return f"{cut.axis} {getattr(w, cut.axis)}: the program cuts it into {parts}, set it to {prod(cut.parts)}"
     for axis in ("tp", "cp"):
         if (size := getattr(w, axis)) > 1 and axis not in axes:
             return f"{axis} {size}: no annotation of the program names {axis}, annotate a tensor or set it to 1"
@@ -419,59 +451,61 @@ def program_sentence(point: DesignPoint) -> str:
 
 
 def _stages_fit(batch: Batch) -> Condition:
-    """Return whether there are layers for all stages; those that state some have `_stage_layers_fit`."""
+    """Return whether all stages get layers; `_stage_layers_fit` checks designs that state the layers of a stage."""
     virtual = workload_column(batch, "virtual_stages")
-    fit: Condition = workload_column(batch, "pp") * virtual <= _layers(batch.base) + 2 * (virtual > 1)
+    fit: Condition = workload_column(batch, "pp") * virtual <= _count_layers(batch.base) + 2 * (virtual > 1)
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
     return fit if first is last else fit | (first.given + last.given > 0)
 
 
 def _stage_layers_fit(batch: Batch) -> Condition:
-    """Return whether the layers that first and last stage state can be theirs, and the others have some too.
+    """Return whether the layers stated for the first and the last stage leave some for every other stage.
 
     With virtual stages, one that has the embedding or the head may have no layers, unless they are stated.
     """
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
     if batch.base.workload.stage_layers != "even":
-        alone: Condition = (first.given + last.given == 0) & (_copies(batch.base, workload_column(batch, "pp")) == 1)
+        alone: Condition = (first.given + last.given == 0) & (
+            _count_copies(batch.base, workload_column(batch, "pp")) == 1
+        )
         return alone
     if first is last:
         return True  # neither is stated
     pp, virtual, ends = workload_column(batch, "pp"), workload_column(batch, "virtual_stages"), first.given + last.given
-    others = (pp - ends) * virtual
-    rest = _layers(batch.base) - first.layers - last.layers
-    whole = (first.layers % virtual == 0) & (last.layers % virtual == 0)
-    enough = (rest >= 0) & (others <= rest + (2 - ends) * (virtual > 1)) & ((others > 0) | (rest == 0))
-    fit: Condition = (ends == 0) | ((pp > 1) & (_copies(batch.base, pp) == 1) & whole & enough)
+    sharing = (pp - ends) * virtual
+    rest = _count_layers(batch.base) - first.layers - last.layers
+    divides = (first.layers % virtual == 0) & (last.layers % virtual == 0)
+    enough = (rest >= 0) & (sharing <= rest + (2 - ends) * (virtual > 1)) & ((sharing > 0) | (rest == 0))
+    fit: Condition = (ends == 0) | ((pp > 1) & (_count_copies(batch.base, pp) == 1) & divides & enough)
     return fit
 
 
-def _copies(point: DesignPoint, stages: Numeric) -> Numeric:
+def _count_copies(point: DesignPoint, stages: Numeric) -> Numeric:
     """Return how many stages' worth of layers a stage holds: two where microbatches enter at both ends."""
     return schedules[point.workload.schedule].parameter_copies(stages) if point.workload.task == "training" else 1
 
 
 def _stage_layers_sentence(point: DesignPoint) -> str:
-    w, layers = point.workload, _layers(point)
+    w, layers = point.workload, _count_layers(point)
     ends = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
-    stated = {key: count for key, count in ends.items() if count is not None}
-    said = " + ".join(f"{key} {count}" for key, count in stated.items())
+    counts = {key: count for key, count in ends.items() if count is not None}
+    settings = " + ".join(f"{key} {count}" for key, count in counts.items())
     if w.stage_layers != "even":
-        clash = f"stage_layers {w.stage_layers} with {said or w.schedule}"
-        return f"{clash}: {'give one of both' if said else 'its stages have layers of both ends, set it to even'}"
+        clash = f"stage_layers {w.stage_layers} with {settings or w.schedule}"
+        return f"{clash}: {'give one of both' if settings else 'its stages have layers of both ends, set it to even'}"
     if w.pp == 1:
-        return f"{said} with pp 1: one stage has all layers, leave it out"
-    if _copies(point, w.pp) != 1:
-        return f"{said} with {w.schedule}: its stages have layers of both ends, leave it out or choose another schedule"
-    if odd := [f"{key} {count}" for key, count in stated.items() if count % w.virtual_stages]:
+        return f"{settings} with pp 1: one stage has all layers, leave it out"
+    if _count_copies(point, w.pp) != 1:
+        return f"{settings} with {w.schedule}: its stages have layers of both ends, leave it out or choose another schedule"
+    if odd := [f"{key} {count}" for key, count in counts.items() if count % w.virtual_stages]:
         return f"{odd[0]} does not divide by virtual_stages {w.virtual_stages}: choose a multiple"
-    rest, others = layers - sum(stated.values()), w.pp - len(stated)
+    rest, sharing = layers - sum(counts.values()), w.pp - len(counts)
     if rest < 0:
-        return f"{said} is more than the {layers} layers there are: lower it"
-    if not others:
-        return f"{said} is not the {layers} layers of pp {w.pp}: make them equal, or leave one of them out"
-    each = f" × virtual_stages {w.virtual_stages}" if w.virtual_stages > 1 else ""
-    return f"{said} leaves {rest} of {layers} layers for the other {others} stages{each}: lower it"
+        return f"{settings} is more than the {layers} layers there are: lower it"
+    if not sharing:
+        return f"{settings} is not the {layers} layers of pp {w.pp}: make them equal, or leave one of them out"
+    suffix = f" × virtual_stages {w.virtual_stages}" if w.virtual_stages > 1 else ""
+    return f"{settings} leaves {rest} of {layers} layers for the other {sharing} stages{suffix}: lower it"
 
 
 def _schedule_runs(batch: Batch) -> Condition:
@@ -489,7 +523,7 @@ def _schedule_sentence(point: DesignPoint) -> str:
     return schedules[w.schedule].invalid_reason(w.pp, count, w.virtual_stages) or ""
 
 
-def _multiplies(batch: Batch) -> Condition:
+def _multiplies_format(batch: Batch) -> Condition:
     """Return whether accelerators multiply in the format of a training step; who serves may widen weights instead."""
     workload = batch.base.workload
     if workload.task != "training" or workload.precision not in ("fp8", "fp4", "int4"):
@@ -557,13 +591,13 @@ def _processor_reason(point: DesignPoint) -> str:
     outer = [tier for tier in memory.tiers if tier.access == "copy"]
     classes = ("optimizer", "expert_optimizer") if is_moe(point.model) else ("optimizer",)
     listed = {name for state in classes for name in memory.placement.of(state)}
-    if not outer or ("optimizer" not in workload.offload and not listed & {each.name for each in outer}):
+    if not outer or ("optimizer" not in workload.offload and not listed & {tier.name for tier in outer}):
         return "no optimizer states are in an outer tier: place them there, or set optimizer_device to gpu"
     if outer[0].processor_bandwidth_bytes_per_s is None:
-        place = memory.tiers.index(outer[0])
+        index = memory.tiers.index(outer[0])
         return (
             f"the bandwidth of {outer[0].name}'s processor is not known: "
-            f"give memory.tiers.{place}.processor_bandwidth, or set optimizer_device to gpu"
+            f"give memory.tiers.{index}.processor_bandwidth, or set optimizer_device to gpu"
         )
     return ""
 
@@ -575,30 +609,30 @@ RULES = {
     ),
     "sequence": Rule(_tokens_fit, _tokens_fit_sentence),
     "ranks": Rule(
-        lambda b: _ranks(b) == b.npus,
+        lambda b: _stage_ranks(b) == b.npus,
         lambda p: (
             f"dp {p.workload.dp} × tp {p.workload.tp} × cp {p.workload.cp} × pp {p.workload.pp} = "
             f"{p.workload.ranks} ranks on {p.network.npus} NPUs: make them equal"
         ),
     ),
     "heads": Rule(
-        _divides("tp", lambda model: model.heads),
-        _undivided("{model.heads} heads"),
+        _divides_width("tp", lambda model: model.heads),
+        _undivided_sentence("{model.heads} heads"),
     ),
     "ffn": Rule(
-        _divides("tp", lambda model: model.ffn),
-        _undivided("feed-forward width {model.ffn}"),
+        _divides_width("tp", lambda model: model.ffn),
+        _undivided_sentence("feed-forward width {model.ffn}"),
     ),
     "head_groups": Rule(
-        _divides("tp", lambda model: model.sparse.o_groups if model.sparse else 0),
-        _undivided("groups of heads, model.sparse.o_groups"),
+        _divides_width("tp", lambda model: model.sparse.o_groups if model.sparse else 0),
+        _undivided_sentence("groups of heads, model.sparse.o_groups"),
     ),
     "state_heads": Rule(_state_heads_split, _state_heads_sentence),
     "tokens": Rule(_tokens_split, _tokens_sentence),
     "stages": Rule(
         _stages_fit,
         lambda p: (
-            f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_layers(p)} "
+            f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_count_layers(p)} "
             "layers there are: lower it"
         ),
     ),
@@ -619,7 +653,7 @@ RULES = {
     ),
     "schedule": Rule(_schedule_runs, _schedule_sentence),
     "precision": Rule(
-        _multiplies,
+        _multiplies_format,
         lambda p: (
             "int4 is a format of served weights: train in bf16 or fp8"
             if p.workload.precision == "int4"

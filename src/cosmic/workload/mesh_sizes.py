@@ -5,7 +5,7 @@ Islands reduce gradients by themselves and exchange parameters every few steps (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.design.design_batch import Batch, Combinations, has_gaps, none_to_nan
+from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Model, Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
@@ -31,8 +32,7 @@ from cosmic.workload.pipeline_cut import (
     weighed_pattern,
 )
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import padded_dimensions, pads
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 
 # --------------------------------------------------------------------------------------
 # Islands that reduce gradients by themselves and exchange parameters every few steps: `workload.sync_period`
@@ -123,10 +123,10 @@ def structural_paths(batch: Batch) -> list[str]:
 
     Weights of 4 bits have other kernels where an accelerator multiplies no such.
     """
-    found = [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
-    found += wiring_paths(batch)
-    found += [path for path in batch.columns if is_memory_switch(path)]
-    return [*found, "compute.fp4"] if has_gaps(batch["compute.fp4"]) else found
+    paths = [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
+    paths += wiring_paths(batch)
+    paths += [path for path in batch.columns if is_memory_switch(path)]
+    return [*paths, "compute.fp4"] if has_gaps(batch["compute.fp4"]) else paths
 
 
 def sizes_of(batch: Batch) -> SizeTable:
@@ -145,16 +145,19 @@ def _sizes_of(batch: Batch) -> SizeTable:
     dp, cp = field("dp"), field("cp")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
+    # Dividing by 1 makes dp a float: products with it would overflow whole numbers in large designs.
     sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
+    # A decoding step has one token per sequence, and reads the keys of all tokens so far, the context.
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
     if isinstance(model, ProgramModel):
-        sizes = with_twins(model, sizes) | model.cut_sizes
+        sizes = add_equal_dims(model, sizes) | model.cut_sizes
     if (rank := batch.base.workload.lora_rank) is not None:
         sizes[RANK] = rank
         if batch.base.workload.task != "training":
             sizes["adapters"] = distinct_adapters(field("lora_adapters"), field("micro_batch"))
     if isinstance(model, Transformer) and model.sparse:
+        # In training a query may see half of the compressed keys on average, when decoding all of them.
         sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
     if is_moe(model):
         if batch.base.workload.task != "training":
@@ -163,8 +166,8 @@ def _sizes_of(batch: Batch) -> SizeTable:
         sizes["tokens"] = sizes["batch"] * (cp if decoding else sequence)  # cp ranks decode the same
     else:
         sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
-    if isinstance(model, Transformer) and pads(batch.base):
-        sizes |= padded_dimensions(model, sizes["tp"], sizes["etp"])
+    if isinstance(model, Transformer) and pads_dimensions(batch.base):
+        sizes |= pad_dimensions(model, sizes["tp"], sizes["etp"])
     if exchanges_apart(batch.base.workload):
         islands = islands_of(batch)
         sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
@@ -172,7 +175,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
 
 
 def distinct_adapters(adapters: Numeric, requests: Numeric) -> Numeric:
-    """Return how many of so many *adapters* some *requests* name, each one of them at random.
+    """Return the expected number of distinct *adapters* among *requests*, each naming one at random.
 
     >>> [round(float(distinct_adapters(*each)), 3) for each in ((1, 8), (4, 1), (4, 2), (100, 8))]
     [1.0, 1.0, 1.75, 7.726]
@@ -187,12 +190,13 @@ def expert_degrees(batch: Batch) -> dict[str, Numeric]:
     """
     tp, ep = batch["workload.tp"], batch["workload.ep"]
     ranks = tp * batch["workload.cp"] * batch["workload.dp"]
-    etp = _stated_or_usual(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
+    # The largest etp that divides tp and the ranks that ep leaves.
+    etp = _fill_gaps(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
     return {"etp": etp, "ep": ep, "edp": ranks / (etp * ep), "tep": tp / etp, "oep": etp * ep / tp}
 
 
 def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
-    """Return the axes in the order in which etp, ep and edp take their ranks: tp, then the others from the inside.
+    """Return the axes in the order in which etp, ep and edp take their ranks: tp first, then from the inside out.
 
     >>> folded_order(("cp", "tp", "pp", "dp"))
     ('tp', 'cp', 'dp')
@@ -200,21 +204,21 @@ def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
     return ("tp", *(axis for axis in placement if axis in ("cp", "dp")))
 
 
-def _stated_or_usual(stated: Any, usual: Any) -> Any:
-    """Return what is stated, in each design or in all, and what is usual where it is not."""
-    if not has_gaps(stated):
-        return usual if stated is None else stated
-    numbers = none_to_nan(stated)
+def _fill_gaps(values: Any, default: Any) -> Any:
+    """Return the values of a column, with the default where a design states none."""
+    if not has_gaps(values):
+        return default if values is None else values
+    numbers = none_to_nan(values)
     missing = np.isnan(numbers)
-    return np.where(missing, usual, np.where(missing, 1, numbers).astype(np.int64))
+    return np.where(missing, default, np.where(missing, 1, numbers).astype(np.int64))
 
 
 def microbatches(batch: Batch) -> Numeric:
     """Return how many microbatches each replica passes through the pipeline in one step."""
-    return batch.once(microbatches, lambda: _microbatches(batch))
+    return batch.once(microbatches, lambda: _count_microbatches(batch))
 
 
-def _microbatches(batch: Batch) -> Numeric:
+def _count_microbatches(batch: Batch) -> Numeric:
     per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
     count: Numeric = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
     return count
@@ -239,82 +243,82 @@ def stage_number(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric
     if stage == "middle" and isinstance(model, Transformer) and model.pattern:
         return heaviest_stage_number(cut, model, active=True)
     if stage != "middle":
-        place: Numeric = stages * 0 + cut.first.given if stage == "second" else stages - 1 - cut.last.given
+        number: Numeric = stages * 0 + cut.first.given if stage == "second" else stages - 1 - cut.last.given
     elif cut.stated:
-        place = _middle_of_sharing(cut, alike=sum(block.part == "layers" for block in blocks) == 1)
+        number = _middle_of_sharing(cut, uniform=sum(block.part == "layers" for block in blocks) == 1)
     else:
-        more = cut.layers % stages
-        return np.where(more > 1, more - 1, stages // 2)
-    return np.clip(place, 0, stages - 1)
+        longer = cut.layers % stages
+        return np.where(longer > 1, longer - 1, stages // 2)
+    return np.clip(number, 0, stages - 1)
 
 
 def heaviest_stage_number(cut: Cut, model: Transformer, *, active: bool) -> Numeric:
-    """Return the stage whose layers have most parameters: all of them, or those that a token uses.
+    """Return the stage whose layers have the most parameters: all, or with *active* those that a token uses.
 
     Where a pattern says which kind each layer is, any stage may have most to do.
     """
-    stated = Combinations(cut.stages, cut.virtual, *_stated_ends(cut))
-    found: Numeric = stated.look_up(heaviest_stage, pattern_of(model), weighed_pattern(model, active))[0]
-    return np.clip(found, 0, cut.stages - 1)
+    combinations = Combinations(cut.stages, cut.virtual, *_stated_ends(cut))
+    number: Numeric = combinations.look_up(heaviest_stage, pattern_of(model), weighed_pattern(model, active))[0]
+    return np.clip(number, 0, cut.stages - 1)
 
 
 def _stated_ends(cut: Cut) -> tuple[Numeric, Numeric]:
     """Return the layers that each virtual stage of first and last stage has, -1 where they are not stated."""
-    first, last = ((each.layers + 1) * each.given - 1 for each in (cut.first, cut.last))
+    first, last = ((end.layers + 1) * end.given - 1 for end in (cut.first, cut.last))
     return first, last
 
 
-def _middle_of_sharing(cut: Cut, alike: bool) -> Numeric:
+def _middle_of_sharing(cut: Cut, uniform: bool) -> Numeric:
     """Return the middle where the layers of a stage are stated; it may be the only one with a layer more.
 
-    Where all layers are *alike*, designs that state none have no stage with more of them than the first.
+    Where all layers are *uniform*, designs that state none have no stage with more of them than the first.
     """
-    more, given = cut.rest % cut.sharing, cut.first.given
-    place: Numeric = given + np.where(more > 1 - given, more - 1, cut.sharing // 2)
-    return choose(given + cut.last.given > 0, place, 0) if alike else place
+    longer, before = cut.rest % cut.sharing, cut.first.given
+    number: Numeric = before + np.where(longer > 1 - before, longer - 1, cut.sharing // 2)
+    return choose(before + cut.last.given > 0, number, 0) if uniform else number
 
 
-def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
-    """Return how much of each block of a model lies on stage number *place*: layers, the embedding, the head.
+def blocks_on_stage(batch: Batch, stage: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
+    """Return how much of each block of a model lies on *stage*: layers, the embedding, the head.
 
     Layers are dealt out in order, to stages or to their virtual stages (see `cosmic.workload.pipeline_cut`). A
     bidirectional
     schedule has each stage twice, once in each direction: the mean of both.
     """
     stages = batch["workload.pp"]
-    found = _layers_one_way(batch, place, blocks)
+    counts = _layers_one_way(batch, stage, blocks)
     if not np.any(schedules[batch.base.workload.schedule].parameter_copies(stages) > 1) or not _trains(batch):
-        return found
-    mirrored = _layers_one_way(batch, stages - 1 - place, blocks)
-    return {name: (count + mirrored[name]) / 2 for name, count in found.items()}
+        return counts
+    mirrored = _layers_one_way(batch, stages - 1 - stage, blocks)
+    return {name: (count + mirrored[name]) / 2 for name, count in counts.items()}
 
 
-def _layers_one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
+def _layers_one_way(batch: Batch, stage: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
     stages = batch["workload.pp"]
-    found: dict[str, Numeric] = {}
+    counts: dict[str, Numeric] = {}
     for block in blocks:
         if block.part != "layers":
-            here = place == (0 if block.part == "first" else stages - 1)
-            found[block.name] = float(block.repeats) * here
-    for part in layers_by_part(batch, place, blocks):
+            on_stage = stage == (0 if block.part == "first" else stages - 1)
+            counts[block.name] = float(block.repeats) * on_stage
+    for part in layers_by_part(batch, stage, blocks):
         for name, count in part.items():
-            found[name] = found.get(name, 0) + count
-    return {block.name: found[block.name] for block in blocks}
+            counts[name] = counts.get(name, 0) + count
+    return {block.name: counts[block.name] for block in blocks}
 
 
 def layers_by_part(
-    batch: Batch, place: Numeric, blocks: Sequence[Block], most: int | None = None
+    batch: Batch, stage: Numeric, blocks: Sequence[Block], limit: int | None = None
 ) -> list[dict[str, Numeric]]:
-    """Return how many layers of each kind are in each virtual stage of stage number *place*, in one direction.
+    """Return how many layers of each kind are in each virtual stage of *stage*, in one direction.
 
-    With *most*, only the first so many layers of each virtual stage count.
+    With *limit*, only the first so many layers of each virtual stage count.
     """
     cut = cut_of(batch, blocks)
-    found: list[dict[str, Numeric]] = []
+    parts: list[dict[str, Numeric]] = []
     for chunk in range(largest_whole(cut.virtual)):
-        layers = layers_of_part(batch.base.model, blocks, cut, place, chunk, most)
-        found.append({name: count * (chunk < cut.virtual) for name, count in layers.items()})
-    return found
+        layers = layers_of_part(batch.base.model, blocks, cut, stage, chunk, limit)
+        parts.append({name: count * (chunk < cut.virtual) for name, count in layers.items()})
+    return parts
 
 
 def layers_of_parts(batch: Batch, blocks: Sequence[Block]) -> list[dict[str, float]]:
@@ -329,14 +333,14 @@ def layers_of_parts(batch: Batch, blocks: Sequence[Block]) -> list[dict[str, flo
 
 
 def layers_of_part(
-    model: Model, blocks: Sequence[Block], cut: Cut, stage: Numeric, chunk: int, most: int | None = None
+    model: Model, blocks: Sequence[Block], cut: Cut, stage: Numeric, chunk: int, limit: int | None = None
 ) -> dict[str, Numeric]:
-    """Return the layers of each kind in number *chunk* of the virtual stages of stage number *stage*.
+    """Return the layers of each kind in number *chunk* of the virtual stages of *stage*.
 
-    With *most*, only its first so many layers count.
+    With *limit*, only its first so many layers count.
     """
     start, taken = cut.span(stage, chunk)
-    end = start + (taken if most is None else np.minimum(taken, most))
+    end = start + (taken if limit is None else np.minimum(taken, limit))
     before = _first_layers(model, blocks, start)
     return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
 
@@ -349,15 +353,15 @@ def cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
 def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
     first, last = (stated_layers(batch[f"workload.{end}_stage_layers"], virtual) for end in ("first", "last"))
-    cut = Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    cut = Cut(_count_layers(blocks), batch["workload.pp"], virtual, first, last)
     rule = batch.base.workload.stage_layers
     if rule == "even" or cut.stated:
         return cut
-    found: Cut = cuts[rule](batch, blocks, cut)
-    return found
+    custom: Cut = cuts[rule](batch, blocks, cut)
+    return custom
 
 
-def _layers(blocks: Sequence[Block]) -> int:
+def _count_layers(blocks: Sequence[Block]) -> int:
     return sum(block.repeats for block in blocks if block.part == "layers")
 
 
@@ -372,18 +376,93 @@ def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict
             for block in blocks
             if block.part == "layers"
         }
-    found: dict[str, Numeric] = {}
-    left: Numeric = np.asanyarray(count)
+    counts: dict[str, Numeric] = {}
+    remaining: Numeric = np.asanyarray(count)
     repeated = [block for block in blocks if block.part == "layers"]
     experts = model.experts if isinstance(model, Transformer) else None
     for index, block in enumerate(repeated):
         if experts is not None and block.name == "layer" and index + 1 < len(repeated):
-            found[block.name] = left - np.maximum(left - experts.dense_first, 0) // experts.every
+            counts[block.name] = remaining - np.maximum(remaining - experts.dense_first, 0) // experts.every
         else:
-            found[block.name] = np.minimum(left, block.repeats)
-        left = left - found[block.name]
-    return found
+            counts[block.name] = np.minimum(remaining, block.repeats)
+        remaining = remaining - counts[block.name]
+    return counts
 
 
 def _trains(batch: Batch) -> bool:
     return batch.base.workload.task == "training"
+
+
+# --------------------------------------------------------------------------------------
+# Tensor parallelism that does not divide a model: what is padded so that every rank holds as much
+# --------------------------------------------------------------------------------------
+
+
+def pads_dimensions(point: DesignPoint) -> bool:
+    """Return whether what tp does not divide is padded in designs like *point*."""
+    return point.workload.uneven_tp == "pad" and isinstance(point.model, Transformer)
+
+
+def round_up(size: Numeric, ways: Numeric) -> Numeric:
+    """Return the least multiple of *ways* that holds *size*.
+
+    >>> round_up(160, 64), round_up(160, 32)
+    (192, 160)
+    """
+    return -(-size // ways) * ways
+
+
+def pad_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[str, Numeric]:
+    """Return the padded sizes of the dimensions that tp, or the experts' etp, need not divide.
+
+    >>> wide = Transformer(layers=1, hidden=25600, heads=160, ffn=102400, vocab=51200)
+    >>> {name: int(size) for name, size in pad_dimensions(wide, 64, 1).items()}
+    {'heads': 192, 'kv_heads': 192, 'ffn': 102400, 'shared_ffn': 0}
+    """
+    experts = model.experts
+    sizes = {
+        **_pad_heads(model, tp),
+        "ffn": round_up(model.ffn, tp),
+        "shared_ffn": round_up(experts.shared_ffn if experts else 0, tp),
+    }
+    if experts:
+        sizes["expert_ffn"] = round_up(experts.ffn, etp)
+    return sizes
+
+
+def name_uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
+    """Name the dimensions of a model that must be padded for tp and etp ranks.
+
+    >>> name_uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
+    ['feed-forward width of 12']
+    """
+    sizes = {f"{model.heads} heads": model.heads, f"feed-forward width of {model.ffn}": model.ffn}
+    if model.sparse:
+        sizes["groups of heads"] = model.sparse.o_groups
+    uneven = [words for words, size in sizes.items() if size % tp]
+    if model.experts and model.experts.ffn % etp:
+        uneven.append(f"experts' width of {model.experts.ffn}")
+    return uneven
+
+
+def _pad_heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
+    """Return the heads of attention after padding, and the groups that share keys and values.
+
+    A rank's queries read the keys that it has. It has k = ceil(G / tp) of G groups, of H / G queries each; where there
+    are fewer groups than ranks, floor(tp / G) ranks at least share one and its queries. Groups of a low-rank projection
+    of the output (`model.sparse`) are padded whole. Heads that tp divides stay as they are.
+    """
+    heads = model.heads
+    if model.sparse:
+        groups = round_up(model.sparse.o_groups, tp)
+        return {"heads": groups * (heads // model.sparse.o_groups), "o_groups": groups}
+    if model.mla:
+        return {"heads": round_up(heads, tp)}
+    groups = model.kv_heads
+    shared = heads // groups
+    several = -(-groups // tp) * shared
+    few = -(-shared // np.maximum(tp // groups, 1))
+    per_rank = np.where(np.asanyarray(groups >= tp), several, few)
+    even = np.asanyarray(heads % tp == 0)
+    padded: Numeric = np.where(even, heads, per_rank * tp)[()]
+    return {"heads": padded, "kv_heads": np.where(even, groups, round_up(groups, tp))[()]}

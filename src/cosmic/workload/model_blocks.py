@@ -43,9 +43,9 @@ class Builder:
         self, kind: str, name: str, inputs: tuple[Tensor, ...], dims: tuple[str, ...], **details: tuple[object, ...]
     ) -> Tensor:
         """Add an operator of any kind with one output, the activation *name*."""
-        made = Tensor(name, dims)
-        self.operators.append(Operator(name, kind, inputs, (made,), **details))  # type: ignore[arg-type]
-        return made
+        output = Tensor(name, dims)
+        self.operators.append(Operator(name, kind, inputs, (output,), **details))  # type: ignore[arg-type]
+        return output
 
     def linear(
         self, name: str, read: Tensor, inner: tuple[str, ...], outer: tuple[str, ...], *, bias: bool = False
@@ -53,11 +53,11 @@ class Builder:
         """Add a GEMM with a weight: the *inner* dimensions are summed over, the *outer* ones are new."""
         weight = Tensor(f"w_{name}", inner + outer, "weight")
         dims = tuple(dim for dim in read.dims if dim not in inner) + outer
-        made = self.apply("einsum", name, (read, weight), dims)
+        product = self.apply("einsum", name, (read, weight), dims)
         if not bias:
-            return made
+            return product
         offset = Tensor(f"b_{name}", outer, "weight")
-        return self.apply("bias", f"{name}_biased", (made, offset), dims)
+        return self.apply("bias", f"{name}_biased", (product, offset), dims)
 
     def norm(self, name: str, read: Tensor, over: str, *, bias: bool) -> Tensor:
         """Add a normalisation over one dimension, with a scale and, with *bias*, an offset."""
@@ -75,16 +75,16 @@ class Builder:
 def blocks(model: Model, dropout: bool = False) -> tuple[Block, ...]:
     """Return the blocks of *model*, in the order in which data passes through them."""
     if isinstance(model, Recommender):
-        from cosmic.workload.recommender_blocks import recommender_blocks  # noqa: PLC0415  it builds on this module
+        from cosmic.workload.recommender_blocks import build_recommender_blocks  # noqa: PLC0415  it builds on this module
 
-        return recommender_blocks(model)
+        return build_recommender_blocks(model)
     if isinstance(model, ProgramModel):
-        from cosmic.workload.user_programs.program_blocks import program_blocks  # noqa: PLC0415  it builds on this module
+        from cosmic.workload.user_programs.program_blocks import build_program_blocks  # noqa: PLC0415  it builds on this module
 
-        return program_blocks(model)
-    from cosmic.workload.transformer_blocks import transformer_blocks  # noqa: PLC0415  it builds on this module
+        return build_program_blocks(model)
+    from cosmic.workload.transformer_blocks import build_transformer_blocks  # noqa: PLC0415  it builds on this module
 
-    return transformer_blocks(model, dropout)
+    return build_transformer_blocks(model, dropout)
 
 
 @cache

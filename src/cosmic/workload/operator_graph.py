@@ -97,8 +97,8 @@ class Operator:
     @property
     def summed(self) -> tuple[str, ...]:
         """The dimensions of its inputs that its outputs lack."""
-        kept = {dim for tensor in self.outputs for dim in tensor.dims}
-        return tuple(dim for dim in self.dims if dim not in kept)
+        output_dims = {dim for tensor in self.outputs for dim in tensor.dims}
+        return tuple(dim for dim in self.dims if dim not in output_dims)
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,16 @@ class Graph:
     operators: tuple[Operator, ...]
 
     def __post_init__(self) -> None:
-        known: dict[str, Tensor] = {}
-        made: set[str] = set()
+        by_name: dict[str, Tensor] = {}
+        produced: set[str] = set()
         for operator in self.operators:
             for tensor in operator.tensors:
-                if known.setdefault(tensor.name, tensor) != tensor:
-                    raise SpecError(f"tensor {tensor.name}", tensor.dims, f"is {known[tensor.name].dims} elsewhere")
+                if by_name.setdefault(tensor.name, tensor) != tensor:
+                    raise SpecError(f"tensor {tensor.name}", tensor.dims, f"is {by_name[tensor.name].dims} elsewhere")
             for tensor in operator.outputs:
-                if tensor.name in made:
+                if tensor.name in produced:
                     raise SpecError(f"tensor {tensor.name}", operator.name, "is made by another operator already")
-                made.add(tensor.name)
+                produced.add(tensor.name)
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:

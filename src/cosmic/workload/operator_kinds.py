@@ -95,6 +95,7 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     The softmax is left out: in fused kernels the GEMMs overlap it.
     """
     queries, keys, values = (tensor for tensor in operator.inputs[:3])
+    # Dimensions are told by their position: queries [b, s, h, d_qk], keys [b, c, kv, d_qk], values [b, c, kv, d_v].
     batch, sequence, heads, width = queries.dims
     context, value_width = keys.dims[1], values.dims[3]
     pairs = local((batch, sequence, heads)) * sizes[context] * seen_share(operator, sizes)
@@ -117,6 +118,7 @@ def scan_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     h, p, n, g = (sizes[dim] for dim in (heads, width, "ssm_state", "ssm_groups"))
     if operator.kind == "selective_scan":
         return 9 * tokens * h * p * n
+    # A sequence shorter than a chunk is one chunk; a token meets (q + 1) / 2 tokens of its own on average.
     chunk = np.minimum(sizes["ssm_chunk"], sizes[sequence])
     before = (chunk + 1) / 2
     if operator.kind == "ssd_scan":
@@ -129,7 +131,7 @@ def seen_share(operator: Operator, sizes: Sizes) -> Numeric:
     return sizes["visible"] if operator.inputs[1].dims[1] == "context" else 1.0
 
 
-def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
+def operator_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     """Return the flop of a forward *operator* on one accelerator."""
     kind = kinds[operator.kind]
     if operator.kind == "attention":
@@ -138,14 +140,14 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
         return scan_flop(operator, local, sizes)
     if operator.kind == "embedding":
         return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
-    each = kind.flop_per_element if operator.flop_per_element is None else operator.flop_per_element
+    rate = kind.flop_per_element if operator.flop_per_element is None else operator.flop_per_element
     if operator.kind == "convolution":
-        return each * local(window_dims(operator))
+        return rate * local(window_dims(operator))
     if kind.index_space:
-        return each * local(operator.dims)
+        return rate * local(operator.dims)
     if operator.kind in REDUCTIONS:
-        return each * local(window_dims(operator) if operator.kind == "pooling" else operator.inputs[0].dims)
-    return sum_of(each * local(tensor.dims) for tensor in operator.outputs)
+        return rate * local(window_dims(operator) if operator.kind == "pooling" else operator.inputs[0].dims)
+    return sum_of(rate * local(tensor.dims) for tensor in operator.outputs)
 
 
 def window_dims(operator: Operator) -> tuple[str, ...]:
@@ -154,9 +156,9 @@ def window_dims(operator: Operator) -> tuple[str, ...]:
     The window is what the weight has and the output has not: its rows and columns, and the channels that are summed.
     A pooling has no weight; the dimensions of its window are `Operator.whole`.
     """
-    made = operator.outputs[0].dims
+    output_dims = operator.outputs[0].dims
     weight = operator.inputs[1].dims if operator.kind == "convolution" else operator.whole
-    return (*made, *(dim for dim in weight if dim not in made))
+    return (*output_dims, *(dim for dim in weight if dim not in output_dims))
 
 
 def moved_elements(operator: Operator, local: Local) -> Numeric:
@@ -165,40 +167,43 @@ def moved_elements(operator: Operator, local: Local) -> Numeric:
     A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts, unless
     it is their sum. A gather reads as much of its first input as it puts out.
     """
-    return _moved(operator, local, lambda _: 1.0)
+    return _sum_moved(operator, local, lambda _: 1.0)
 
 
 def moved_bytes(operator: Operator, local: Local, width: float) -> Numeric:
     """Return the bytes of what *operator* moves: *width* for each element, or what its tensor states."""
     if all(tensor.element_bytes is None for tensor in operator.tensors):
         return moved_elements(operator, local) * width
-    return _moved(operator, local, lambda tensor: tensor.width(width))
+    return _sum_moved(operator, local, lambda tensor: tensor.width(width))
 
 
-def _moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -> Numeric:
+def _sum_moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -> Numeric:
     if operator.kind == "view":
         return 0.0
     if operator.kind == "gather" and operator.phase == "forward":
-        values, *others = operator.inputs
-        picked = _wide(width(values), local(operator.outputs[0].dims))
-        return picked + sum_of(_wide(width(each), local(each.stored_dims)) for each in (*others, *operator.outputs))
+        values, *indices = operator.inputs
+        # A gather reads of its table only the rows that it puts out.
+        picked = _scale_elements(width(values), local(operator.outputs[0].dims))
+        return picked + sum_of(
+            _scale_elements(width(tensor), local(tensor.stored_dims)) for tensor in (*indices, *operator.outputs)
+        )
     table = operator.kind == "embedding"
     read = (tensor for tensor in operator.tensors if not (table and tensor.role == "weight"))
-    moved = sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in read)
-    rows = looked_up_elements(operator, local) if table and _pooled(operator) else 0.0
-    return moved + _wide(width(operator.inputs[-1]), rows)
+    moved = sum_of(_scale_elements(width(tensor), local(tensor.stored_dims)) for tensor in read)
+    rows = looked_up_elements(operator, local) if table and _pooled_dims(operator) else 0.0
+    return moved + _scale_elements(width(operator.inputs[-1]), rows)
 
 
-def _wide(width: float, elements: Numeric) -> Numeric:
+def _scale_elements(width: float, elements: Numeric) -> Numeric:
     return elements if width == 1.0 else width * elements
 
 
 def looked_up_elements(operator: Operator, local: Local) -> Numeric:
     """Return the elements of the rows that an embedding looks up: of a pooled one, more than it puts out."""
-    return local((*operator.outputs[0].dims, *_pooled(operator)))
+    return local((*operator.outputs[0].dims, *_pooled_dims(operator)))
 
 
-def _pooled(operator: Operator) -> tuple[str, ...]:
+def _pooled_dims(operator: Operator) -> tuple[str, ...]:
     """Return the dimensions of the keys of an embedding over which it sums the rows."""
     return tuple(dim for dim in operator.inputs[0].stored_dims if dim not in operator.outputs[0].dims)
 
@@ -210,6 +215,6 @@ def kept_activations(operator: Operator) -> tuple[Tensor, ...]:
     return tuple(tensor for tensor in needed if tensor.role == "activation")
 
 
-def unsharded(sizes: Sizes) -> Local:
+def unsharded_elements(sizes: Sizes) -> Local:
     """Return the element count of an accelerator that holds everything."""
     return lambda dims: elements(dims, sizes)

@@ -64,7 +64,7 @@ class Cut:
 
     @property
     def sharing(self) -> Numeric:
-        """Stages that share what others leave; at least 1, to divide by."""
+        """Stages that share the layers not stated; at least 1, to divide by."""
         return np.maximum(self.stages - self.first.given - self.last.given, 1) if self.stated else self.stages
 
     @property
@@ -76,7 +76,7 @@ class Cut:
 
     @property
     def parts(self) -> Numeric:
-        """Virtual stages that share what others leave."""
+        """Virtual stages that share the layers not stated."""
         return self.sharing * self.virtual
 
     @property
@@ -85,6 +85,8 @@ class Cut:
 
         Where there are more parts than layers, the first has the embedding alone, and the last the head.
         """
+        # Parts without a layer: half of them before the first layer, beside the embedding, the others beside the head;
+        # stated first or last layers leave them all on the other end.
         missing = np.maximum(0, self.parts - self.rest)
         if not self.stated:
             return missing // 2
@@ -103,18 +105,18 @@ class Cut:
         return start, choose((stage == 0) & (first.given > 0), first.layers, taken)
 
     def stage_of(self, part: Numeric) -> Numeric:
-        """Return the stage of number *part* of the parts that share what others leave."""
+        """Return the stage that holds number *part* of the parts that share the layers not stated."""
         return self.first.given + part % self.sharing if self.stated else part % self.sharing
 
     def shared_before(self, layer: int) -> Numeric:
-        """Return how many of the first layers, up to number *layer*, are on stages that share what others leave."""
+        """Return how many of the first *layer* layers are on stages that share the layers not stated."""
         if not self.stated:
             return layer
         elsewhere: Numeric = 0
         for chunk in range(largest_whole(self.virtual)):
-            for stage, here in (self.stages * 0, self.first), (self.stages - 1, self.last):
+            for stage, end in (self.stages * 0, self.first), (self.stages - 1, self.last):
                 start, _ = self.span(stage, chunk)
-                elsewhere = elsewhere + (chunk < self.virtual) * np.clip(layer - start, 0, here.layers)
+                elsewhere = elsewhere + (chunk < self.virtual) * np.clip(layer - start, 0, end.layers)
         return layer - elsewhere
 
 
@@ -129,7 +131,8 @@ def stated_layers(layers: Any, virtual: Numeric) -> StatedLayers:
 
 
 def _spread_evenly(part: Numeric, parts: Numeric, layers: Numeric) -> tuple[Numeric, Numeric]:
-    """Return how many of some *layers* come before number *part* of so many *parts*, and how many it has."""
+    """Return the layers before number *part* of *parts* parts that share *layers* evenly, and the layers in it."""
+    # The first (layers mod parts) parts have one layer more; parts before number 0 have none.
     start = np.maximum(0, part * (layers // parts) + np.minimum(part, layers % parts))
     taken = layers // parts + ((part >= 0) & (part < layers % parts))
     return start, taken
@@ -191,7 +194,7 @@ def layers_in_pattern(pattern: str, kind: str, count: float) -> tuple[float, flo
 
 @cache
 def weighed_pattern(model: Transformer, active: bool) -> str:
-    """Return the parameters of a layer of each kind, in the order of kinds: all, or those that a token uses."""
+    """Return the parameters of a layer of each kind as text: all, or with *active* those that a token uses."""
     experts = model.experts
     routed = 0 if experts is None else experts.active if active else experts.count
     return " ".join(str(layer_parameters(model, kind, routed)) for kind in layer_kinds(model))
@@ -208,10 +211,12 @@ def heaviest_stage(
     *_, letters = pattern.split(" ")
     if not 1 <= stages * virtual <= MOST_PARTS:
         return 0.0, 0.0
-    each = [int(weight) for weight in weights.split(" ")]
+    kind_weights = [int(weight) for weight in weights.split(" ")]
     ends = [None if layers < 0 else int(layers * virtual) for layers in (first, last)]
-    found, start = [0] * int(stages), 0
+    totals, start = [0] * int(stages), 0
     for part, taken in enumerate(layers_per_part(len(letters), int(stages), int(virtual), *ends)):
-        found[part % len(found)] += sum(each[ord(letter) - ord("a")] for letter in letters[start : start + taken])
+        totals[part % len(totals)] += sum(
+            kind_weights[ord(letter) - ord("a")] for letter in letters[start : start + taken]
+        )
         start += taken
-    return float(found.index(max(found))), 0.0
+    return float(totals.index(max(totals))), 0.0

@@ -67,24 +67,24 @@ RECIPES = {
 """Of training."""
 
 
-def _served(weight: float, cache: float) -> Recipe:
+def _serving_recipe(weight: float, cache: float) -> Recipe:
     return Recipe(weight=weight, gradient=0, master=0, moments=0, activation=2, cache=cache)
 
 
 SERVING = {
     "fp32": Recipe(weight=4, gradient=0, master=0, moments=0, activation=4, cache=4, wide=4),
-    "fp16": _served(2, 2),
-    "bf16": _served(2, 2),
-    "bf16_pure": _served(2, 2),
-    "fp8": _served(1, 1),
-    "fp4": _served(0.5 + 1 / 16, 1),
-    "int4": _served(0.5 + 2 / 32, 2),
+    "fp16": _serving_recipe(2, 2),
+    "bf16": _serving_recipe(2, 2),
+    "bf16_pure": _serving_recipe(2, 2),
+    "fp8": _serving_recipe(1, 1),
+    "fp4": _serving_recipe(0.5 + 1 / 16, 1),
+    "int4": _serving_recipe(0.5 + 2 / 32, 2),
 }
 """Of prefill and decode."""
 
 
 def recipe_of(precision: str, task: str) -> Recipe:
-    """Return the recipe of a precision, as frameworks have it unless told otherwise.
+    """Return the recipe of a precision with the defaults of frameworks.
 
     >>> recipe_of("fp8", "training").weight, recipe_of("fp8", "decode").weight
     (2, 1)
@@ -92,13 +92,13 @@ def recipe_of(precision: str, task: str) -> Recipe:
     return (RECIPES if task == "training" else SERVING)[precision]
 
 
-def scaling(workload: Workload) -> str:
+def operand_scaling(workload: Workload) -> str:
     """Return how the operands of narrow GEMMs are scaled: `Workload.fp8_recipe`, and nvfp4 for fp4.
 
     If not given, PyTorch takes tensorwise, torchao's first recipe. Transformer Engine chooses by the accelerator, which
     is left open here (auto): mxfp8 where it is in hardware, delayed scaling before.
 
-    >>> [scaling(Workload(sequence=1, global_batch=1, precision="fp8", execution=each)) for each in ("eager", "fused")]
+    >>> [operand_scaling(Workload(sequence=1, global_batch=1, precision="fp8", execution=each)) for each in ("eager", "fused")]
     ['tensorwise', 'auto']
     """
     if workload.precision == "fp4":
@@ -114,7 +114,7 @@ def gathers_narrow(workload: Workload) -> bool:
     A row's scale is known only where the row is whole, and then torchao's rowwise recipe gathers 16 bits; eager
     frameworks leave the gather as it was.
     """
-    return workload.precision in NARROW and workload.execution != "eager" and scaling(workload) != "rowwise"
+    return workload.precision in NARROW and workload.execution != "eager" and operand_scaling(workload) != "rowwise"
 
 
 def shards_narrow(workload: Workload) -> bool:
@@ -122,7 +122,7 @@ def shards_narrow(workload: Workload) -> bool:
 
     With one scale for a tensor: torchao's ``enable_fsdp_float8_all_gather``, Megatron-LM's --fp8-param-gather.
     """
-    return workload.precision == "fp8" and scaling(workload) == "tensorwise"
+    return workload.precision == "fp8" and operand_scaling(workload) == "tensorwise"
 
 
 SAVED = {"delayed": 1.0, "tensorwise": 1.0, "rowwise": 1.0, "blockwise": 1 + 4 / 128}
@@ -142,16 +142,16 @@ def recipe_for(workload: Workload) -> Recipe:
     >>> recipe_for(Workload(sequence=1, global_batch=1, grad_reduce_in_fp32=False, moments="bf16")).moments
     4
     """
-    found = recipe_of(workload.precision, workload.task)
+    recipe = recipe_of(workload.precision, workload.task)
     if workload.precision == "fp8" and workload.task == "training":
-        found = replace(found, saved=SAVED.get(workload.fp8_recipe, found.saved))
+        recipe = replace(recipe, saved=SAVED.get(workload.fp8_recipe, recipe.saved))
     if workload.task != "training" and workload.cache_dtype != "auto":
-        return replace(found, cache=CACHED[workload.cache_dtype])
-    if workload.task != "training" or not found.master:
-        return found
+        return replace(recipe, cache=CACHED[workload.cache_dtype])
+    if workload.task != "training" or not recipe.master:
+        return recipe
     if workload.grad_reduce_in_fp32 is not None:
-        found = replace(found, gradient=4 if workload.grad_reduce_in_fp32 else 2)
-    return replace(found, moments=4) if workload.moments == "bf16" else found
+        recipe = replace(recipe, gradient=4 if workload.grad_reduce_in_fp32 else 2)
+    return replace(recipe, moments=4) if workload.moments == "bf16" else recipe
 
 
 WIDE_WEIGHTS = ("w_embedding", "w_vocabulary", "w_head", "w_positions", "w_segments", "w_distances", "w_class")

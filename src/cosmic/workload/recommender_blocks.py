@@ -10,7 +10,7 @@ from cosmic.workload.model_blocks import Block, Builder
 from cosmic.workload.operator_graph import Operator, Tensor
 
 
-def recommender_blocks(model: Recommender) -> tuple[Block, ...]:
+def build_recommender_blocks(model: Recommender) -> tuple[Block, ...]:
     """Return the one block of a recommender.
 
     All tables have the average size. An accelerator holds some tables for all samples and computes some samples with
@@ -19,27 +19,28 @@ def recommender_blocks(model: Recommender) -> tuple[Block, ...]:
     """
     build = Builder()
     features = Tensor("features", ("batch", "dense_features"), "input")
-    dense = _perceptron(build, "bottom", features, "dense_features", len(model.bottom))
+    dense = _add_perceptron(build, "bottom", features, "dense_features", len(model.bottom))
     keys = Tensor("keys", ("batch", "tables", "lookups", "rows"), "index")
     rows = Tensor("w_tables", ("tables", "rows", "embedding"), "weight")
-    there = Tensor("keys_there", ("samples", "tables", "lookups", "rows"), "index")
-    build.operators.append(Operator("keys_there", "view", (keys,), (there,), same=(("samples", "batch"),)))
-    looked_up = build.apply("embedding", "looked_up", (there, rows), ("samples", "tables", "embedding"))
-    back = ("batch", "tables", "embedding")
-    gathered = build.apply("view", "gathered", (looked_up,), back, same=(("samples", "batch"),))
+    table_keys = Tensor("keys_there", ("samples", "tables", "lookups", "rows"), "index")
+    # Keys travel to the accelerators of their tables: from here on the batch is split another way.
+    build.operators.append(Operator("keys_there", "view", (keys,), (table_keys,), same=(("samples", "batch"),)))
+    looked_up = build.apply("embedding", "looked_up", (table_keys, rows), ("samples", "tables", "embedding"))
+    dims = ("batch", "tables", "embedding")
+    gathered = build.apply("view", "gathered", (looked_up,), dims, same=(("samples", "batch"),))
     inputs = (gathered, dense)
     crossed = build.apply("interaction", "crossed", inputs, ("batch", "interactions"), whole=("tables", "embedding"))
-    score = _perceptron(build, "top", crossed, "interactions", len(model.top))
+    score = _add_perceptron(build, "top", crossed, "interactions", len(model.top))
     build.apply("loss", "loss", (score,), ("batch",))
     return (Block("model", build.graph(), 1, "layers", ("features",)),)
 
 
-def _perceptron(build: Builder, name: str, read: Tensor, width: str, depth: int) -> Tensor:
+def _add_perceptron(build: Builder, name: str, read: Tensor, width: str, depth: int) -> Tensor:
     for layer in range(depth):
-        made = f"{name}_{layer}" if not (name == "bottom" and layer == depth - 1) else "embedding"
-        read = build.linear(f"{name}_{layer}", read, (width,), (made,), bias=True)
+        output = f"{name}_{layer}" if not (name == "bottom" and layer == depth - 1) else "embedding"
+        read = build.linear(f"{name}_{layer}", read, (width,), (output,), bias=True)
         read = build.apply("relu", f"{name}_{layer}_open", (read,), read.dims)
-        width = made
+        width = output
     return read
 
 
@@ -52,11 +53,12 @@ def touched_rows(model: Recommender, samples: Numeric) -> Numeric:
     >>> float(touched_rows(two, 2))
     2.5
     """
-    found: Numeric = 0.0
+    total: Numeric = 0.0
     for rows in model.tables:
+        # (1 - 1/R)^(samples L) in logarithms: R is large, and 1 - 1/R would lose digits.
         missed = np.log1p(-1 / rows) if rows > 1 else -np.inf
-        found = found - rows * expm1(samples * model.lookups * missed)
-    return found
+        total = total - rows * expm1(samples * model.lookups * missed)
+    return total
 
 
 def recommender_dimensions(model: Recommender) -> dict[str, float]:

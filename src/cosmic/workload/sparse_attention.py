@@ -13,7 +13,7 @@ from cosmic.workload.model_blocks import TOKENS, Builder
 from cosmic.workload.operator_graph import Tensor
 
 
-def projected_queries(build: Builder, read: Tensor) -> tuple[Tensor, Tensor]:
+def add_queries(build: Builder, read: Tensor) -> tuple[Tensor, Tensor]:
     """Add the projections of queries through a low rank; return that, and the queries."""
     small = build.linear("q_down", read, ("hidden",), ("q_lora_rank",))
     small = build.norm("q_down_norm", small, "q_lora_rank", bias=False)
@@ -21,35 +21,35 @@ def projected_queries(build: Builder, read: Tensor) -> tuple[Tensor, Tensor]:
     return small, build.apply("rope", "q_placed", (query,), query.dims)
 
 
-def shared_keys(build: Builder, read: Tensor) -> Tensor:
+def add_shared_keys(build: Builder, read: Tensor) -> Tensor:
     """Add the projection of what all heads read of a token."""
-    made = build.linear("kv", read, ("hidden",), ("kv_heads", "head_dim"))
-    made = build.norm("kv_norm", made, "head_dim", bias=False)
-    return build.apply("rope", "k_placed", (made,), made.dims)
+    keys = build.linear("kv", read, ("hidden",), ("kv_heads", "head_dim"))
+    keys = build.norm("kv_norm", keys, "head_dim", bias=False)
+    return build.apply("rope", "k_placed", (keys,), keys.dims)
 
 
-def compress(build: Builder, model: Transformer, kind: str, read: Tensor, small: Tensor) -> None:
+def add_compression(build: Builder, model: Transformer, kind: str, read: Tensor, small: Tensor) -> None:
     """Add what compresses tokens into keys and, in layers C, what picks some of these for each query."""
     sparse = model.sparse
     if sparse is None or not sparse.compressed(kind):
         return
-    _pooled(build, kind, "compressed", read, "head_dim")
+    _add_pooled(build, kind, "compressed", read, "head_dim")
     if kind.startswith("sparse_"):
-        _index(build, kind, read, small)
+        _add_index(build, kind, read, small)
 
 
-def _pooled(build: Builder, kind: str, name: str, read: Tensor, width: str) -> Tensor:
-    """Add two projections, one of which weighs the other in the sum over a block, and the norm of that."""
+def _add_pooled(build: Builder, kind: str, name: str, read: Tensor, width: str) -> Tensor:
+    """Add values and gates; sum each block of values weighted by its gates, and normalise the sum."""
     columns = f"{width}_pair" if kind.startswith("sparse_") else width
-    values, weights = (build.linear(f"{name}_{each}", read, ("hidden",), (columns,)) for each in ("kv", "gate"))
+    values, weights = (build.linear(f"{name}_{part}", read, ("hidden",), (columns,)) for part in ("kv", "gate"))
     summed = build.apply("pool_block", f"{name}_sum", (values, weights), (*TOKENS, "per_block", width))
     return build.norm(f"{name}_norm", summed, width, bias=False)
 
 
-def _index(build: Builder, kind: str, read: Tensor, small: Tensor) -> None:
+def _add_index(build: Builder, kind: str, read: Tensor, small: Tensor) -> None:
     query = build.linear("index_q", small, ("q_lora_rank",), ("index_heads", "index_dim"))
     scale = build.linear("index_weights", read, ("hidden",), ("index_heads",))
-    pooled = _pooled(build, kind, "index", read, "index_dim")
+    pooled = _add_pooled(build, kind, "index", read, "index_dim")
     same = (("index_context", "sequence"),)
     key = build.apply("view", "index_key", (pooled,), ("batch", "index_context", "index_one", "index_dim"), same=same)
     value = build.apply(
@@ -60,7 +60,7 @@ def _index(build: Builder, kind: str, read: Tensor, small: Tensor) -> None:
     build.apply("multiply", "index_weighed", (scores, scale), dims)
 
 
-def grouped_output(build: Builder, leaving: Tensor) -> Tensor:
+def add_grouped_output(build: Builder, leaving: Tensor) -> Tensor:
     """Add the projection of heads to the hidden size: group by group to a low rank, then all together."""
     dims = (*TOKENS, "o_groups", "o_inner")
     grouped = build.apply("view", "grouped", (leaving,), dims, same=(("o_groups", "heads"),))

@@ -20,44 +20,44 @@ SCANS = {"mamba2": "ssd_scan", "delta": "delta_scan", "mamba1": "selective_scan"
 """The kind of operator that each kind of state space has for its scan."""
 
 
-def state_space(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+def add_state_space(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add a state space; return what it adds to the residual stream."""
     ssm = model.ssm
     if ssm is None:
         return read
-    made = build.linear("ssm_in", read, ("hidden",), ("ssm_heads", "ssm_columns"))
-    entering = build.apply("view", "scan_entering", (made,), made.dims)
-    convolved = _convolution(build, ssm, entering)
-    scanned = _scan(build, ssm, entering, convolved)
+    projected = build.linear("ssm_in", read, ("hidden",), ("ssm_heads", "ssm_columns"))
+    entering = build.apply("view", "scan_entering", (projected,), projected.dims)
+    convolved = _add_convolution(build, ssm, entering)
+    scanned = _add_scan(build, ssm, entering, convolved)
     leaving = build.apply("view", "scan_leaving", (scanned,), scanned.dims)
     inner = ("ssm_heads", "ssm_head_dim")
     return build.linear("ssm_out", leaving, inner, ("hidden",))
 
 
-def _convolution(build: Builder, ssm: StateSpace, entering: Tensor) -> Tensor:
+def _add_convolution(build: Builder, ssm: StateSpace, entering: Tensor) -> Tensor:
     weights = [Tensor("w_conv", ("ssm_heads", "ssm_channels", "ssm_taps"), "weight")]
     if ssm.conv_bias:
         weights.append(Tensor("b_conv", ("ssm_heads", "ssm_channels"), "weight"))
     return build.apply("conv", "convolved", (entering, *weights), (*HEADS, "ssm_channels"), whole=("sequence",))
 
 
-def _scan(build: Builder, ssm: StateSpace, entering: Tensor, convolved: Tensor) -> Tensor:
-    made = (*HEADS, "ssm_head_dim")
+def _add_scan(build: Builder, ssm: StateSpace, entering: Tensor, convolved: Tensor) -> Tensor:
+    dims = (*HEADS, "ssm_head_dim")
     per_head = tuple(Tensor(name, ("ssm_heads",), "weight") for name in ("w_decay", "b_step"))
     if ssm.kind == "mamba1":
-        given = (convolved, entering, *_steps(build, ssm, convolved))
+        inputs = (convolved, entering, *_add_time_steps(build, ssm, convolved))
         decay = Tensor("w_decay", ("ssm_heads", "ssm_head_dim", "ssm_state"), "weight")
         skip = Tensor("w_skip", ("ssm_heads",), "weight")
-        return build.apply(SCANS[ssm.kind], "scanned", (*given, decay, skip), made, whole=("sequence",))
+        return build.apply(SCANS[ssm.kind], "scanned", (*inputs, decay, skip), dims, whole=("sequence",))
     skips = (Tensor("w_skip", ("ssm_heads",), "weight"),) if ssm.kind == "mamba2" else ()
     read = (convolved, entering, *per_head, *skips)
-    scanned = build.apply(SCANS[ssm.kind], "scanned", read, made, whole=("sequence",))
+    scanned = build.apply(SCANS[ssm.kind], "scanned", read, dims, whole=("sequence",))
     scale = ("ssm_heads", "ssm_head_dim") if ssm.kind == "mamba2" else ("ssm_head_dim",)
     weights = (Tensor("w_gated_norm", scale, "weight"),) if ssm.norm else ()
-    return build.apply("gated_norm", "gated", (scanned, entering, *weights), made, whole=("ssm_head_dim",))
+    return build.apply("gated_norm", "gated", (scanned, entering, *weights), dims, whole=("ssm_head_dim",))
 
 
-def _steps(build: Builder, ssm: StateSpace, convolved: Tensor) -> tuple[Tensor, Tensor]:
+def _add_time_steps(build: Builder, ssm: StateSpace, convolved: Tensor) -> tuple[Tensor, Tensor]:
     """Add what Mamba-1 projects from its channels: B and C, and the time step of each channel, through a low rank."""
     small = build.linear("ssm_small", convolved, ("ssm_heads", "ssm_channels"), ("ssm_small",))
     if ssm.norm:
@@ -71,7 +71,7 @@ def state_sizes(model: Transformer) -> dict[str, float]:
     ssm = model.ssm
     if ssm is None:
         return {}
-    found: dict[str, float] = {
+    sizes: dict[str, float] = {
         "ssm_heads": ssm.heads,
         "ssm_head_dim": ssm.head_dim,
         "ssm_columns": ssm.projected / ssm.heads,
@@ -81,4 +81,4 @@ def state_sizes(model: Transformer) -> dict[str, float]:
         "ssm_taps": ssm.conv,
         "ssm_chunk": ssm.chunk,
     }
-    return found | ({"ssm_rank": ssm.rank, "ssm_small": ssm.rank + 2 * ssm.state} if ssm.rank else {})
+    return sizes | ({"ssm_rank": ssm.rank, "ssm_small": ssm.rank + 2 * ssm.state} if ssm.rank else {})

@@ -5,7 +5,7 @@ some of their dimensions. Several strategies combine: their axes are appended, e
 in which the strategies are listed.
 
 Mesh axes: tp, cp, dp and pp; and for the weights of experts and the tokens sent to them, etp, ep and edp, which split
-the ranks of tp, cp and dp another way (`cosmic.workload.sharding.folded_mesh`).
+the ranks of tp, cp and dp another way (`cosmic.workload.sharding.graph_partition`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Strategy:
 
 
 @cache
-def strategy(name: str) -> Strategy:
+def load_strategy(name: str) -> Strategy:
     """Return the strategy *name* of the catalog."""
     return read_strategy(catalog_entries.read_entry("strategies", name), name)
 
@@ -104,10 +104,10 @@ def _read_rule(tree: Any, where: str) -> ShardingRule:
             raise UnknownName.key(f"{where}.{key}", tree[key], RULE_KEYS)
     names: tuple[str, ...] = schema.read_value(tuple[str, ...], tree.get("tensors", []), f"{where}.tensors")
     instead: tuple[str, ...] = schema.read_value(tuple[str, ...], tree.get("instead", []), f"{where}.instead")
-    given = tree.get("dims", {})
-    if not (names and isinstance(given, Mapping)):
+    dims_tree = tree.get("dims", {})
+    if not (names and isinstance(dims_tree, Mapping)):
         raise SpecError(where, dict(tree), "must give tensors, and dims with their axes")
-    dims = tuple((str(dim), _read_axes(axes, f"{where}.dims.{dim}")) for dim, axes in given.items())
+    dims = tuple((str(dim), _read_axes(axes, f"{where}.dims.{dim}")) for dim, axes in dims_tree.items())
     return ShardingRule(names, dims, instead, _read_axes(tree.get("partial", []), f"{where}.partial"))
 
 
@@ -123,7 +123,7 @@ def _read_axes(tree: Any, where: str) -> tuple[str, ...]:
 
 @cache
 def strategies_of(workload: Workload) -> tuple[str, ...]:
-    """Return the names of the strategies that the switches of a workload imply, and of those that it lists."""
+    """Return the names of the strategies that a workload implies by its switches, and lists."""
     names = ["data_parallel", "tensor_parallel", "expert_parallel", "expert_tensor_parallel", "table_parallel"]
     names.append("context_parallel")
     if workload.task == "training" and workload.sequence_parallel:
@@ -141,43 +141,48 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
 
 def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, Annotation]:
     """Return the annotations of the tensors of *graph* that the strategies name."""
-    tables = [table for table in _tables(names) if not table.stored]
-    found = {}
+    tables = [table for table in _load_tables(names) if not table.stored]
+    annotations = {}
     tensors = graph.tensors
     for tensor in tensors.values():
         primal = tensors.get(tensor.name.removeprefix("d_"), tensor)
-        rules = _rules(tables, tensor) or _rules(tables, primal)  # a gradient has its tensor's, unless it is named
+        rules = _matching_rules(tables, tensor) or _matching_rules(
+            tables, primal
+        )  # a gradient has its tensor's, unless it is named
         if rules:
             stream = primal.name in STREAM or tensor.role == "input"
             named = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
+            # Weights and the residual stream are as stated; of other tensors, dimensions that no rule names stay open.
             free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in named)
-            found[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
-    return found
+            annotations[tensor.name] = Annotation(
+                _split_tensor(tensor, rules, {}), free, STREAM_LAST if stream else USE
+            )
+    return annotations
 
 
 def stored_shardings(
     graph: Graph, names: Iterable[str | Strategy], used: Mapping[str, Sharding]
 ) -> dict[str, Sharding]:
     """Return how weights and their gradients are stored: as they are *used*, split further by stored strategies."""
-    tables = [table for table in _tables(names) if table.stored]
-    found: dict[str, Sharding] = {}
+    tables = [table for table in _load_tables(names) if table.stored]
+    shardings: dict[str, Sharding] = {}
     for weight in graph.weights:
-        rules = _rules(tables, weight)
+        rules = _matching_rules(tables, weight)
         if rules:
-            kept = _split(weight, rules, dict(used[weight.name].dims))
-            found |= {name: kept for name in (weight.name, f"d_{weight.name}") if name in used}
-    return found
+            sharding = _split_tensor(weight, rules, dict(used[weight.name].dims))
+            shardings |= {name: sharding for name in (weight.name, f"d_{weight.name}") if name in used}
+    return shardings
 
 
-def _tables(names: Iterable[str | Strategy]) -> list[Strategy]:
-    return [strategy(name) if isinstance(name, str) else name for name in names]
+def _load_tables(names: Iterable[str | Strategy]) -> list[Strategy]:
+    return [load_strategy(name) if isinstance(name, str) else name for name in names]
 
 
-def _rules(tables: Iterable[Strategy], tensor: Tensor) -> list[ShardingRule]:
+def _matching_rules(tables: Iterable[Strategy], tensor: Tensor) -> list[ShardingRule]:
     return [rule for table in tables for rule in table.rules if rule.applies(tensor)]
 
 
-def _split(tensor: Tensor, rules: Iterable[ShardingRule], start: Mapping[str, tuple[str, ...]]) -> Sharding:
+def _split_tensor(tensor: Tensor, rules: Iterable[ShardingRule], start: Mapping[str, tuple[str, ...]]) -> Sharding:
     """Return the sharding of one tensor: *start*, with the axes of all rules added, each axis once."""
     dims, pending = dict(start), dict[str, None]()
     for rule in rules:
@@ -185,7 +190,7 @@ def _split(tensor: Tensor, rules: Iterable[ShardingRule], start: Mapping[str, tu
         for dim in rule.instead:
             dims.pop(dim, None)
         for dim, axes in rule.dims:
-            used = {axis for other in dims.values() for axis in other}
+            used = {axis for assigned in dims.values() for axis in assigned}
             if dim in tensor.dims:
                 dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis not in used)
     used = {axis for axes in dims.values() for axis in axes}

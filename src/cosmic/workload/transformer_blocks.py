@@ -5,36 +5,36 @@ from __future__ import annotations
 from cosmic.design.model_layer import Transformer, layer_kinds, mtp_kinds
 from cosmic.workload.model_blocks import TOKENS, Block, Builder
 from cosmic.workload.operator_graph import Tensor
-from cosmic.workload.sparse_attention import compress, grouped_output, projected_queries, shared_keys
-from cosmic.workload.state_space import state_space
+from cosmic.workload.sparse_attention import add_compression, add_grouped_output, add_queries, add_shared_keys
+from cosmic.workload.state_space import add_state_space
 
 HIDDEN = (*TOKENS, "hidden")
 SOURCE = ("batch", "source", "hidden")
 """The encoder's output, to which the decoder attends."""
 
 
-def transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block, ...]:
+def build_transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block, ...]:
     """Return the blocks of a transformer: embedding, each kind of layer, what predicts further tokens, head."""
     cross = model.family == "encoder_decoder"
-    found = [embedding(model)]
+    parts = [build_embedding(model)]
     if cross:
-        found.append(_layer(model, "encoder_layer", model.encoder_layers, dropout=dropout))
+        parts.append(_build_layer(model, "encoder_layer", model.encoder_layers, dropout=dropout))
     for kind, count in layer_kinds(model).items():
         if model.single_mixers:
-            found.append(_single(model, kind, count, dropout))
+            parts.append(_build_single_layer(model, kind, count, dropout))
         else:
-            found.append(_layer(model, kind, count, cross=cross, dropout=dropout))
+            parts.append(_build_layer(model, kind, count, cross=cross, dropout=dropout))
     if model.mtp_layers:
-        found.append(_further(model, dropout))
-    return (*found, head(model))
+        parts.append(_build_mtp(model, dropout))
+    return (*parts, build_head(model))
 
 
 # ------------------------------------------------------------------------------------------------ layers
 
 
-def _layer(model: Transformer, name: str, repeats: int, *, cross: bool = False, dropout: bool = False) -> Block:
+def _build_layer(model: Transformer, name: str, repeats: int, *, cross: bool = False, dropout: bool = False) -> Block:
     build = Builder()
-    _add_layer(build, model, name, Tensor("x", _stream(model)), cross=cross, dropout=dropout)
+    _add_layer(build, model, name, Tensor("x", _stream_dims(model)), cross=cross, dropout=dropout)
     return Block(name, build.graph(), repeats, "layers", ("x",))
 
 
@@ -43,35 +43,35 @@ def _add_layer(
 ) -> None:
     """Add a layer with a mixer and a feed-forward network, from its input to its output ``y``."""
     moe = "moe_" in kind
-    normed = _norm(build, model, "attention_norm", _one_stream(build, "attention", entering))
-    mixed = _dropped(build, "attention_dropped", _mixer(build, model, kind, normed), dropout)
+    normed = _add_norm(build, model, "attention_norm", _add_stream_mixing(build, "attention", entering))
+    mixed = _add_dropout(build, "attention_dropped", _add_mixer(build, model, kind, normed), dropout)
     if model.parallel_block:
-        alone = model.norms_per_layer == 1
-        other = normed if alone else _norm(build, model, "ffn_norm", entering)
-        added = build.apply("add", "mixed", (mixed, feed_forward(build, model, other, moe)), HIDDEN)
+        shared_norm = model.norms_per_layer == 1
+        ffn_input = normed if shared_norm else _add_norm(build, model, "ffn_norm", entering)
+        added = build.apply("add", "mixed", (mixed, add_feed_forward(build, model, ffn_input, moe)), HIDDEN)
         build.apply("add", "y", (entering, added), HIDDEN)
         return
     if model.norms_per_layer == 4:
-        mixed = _norm(build, model, "attention_post_norm", mixed)
-    between = build.apply("add", "attended", (entering, mixed), entering.dims)
+        mixed = _add_norm(build, model, "attention_post_norm", mixed)
+    stream = build.apply("add", "attended", (entering, mixed), entering.dims)
     if cross:
-        reading = _norm(build, model, "cross_norm", between)
-        crossed = cross_attention(build, model, reading)
-        between = build.apply("add", "crossed", (between, crossed), HIDDEN)
-    reading = _one_stream(build, "ffn", between)
-    forward = feed_forward(build, model, _norm(build, model, "ffn_norm", reading), moe)
-    forward = _dropped(build, "ffn_dropped", forward, dropout)
+        reading = _add_norm(build, model, "cross_norm", stream)
+        crossed = add_cross_attention(build, model, reading)
+        stream = build.apply("add", "crossed", (stream, crossed), HIDDEN)
+    reading = _add_stream_mixing(build, "ffn", stream)
+    forward = add_feed_forward(build, model, _add_norm(build, model, "ffn_norm", reading), moe)
+    forward = _add_dropout(build, "ffn_dropped", forward, dropout)
     if model.norms_per_layer == 4:
-        forward = _norm(build, model, "ffn_post_norm", forward)
-    build.apply("add", "y", (between, forward), entering.dims)
+        forward = _add_norm(build, model, "ffn_post_norm", forward)
+    build.apply("add", "y", (stream, forward), entering.dims)
 
 
-def _stream(model: Transformer) -> tuple[str, ...]:
+def _stream_dims(model: Transformer) -> tuple[str, ...]:
     """Return the dimensions of the residual stream: one vector for each token, or several."""
     return (*TOKENS, "streams", "hidden") if model.residual_streams > 1 else HIDDEN
 
 
-def _one_stream(build: Builder, name: str, read: Tensor, mixing: str = "mixing") -> Tensor:
+def _add_stream_mixing(build: Builder, name: str, read: Tensor, mixing: str = "mixing") -> Tensor:
     """Add what mixes several residual streams into the one that a mixer reads, with weights that follow from them."""
     if "streams" not in read.dims:
         return read
@@ -79,36 +79,38 @@ def _one_stream(build: Builder, name: str, read: Tensor, mixing: str = "mixing")
     return build.apply("mix_streams", f"{name}_mixed", (read, weight), HIDDEN, whole=("streams",))
 
 
-def _mixer(build: Builder, model: Transformer, kind: str, normed: Tensor) -> Tensor:
+def _add_mixer(build: Builder, model: Transformer, kind: str, normed: Tensor) -> Tensor:
     """Add what mixes the tokens of a sequence: attention, a state space, or both side by side."""
     if kind.startswith("state_"):
-        return state_space(build, model, normed)
+        return add_state_space(build, model, normed)
     if kind.startswith(("window_", "sparse_", "heavy_")):
-        return sparse_attention(build, model, kind, normed)
-    attended = self_attention(build, model, normed)
+        return add_sparse_attention(build, model, kind, normed)
+    attended = add_self_attention(build, model, normed)
     if not kind.startswith("parallel_"):
         return attended
-    return build.apply("add", "mixers_added", (attended, state_space(build, model, normed)), HIDDEN)
+    return build.apply("add", "mixers_added", (attended, add_state_space(build, model, normed)), HIDDEN)
 
 
-def _single(model: Transformer, kind: str, repeats: int, dropout: bool) -> Block:
+def _build_single_layer(model: Transformer, kind: str, repeats: int, dropout: bool) -> Block:
     """Return a layer of a single mixer: attention, a state space, a feed-forward network, or experts."""
     build = Builder()
-    _add_single(build, model, kind, Tensor("x", HIDDEN), "y", dropout)
+    _add_single_mixer(build, model, kind, Tensor("x", HIDDEN), "y", dropout)
     return Block(kind, build.graph(), repeats, "layers", ("x",))
 
 
-def _add_single(build: Builder, model: Transformer, kind: str, entering: Tensor, out: str, dropout: bool) -> Tensor:
+def _add_single_mixer(
+    build: Builder, model: Transformer, kind: str, entering: Tensor, out: str, dropout: bool
+) -> Tensor:
     if kind in ("attention_layer", "state_layer"):
-        mixed = _mixer(build, model, kind, _norm(build, model, "attention_norm", entering))
-        mixed = _dropped(build, "attention_dropped", mixed, dropout)
+        mixed = _add_mixer(build, model, kind, _add_norm(build, model, "attention_norm", entering))
+        mixed = _add_dropout(build, "attention_dropped", mixed, dropout)
     else:
-        mixed = feed_forward(build, model, _norm(build, model, "ffn_norm", entering), kind == "experts_layer")
-        mixed = _dropped(build, "ffn_dropped", mixed, dropout)
+        mixed = add_feed_forward(build, model, _add_norm(build, model, "ffn_norm", entering), kind == "experts_layer")
+        mixed = _add_dropout(build, "ffn_dropped", mixed, dropout)
     return build.apply("add", out, (entering, mixed), HIDDEN)
 
 
-def _further(model: Transformer, dropout: bool) -> Block:
+def _build_mtp(model: Transformer, dropout: bool) -> Block:
     """Return a module that predicts a further token.
 
     It joins the next token's embedding and the last layer's output, both normalised, and has a layer. Its logits are in
@@ -116,81 +118,83 @@ def _further(model: Transformer, dropout: bool) -> Block:
     """
     build = Builder()
     last, following = Tensor("x", HIDDEN), Tensor("embedded", HIDDEN)
-    both = [_norm(build, model, f"{name}_norm", read) for name, read in (("last", last), ("following", following))]
+    both = [_add_norm(build, model, f"{name}_norm", read) for name, read in (("last", last), ("following", following))]
     parts = [build.linear(f"joined_{index}", read, ("hidden",), ("hidden_out",)) for index, read in enumerate(both)]
     added = build.apply("add", "joined", tuple(parts), (*TOKENS, "hidden_out"))
+    # The two projections are summed like one GEMM over both inputs; a view gives the sum its usual dimension back.
     entering = build.apply("view", "entering", (added,), HIDDEN, same=(("hidden", "hidden_out"),))
     kinds = mtp_kinds(model)
     if model.single_mixers:
-        between = _add_single(build, model, kinds[0], entering, "attended", dropout)
-        _add_single(build, model, kinds[1], between, "y", dropout)
+        between = _add_single_mixer(build, model, kinds[0], entering, "attended", dropout)
+        _add_single_mixer(build, model, kinds[1], between, "y", dropout)
     else:
         _add_layer(build, model, kinds[0], entering, dropout=dropout)
-    _norm(build, model, "further_norm", build.operators[-1].outputs[0])
+    _add_norm(build, model, "further_norm", build.operators[-1].outputs[0])
     return Block("mtp", build.graph(), model.mtp_layers, "last", ("x",))
 
 
-def _norm(build: Builder, model: Transformer, name: str, read: Tensor, over: str = "hidden") -> Tensor:
+def _add_norm(build: Builder, model: Transformer, name: str, read: Tensor, over: str = "hidden") -> Tensor:
     return build.norm(name, read, over, bias=model.norm == "layernorm" and model.norm_bias)
 
 
-def _dropped(build: Builder, name: str, read: Tensor, dropout: bool) -> Tensor:
+def _add_dropout(build: Builder, name: str, read: Tensor, dropout: bool) -> Tensor:
     return build.apply("dropout", name, (read,), read.dims) if dropout else read
 
 
-def self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+def add_self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add self-attention; return what it adds to the residual stream."""
     if model.mla:
-        query, key, value = _mla_projections(build, model, read)
+        query, key, value = _add_mla_projections(build, model, read)
     else:
-        query, key, value = _projections(build, model, read, "")
+        query, key, value = _add_projections(build, model, read, "")
+    # Views mark where strategies may change the sharding: Ulysses has whole sequences of some heads from here on.
     query = build.apply("view", "query", (query,), query.dims)
-    keys, values = _as_context(build, "key", key), _as_context(build, "value", value)
-    return _attend(build, model, "", (query, keys, values), read if model.attention_gate else None)
+    keys, values = _rename_to_context(build, "key", key), _rename_to_context(build, "value", value)
+    return _add_attention_output(build, model, "", (query, keys, values), read if model.attention_gate else None)
 
 
-def sparse_attention(build: Builder, model: Transformer, kind: str, read: Tensor) -> Tensor:
+def add_sparse_attention(build: Builder, model: Transformer, kind: str, read: Tensor) -> Tensor:
     """Add attention to few keys; return what it adds to the residual stream."""
-    small, query = projected_queries(build, read)
-    key = shared_keys(build, read)
-    compress(build, model, kind, read, small)
+    small, query = add_queries(build, read)
+    key = add_shared_keys(build, read)
+    add_compression(build, model, kind, read, small)
     query = build.apply("view", "query", (query,), query.dims)
-    keys, values = _as_context(build, "key", key), _as_context(build, "value", key)
-    return grouped_output(build, _attended(build, model, "", (query, keys, values)))
+    keys, values = _rename_to_context(build, "key", key), _rename_to_context(build, "value", key)
+    return add_grouped_output(build, _add_attention(build, model, "", (query, keys, values)))
 
 
-def cross_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+def add_cross_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add attention of the decoder to the encoder's output."""
     source = Tensor("encoded", SOURCE)
     query = build.linear("cross_q", read, ("hidden",), ("heads", "head_dim"))
     key = build.linear("cross_k", source, ("hidden",), ("kv_heads", "head_dim"))
     value = build.linear("cross_v", source, ("hidden",), ("kv_heads", "head_dim"))
-    return _attend(build, model, "cross_", (query, key, value))
+    return _add_attention_output(build, model, "cross_", (query, key, value))
 
 
-def _projections(build: Builder, model: Transformer, read: Tensor, prefix: str) -> tuple[Tensor, Tensor, Tensor]:
+def _add_projections(build: Builder, model: Transformer, read: Tensor, prefix: str) -> tuple[Tensor, Tensor, Tensor]:
     bias = "qkv" in model.biases
     query = build.linear(f"{prefix}q", read, ("hidden",), ("heads", "head_dim"), bias=bias)
     key = build.linear(f"{prefix}k", read, ("hidden",), ("kv_heads", "head_dim"), bias=bias)
     value = build.linear(f"{prefix}v", read, ("hidden",), ("kv_heads", "head_dim"), bias=bias)
     if model.qk_norm:
-        query = _norm(build, model, "q_norm", query, "head_dim")
-        key = _norm(build, model, "k_norm", key, "head_dim")
-    if rotary(model):
+        query = _add_norm(build, model, "q_norm", query, "head_dim")
+        key = _add_norm(build, model, "k_norm", key, "head_dim")
+    if has_rotary(model):
         query = build.apply("rope", "q_placed", (query,), query.dims)
         key = build.apply("rope", "k_placed", (key,), key.dims)
     return query, key, value
 
 
-def rotary(model: Transformer) -> bool:
+def has_rotary(model: Transformer) -> bool:
     """Return whether queries and keys have rotary embeddings: where there are no other position embeddings."""
     return model.rope and model.family == "decoder" and not model.positions and not model.position_buckets
 
 
-def _mla_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _add_mla_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Add the projections of MLA; return queries, keys and values."""
     if model.mla and model.mla.q_lora_rank:
-        small = _norm(
+        small = _add_norm(
             build, model, "q_down_norm", build.linear("q_down", read, ("hidden",), ("q_lora_rank",)), "q_lora_rank"
         )
         query = build.linear("q_up", small, ("q_lora_rank",), ("heads", "qk_dim"))
@@ -199,20 +203,20 @@ def _mla_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[
     query = build.apply("rope", "q_placed", (query,), query.dims)
     shared = build.linear("kv_down", read, ("hidden",), ("kv_lora_rank",))
     position = build.linear("k_position", read, ("hidden",), ("qk_rope_head_dim",))
-    small = _norm(build, model, "kv_down_norm", shared, "kv_lora_rank")
+    small = _add_norm(build, model, "kv_down_norm", shared, "kv_lora_rank")
     content = build.linear("k_up", small, ("kv_lora_rank",), ("heads", "head_dim"))
     value = build.linear("v_up", small, ("kv_lora_rank",), ("heads", "v_head_dim"))
     key = build.apply("rope", "k_placed", (content, position), (*TOKENS, "heads", "qk_dim"))
     return query, key, value
 
 
-def _as_context(build: Builder, name: str, read: Tensor) -> Tensor:
+def _rename_to_context(build: Builder, name: str, read: Tensor) -> Tensor:
     """Rename the ``sequence`` of keys or values to ``context``: the same numbers under another name."""
     dims = tuple("context" if dim == "sequence" else dim for dim in read.dims)
     return build.apply("view", name, (read,), dims, same=(("context", "sequence"),))
 
 
-def _attend(
+def _add_attention_output(
     build: Builder,
     model: Transformer,
     prefix: str,
@@ -220,7 +224,7 @@ def _attend(
     gating: Tensor | None = None,
 ) -> Tensor:
     """Add attention and the projection of its output, which a gate scales that is projected from *gating*."""
-    leaving = _attended(build, model, prefix, read)
+    leaving = _add_attention(build, model, prefix, read)
     dims = leaving.dims
     if gating is not None:
         gate = build.apply("silu", "q_gate_open", (build.linear("q_gate", gating, ("hidden",), dims[2:]),), dims)
@@ -228,7 +232,7 @@ def _attend(
     return build.linear(f"{prefix}out", leaving, dims[2:], ("hidden",), bias="out" in model.biases)
 
 
-def _attended(build: Builder, model: Transformer, prefix: str, read: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def _add_attention(build: Builder, model: Transformer, prefix: str, read: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """Add attention alone; return its output."""
     query, key, value = read
     context = key.dims[1]
@@ -242,27 +246,27 @@ def _attended(build: Builder, model: Transformer, prefix: str, read: tuple[Tenso
 # ------------------------------------------------------------------------------------------ feed-forward
 
 
-def feed_forward(build: Builder, model: Transformer, read: Tensor, moe: bool) -> Tensor:
+def add_feed_forward(build: Builder, model: Transformer, read: Tensor, moe: bool) -> Tensor:
     """Add the feed-forward network of a layer: dense or MoE."""
     if not moe or model.experts is None:
-        return _perceptron(build, model, "ffn", read, bias="ffn" in model.biases)
-    routed = _routed(build, model, read)
+        return _add_mlp(build, model, "ffn", read, bias="ffn" in model.biases)
+    routed = _add_moe(build, model, read)
     if not model.experts.shared_ffn:
         return routed
-    shared = _perceptron(build, model, "shared_ffn", read)
+    shared = _add_mlp(build, model, "shared_ffn", read)
     if model.experts.shared_gate:
         weight = build.linear("shared_gate", read, ("hidden",), ("gate",))
         shared = build.apply("multiply", "shared_gated", (shared, weight), shared.dims)
     return build.apply("add", "experts_added", (routed, shared), read.dims)
 
 
-def _perceptron(build: Builder, model: Transformer, width: str, read: Tensor, *, bias: bool = False) -> Tensor:
+def _add_mlp(build: Builder, model: Transformer, width: str, read: Tensor, *, bias: bool = False) -> Tensor:
     """Add an MLP of two or three matrices; *width* is its inner dimension."""
-    inner = _activated(build, model, width, read, (), bias)
+    inner = _add_activation(build, model, width, read, (), bias)
     return build.linear(f"{width}_down", inner, (width,), ("hidden",), bias=bias)
 
 
-def _activated(
+def _add_activation(
     build: Builder, model: Transformer, width: str, read: Tensor, lead: tuple[str, ...], bias: bool
 ) -> Tensor:
     """Add the first half of an MLP; *lead* is the dimension of experts where each has its own weights."""
@@ -271,9 +275,9 @@ def _activated(
     def project(name: str) -> Tensor:
         weight = Tensor(f"w_{name}", (*lead, entering, width), "weight")
         dims = (*(dim for dim in read.dims if dim != entering), width)
-        made = build.apply("einsum", name, (read, weight), dims)
+        product = build.apply("einsum", name, (read, weight), dims)
         offset = Tensor(f"b_{name}", (*lead, width), "weight")
-        return build.apply("bias", f"{name}_biased", (made, offset), dims) if bias else made
+        return build.apply("bias", f"{name}_biased", (product, offset), dims) if bias else product
 
     up = project(f"{width}_up")
     if not model.gated:
@@ -282,7 +286,7 @@ def _activated(
     return build.apply("multiply", f"{width}_inner", (gate, up), up.dims)
 
 
-def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+def _add_moe(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add an MoE: route, dispatch each token to its experts, compute, and combine the results.
 
     An expert gets a ``share`` of the tokens, active / experts of them on average. To experts a token is a token of any
@@ -294,24 +298,24 @@ def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     chosen = build.apply("router", "chosen", (scores,), (*TOKENS, "active"), whole=("routed",))
     latent = model.experts is not None and model.experts.latent_width > 0
     width = "latent" if latent else "hidden"
-    given = build.linear("latent_down", read, ("hidden",), ("latent",)) if latent else read
+    routed_input = build.linear("latent_down", read, ("hidden",), ("latent",)) if latent else read
     slots = ("experts", "tokens", "share", width)
     same = (("tokens", "batch"), ("tokens", "sequence"))
-    sent = build.apply("dispatch", "sent", (given, chosen), slots, same=same)
-    inner = _activated(build, model, "expert_ffn", sent, ("experts",), bias)
+    sent = build.apply("dispatch", "sent", (routed_input, chosen), slots, same=same)
+    inner = _add_activation(build, model, "expert_ffn", sent, ("experts",), bias)
     weight = Tensor("w_expert_down", ("experts", "expert_ffn", width), "weight")
-    made = build.apply("einsum", "expert_down", (inner, weight), slots)
+    expert_output = build.apply("einsum", "expert_down", (inner, weight), slots)
     if bias:
         offset = Tensor("b_expert_down", ("experts", width), "weight")
-        made = build.apply("bias", "expert_down_biased", (made, offset), slots)
-    combined = build.apply("combine", "combined", (made, chosen), given.dims, same=same)
+        expert_output = build.apply("bias", "expert_down_biased", (expert_output, offset), slots)
+    combined = build.apply("combine", "combined", (expert_output, chosen), routed_input.dims, same=same)
     return build.linear("latent_up", combined, ("latent",), ("hidden",)) if latent else combined
 
 
 # ---------------------------------------------------------------------------------------- first and last
 
 
-def embedding(model: Transformer) -> Block:
+def build_embedding(model: Transformer) -> Block:
     """Return the block that embeds tokens or images."""
     build = Builder()
     if model.image:
@@ -322,10 +326,10 @@ def embedding(model: Transformer) -> Block:
             vectors = build.apply("bias", "with_class", (vectors, start), HIDDEN)
     else:
         tokens = Tensor("tokens", (*TOKENS, "vocab"), "index")
-        rows = build.apply("embedding", "embedded", (tokens, vocabulary(model)), HIDDEN)
+        rows = build.apply("embedding", "embedded", (tokens, vocabulary_tensor(model)), HIDDEN)
         vectors = build.apply("view", "arrived", (rows,), HIDDEN)  # where the rows are needed
-    for name, there in (("positions", model.positions), ("segments", model.segments)):
-        if there:
+    for name, present in (("positions", model.positions), ("segments", model.segments)):
+        if present:
             vectors = build.apply(
                 "bias", f"with_{name}", (vectors, Tensor(f"w_{name}", (name, "hidden"), "weight")), HIDDEN
             )
@@ -333,28 +337,28 @@ def embedding(model: Transformer) -> Block:
         distances = Tensor("w_distances", ("stacks", "buckets", "heads"), "weight")
         vectors = build.apply("bias", "with_distances", (vectors, distances), HIDDEN)
     if model.embedding_norm:
-        _norm(build, model, "embedding_norm", vectors)
+        _add_norm(build, model, "embedding_norm", vectors)
     return Block("embedding", build.graph(), 1, "first")
 
 
-def vocabulary(model: Transformer) -> Tensor:
+def vocabulary_tensor(model: Transformer) -> Tensor:
     """Return the embedding table, which the head shares where embeddings are tied."""
     return Tensor("w_vocabulary" if model.tied_embeddings else "w_embedding", ("vocab", "hidden"), "weight")
 
 
-def head(model: Transformer) -> Block:
+def build_head(model: Transformer) -> Block:
     """Return the block of the head and the loss."""
     build = Builder()
-    last = _one_stream(build, "head", Tensor("x", _stream(model)), "streams_read")
+    last = _add_stream_mixing(build, "head", Tensor("x", _stream_dims(model)), "streams_read")
     if model.final_norm:
-        last = _norm(build, model, "final_norm", last)
+        last = _add_norm(build, model, "final_norm", last)
     if model.family == "encoder_decoder" and model.final_norm:
-        _norm(build, model, "encoder_final_norm", Tensor("encoded", SOURCE))
+        _add_norm(build, model, "encoder_final_norm", Tensor("encoded", SOURCE))
     if model.image:
         last = build.apply("pool", "pooled", (last,), ("batch", "hidden"), whole=("sequence",))
     if model.pretraining_heads:
-        last = _pretraining_heads(build, model, last)
-    table = vocabulary(model) if model.tied_embeddings else Tensor("w_head", ("vocab", "hidden"), "weight")
+        last = _add_pretraining_heads(build, model, last)
+    table = vocabulary_tensor(model) if model.tied_embeddings else Tensor("w_head", ("vocab", "hidden"), "weight")
     dims = (*last.dims[:-1], "vocab")
     logits = build.apply("einsum", "logits", (last, table), dims)
     if "head" in model.biases:
@@ -366,7 +370,7 @@ def head(model: Transformer) -> Block:
     return Block("head", build.graph(), 1, "last", ("x",))
 
 
-def _pretraining_heads(build: Builder, model: Transformer, last: Tensor) -> Tensor:
+def _add_pretraining_heads(build: Builder, model: Transformer, last: Tensor) -> Tensor:
     """Add BERT's two heads: next-sentence prediction from the first token, masked words from every token."""
     first = build.apply("pool", "first_token", (last,), ("batch", "hidden"), whole=("sequence",))
     pooled = build.linear("pooler", first, ("hidden",), ("hidden_out",), bias=True)
@@ -380,4 +384,4 @@ def _pretraining_heads(build: Builder, model: Transformer, last: Tensor) -> Tens
     )
     turned = build.apply("gelu", "transform_open", (turned,), turned.dims)
     named = build.apply("view", "transformed", (turned,), HIDDEN, same=(("hidden", "hidden_out"),))
-    return _norm(build, model, "transform_norm", named)
+    return _add_norm(build, model, "transform_norm", named)

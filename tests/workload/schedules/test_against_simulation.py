@@ -57,7 +57,7 @@ def test_bubble_and_activations_are_those_of_the_simulation(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data(), fbw=times)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_they_are_for_any_times(name: str, data: st.DataObject, fbw: Times) -> None:
     sizes = data.draw(st.sampled_from(valid_sizes(schedules[name], most_stages=8, most_microbatches=24)))
     assert_agrees(name, sizes, fbw)
@@ -70,7 +70,7 @@ def test_orders_of_many_stages_agree_too(name: str) -> None:
 
 
 @given(fbw=times, pairs=st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_how_far_the_published_form_of_dualpipe_is_off(fbw: Times, pairs: int) -> None:
     """At most F too large; n (F - B) too small where B is shorter than F, and n (W - B) more where it is than W."""
     forward, backward, weight = fbw

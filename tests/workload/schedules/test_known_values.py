@@ -12,7 +12,7 @@ from cosmic.workload.pipeline_schedule import PipelineSchedule, schedules
 from cosmic.workload.pipeline_schedules.dualpipe import DualPipe
 from cosmic.workload.pipeline_schedules.gpipe import GPipe
 from cosmic.workload.pipeline_schedules.interleaved import Interleaved
-from cosmic.workload.pipeline_schedules.one_f_one_b import OneForwardOneBackward
+from cosmic.workload.pipeline_schedules.schedule_1f1b import OneForwardOneBackward
 from cosmic.workload.pipeline_schedules.zero_bubble import ZeroBubble
 
 EACH: list[PipelineSchedule] = [

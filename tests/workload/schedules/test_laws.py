@@ -9,7 +9,7 @@ import pytest
 from cosmic.accuracy.suites import ScheduleSuite
 from cosmic.base.registry import Registry
 from cosmic.workload.pipeline_schedule import Number, PipelineTask, schedules
-from cosmic.workload.pipeline_schedules.one_f_one_b import OneForwardOneBackward as Sound
+from cosmic.workload.pipeline_schedules.schedule_1f1b import OneForwardOneBackward as Sound
 
 
 class TestEverySchedule(ScheduleSuite):

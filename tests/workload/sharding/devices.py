@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cosmic.workload.operator_graph import Operator, Tensor
 from cosmic.workload.sharding.factor_assignment import factors_of
-from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.graph_partition import Partitioned
 from cosmic.workload.sharding.resharding import Step
 from cosmic.workload.sharding.tensor_sharding import Axes, Sharding
 

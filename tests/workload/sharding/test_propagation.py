@@ -101,7 +101,7 @@ def test_visits_that_are_left_out_would_change_nothing(
     cases = [
         {tensor.name: _said(tensor, rng) for tensor in graph.tensors.values() if rng.random() < 0.3} for _ in range(12)
     ]
-    claim, claims = propagation._claim, Counter[str]()
+    claim, claims = propagation._make_claim, Counter[str]()
 
     def counted(
         site: propagation._Site, factor: str, state: propagation._PropagationState
@@ -109,7 +109,7 @@ def test_visits_that_are_left_out_would_change_nothing(
         claims[when] += 1
         return claim(site, factor, state)
 
-    monkeypatch.setattr(propagation, "_claim", counted)
+    monkeypatch.setattr(propagation, "_make_claim", counted)
     when = "some left out"
     found = [propagate(graph, case) for case in cases]
     monkeypatch.setattr(propagation._PropagationState, "is_settled", lambda *_: False)

@@ -6,8 +6,9 @@ from itertools import product
 
 import pytest
 
-from cosmic.workload.sharding.resharding import COLLECTIVES, _all_reduced, _shortest, reshard, wire_share
+from cosmic.workload.sharding.resharding import COLLECTIVES, _plan_all_reduce, _search_shortest, reshard, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Sharding
+from tests.batches import check_all
 
 SIZES = {"a": 64, "b": 64, "x": 4, "y": 2}
 DIMS = ("a", "b")
@@ -58,13 +59,13 @@ def test_groups_of_one_send_nothing() -> None:
     assert all(wire_share(kind, 1) == 0 for kind in COLLECTIVES if kind != "collective_permute")
 
 
-@pytest.mark.parametrize(("a", "b", "x", "y", "z"), list(product((1, 3, 64), (0.25, 100), (1, 4), (2, 8), (1, 2))))
+@check_all("a, b, x, y, z", list(product((1, 3, 64), (0.25, 100), (1, 4), (2, 8), (1, 2))))
 def test_one_all_reduce_is_the_shortest_path_of_a_sum_that_all_want(a: float, b: float, x: int, y: int, z: int) -> None:
     """At these sizes shares of the wire are exact numbers, so that the search decides ties as it should."""
     known = (("a", a), ("b", b), ("x", x), ("y", y), ("z", z))
     for sums in ("+x", "+yz", "+xyz"):
         asked = (DIMS, of(sums), REPLICATED, known)
-        assert _all_reduced(*asked) == _shortest(*asked)
+        assert _plan_all_reduce(*asked) == _search_shortest(*asked)
 
 
 def test_rounding_does_not_break_an_all_reduce_up() -> None:

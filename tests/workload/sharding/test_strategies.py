@@ -10,8 +10,7 @@ import pytest
 
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
 from cosmic.workload.sharding.autodiff import differentiate
-from cosmic.workload.sharding.graph_partition import MODES, Mode, partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.graph_partition import MODES, Mode, Partitioned, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Annotation, annotate
 from tests.workload.sharding.layers import HEADS, WEIGHTS, layer, mirrored, moe, with_gradients

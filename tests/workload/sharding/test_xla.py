@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.sharding.graph_partition import Mode, partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.graph_partition import Mode, Partitioned, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.resharding import wire_share
 from cosmic.workload.sharding.tensor_sharding import Annotation, annotate

@@ -1,6 +1,6 @@
 // Light or dark, and the colours that canvases draw with. CSS variables hold them all: see style.css.
 
-import type { Class } from "../document";
+import type { Class } from "../aliases";
 import { Signal } from "./signal";
 
 export type Theme = "auto" | "light" | "dark";

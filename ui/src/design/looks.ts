@@ -1,7 +1,7 @@
 // Colours and textures of spans. Every class has a texture, so that colour is not the only cue.
 
 import { type Palette, palette } from "../base/theme";
-import type { Class } from "../document";
+import type { Class } from "../aliases";
 import type { Paint } from "./spans";
 
 export interface Look {

@@ -1,7 +1,8 @@
 // The spans of a step as typed arrays, which the timeline draws, searches and sums. No object per span.
 
 import { type Numbers, unpack } from "../container";
-import type { Class, Timeline } from "../document";
+import type { Class } from "../aliases";
+import type { Timeline } from "../document";
 
 /** The look of a span: its class, and a second shade for the backward pass. */
 export interface Paint {

@@ -3,7 +3,8 @@
 import { useMemo } from "preact/hooks";
 import type { Twin } from "../base/card";
 import { show } from "../base/format";
-import type { Class, Timeline } from "../document";
+import type { Class } from "../aliases";
+import type { Timeline } from "../document";
 import { type Board, select } from "./board";
 import { CLASS_WORDS } from "./looks";
 import { sameView } from "./opening";

@@ -40,7 +40,7 @@ export function asCommands(shared: Shared, selection: Selection): string {
   const what = chips.length ? `: ${chipsText(trials, chips)}` : "";
   const lines = [
     `# ${count(selection.count)} of ${count(trials.count)} trials${what}`,
-    `cosmic export ${shellWord(study)} --to trials.csv`,
+    `cosmic study export ${shellWord(study)} --to trials.csv`,
   ];
   if (selection.best >= 0) lines.push(`# the best of them, trial ${trials.first + selection.best}`, evaluateCommand(shared, trials, selection.best));
   const terms = chips.filter((chip) => !chip.not).flatMap((chip) => chip.terms);
@@ -74,7 +74,7 @@ export function asPython(shared: Shared, { trials, chips, count: found }: Select
   });
   const chosen = conditions.length ? `trials[\n    ${conditions.join("\n    & ")}\n]` : "trials";
   return [
-    `# cosmic export ${shellWord(shared.source.document.study)} --to trials.csv`,
+    `# cosmic study export ${shellWord(shared.source.document.study)} --to trials.csv`,
     ...(conditions.some((each) => each.includes("json.loads")) ? ["import json", ""] : []),
     "import pandas as pd",
     "",

@@ -3,7 +3,8 @@
 import { useState } from "preact/hooks";
 import { Card } from "../base/card";
 import { show } from "../base/format";
-import type { Class, Design, Serving, Spent } from "../document";
+import type { Class } from "../aliases";
+import type { Design, Serving, Spent } from "../document";
 import { type Bar, Legend, ScaleSwitch, StackedBars, total } from "../verdict/bars";
 import { partsTable } from "../verdict/why";
 import { CLASS_LABELS, percent } from "../verdict/readings";

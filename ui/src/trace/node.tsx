@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Card } from "../base/card";
 import { count, show } from "../base/format";
 import { useSignal } from "../base/signal";
-import type { TraceRank } from "./document";
+import type { TraceRank } from "../document";
 import { briefName, type Link, linksOf, statedBy } from "./nodes";
 import { KIND_WORDS, LOOKS } from "./spans";
 import { timeText, type TraceState } from "./state";

@@ -2,7 +2,7 @@
 
 import { type Numbers, unpack } from "../container";
 import { wantedNames } from "../design/spans";
-import type { Attribute, Edges, Signed, TraceRank, TraceView } from "./document";
+import type { DependencyColumns, NodeAttribute, SignedNumbers, TraceRank, TraceView } from "../document";
 
 /** Lists of nodes, one for each node: those of node n are `to[first[n]]` up to `to[first[n + 1]]`. */
 export interface Lists {
@@ -30,7 +30,7 @@ export interface Nodes {
   after: Lists;
   /** Ids that a node depends on and that no node has. */
   absent: Map<number, number[]>;
-  attributes: { spec: Attribute; codes: Numbers }[];
+  attributes: { spec: NodeAttribute; codes: Numbers }[];
 }
 
 export function decodeNodes(view: TraceView, binary: Uint8Array): Nodes {
@@ -59,7 +59,7 @@ export function decodeNodes(view: TraceView, binary: Uint8Array): Nodes {
   };
 }
 
-export function signed({ numbers, running }: Signed, binary: Uint8Array): Float64Array {
+export function signed({ numbers, running }: SignedNumbers, binary: Uint8Array): Float64Array {
   const written = unpack(numbers, binary);
   const values = new Float64Array(written.length);
   for (let place = 0, last = 0; place < written.length; place++) {
@@ -70,7 +70,7 @@ export function signed({ numbers, running }: Signed, binary: Uint8Array): Float6
   return values;
 }
 
-function joinedLists(count: number, data: Edges, ctrl: Edges, binary: Uint8Array): Lists {
+function joinedLists(count: number, data: DependencyColumns, ctrl: DependencyColumns, binary: Uint8Array): Lists {
   const kinds = [data, ctrl].map((each) => ({ counts: unpack(each.counts, binary), back: signed(each.back, binary), at: 0 }));
   const total = kinds.reduce((sum, { back }) => sum + back.length, 0);
   const [first, to, marks] = [new Uint32Array(count + 1), new Uint32Array(total), new Uint8Array(total)];

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { onHash, readHash, writeHash } from "../base/hash";
 import { jump, Section, useSectionKeys } from "../frame";
-import type { Operator, TraceDocument } from "./document";
+import type { Operator, TraceDocument } from "../document";
 import { GraphCard } from "./graph_view";
 import { NodeCard } from "./node";
 import { type Nodes, openingNode } from "./nodes";

@@ -1,8 +1,8 @@
 // The nodes of a trace as the spans that the timeline of the report draws.
 
 import type { Paint, Spans } from "../design/spans";
-import type { Class, Timeline } from "../document";
-import type { Kind } from "./document";
+import type { Class, Kind } from "../aliases";
+import type { Timeline } from "../document";
 import { briefName, type Nodes } from "./nodes";
 
 /** The look of each kind of node. */

@@ -2,7 +2,8 @@
 
 import { Signal } from "../base/signal";
 import { show } from "../base/format";
-import type { Kind, TraceDocument, TraceRank, TraceView } from "./document";
+import type { Kind } from "../aliases";
+import type { TraceDocument, TraceRank, TraceView } from "../document";
 import { decodeNodes, type Nodes } from "./nodes";
 import { type Laid, laidOut } from "./spans";
 

@@ -2,8 +2,7 @@
 
 import { Card } from "../base/card";
 import { count, show } from "../base/format";
-import type { Fact } from "../document";
-import type { Operator, TraceDocument, TraceView } from "./document";
+import type { Fact, Operator, TraceDocument, TraceView } from "../document";
 import { KIND_WORDS, LOOKS } from "./spans";
 import { timeText, type TraceState } from "./state";
 

@@ -1,7 +1,8 @@
 // One sentence on each chart, computed from its data.
 
 import { count, digits, show, times, writer } from "../base/format";
-import type { Class, Convergence, Design, ReportDocument, Trust, Why } from "../document";
+import type { Class } from "../aliases";
+import type { Convergence, Design, ReportDocument, Trust, Why } from "../document";
 
 export const CLASS_LABELS: Record<Class, string> = {
   compute: "compute",

@@ -113,7 +113,7 @@ export function Launching({ study }: { study: ReportDocument }) {
         id="launch"
         label="Launch the best design"
         tabs={[
-          { name: "cosmic export", text: launch.export },
+          { name: "cosmic design export", text: launch.export },
           { name: "script", text: launch.script },
         ]}
       />

@@ -3,7 +3,8 @@
 import { useState } from "preact/hooks";
 import { Card } from "../base/card";
 import { show, writer } from "../base/format";
-import type { Class, Convergence, Design, ReportDocument } from "../document";
+import type { Class } from "../aliases";
+import type { Convergence, Design, ReportDocument } from "../document";
 import { type Bar, Legend, ScaleSwitch, StackedBars, total } from "./bars";
 import { SpentCompared } from "../serving/spent";
 import { Changes } from "./changes";

@@ -26,7 +26,7 @@ from cosmic.accuracy.calibrate.map_estimate import (
     Estimate,
     Prior,
     estimate_parameters,
-    estimates_without_each,
+    leave_one_out_estimates,
     prior_scale,
     shrunk_mean,
     tame_outliers,
@@ -44,6 +44,7 @@ from cosmic.accuracy.calibrate.physical_parameters import (
 from cosmic.accuracy.calibrate.predicted_measurements import STEP, PredictedMeasurements
 from cosmic.base._version import __version__
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Share
 from cosmic.design import schema
 from cosmic.design.plain_data import dump_yaml
 
@@ -74,13 +75,19 @@ class JudgedMeasurement:
     """One measurement and its predictions."""
 
     name: str
+    """What was measured, as its file calls it."""
     kind: str
+    """What was measured: steps, GEMMs, attention, memory operators, launches, collectives, kernels of steps."""
     measured_s: float
+    """Measured time."""
     before_s: float
+    """Predicted for the system as it was."""
     after_s: float
+    """Predicted for the calibrated system."""
     left_out_s: float | None
     """Predicted by what all others set; None for few measurements."""
     assumed: tuple[str, ...]
+    """What was assumed, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +95,15 @@ class Errors:
     """Mean absolute errors of the measurements of one kind."""
 
     kind: str
+    """What was measured, as of a measurement."""
     rows: int
-    before: float
-    after: float
-    left_out: float | None
+    """Measurements."""
+    before: Share
+    """Error of the system as it was."""
+    after: Share
+    """Error of the calibrated system."""
+    left_out: Share | None
+    """Error where each is predicted by the others; null for fewer than three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +155,12 @@ class Calibration:
 
     def changes(self, hardware: Any) -> dict[str, float]:
         """Return the fields of *hardware* that were learned, with their new values: of this system, or one like it."""
-        found = changed_fields(hardware, [each for each, _ in self.moved], [value for _, value in self.moved])
+        changed = changed_fields(
+            hardware, [parameter for parameter, _ in self.moved], [value for _, value in self.moved]
+        )
         if self.factor != 1.0:
-            found["compute.time_factor"] = hardware.compute.time_factor * self.factor
-        return found
+            changed["compute.time_factor"] = hardware.compute.time_factor * self.factor
+        return changed
 
     def errors(self) -> list[Errors]:
         """Return the mean errors of each kind of measurement."""
@@ -158,10 +172,10 @@ def calibrate(files: Sequence[str | Path], system: str = "", on: str = "") -> Ca
     """Return what the measurements in *files* say about a system: named, or that of the design *on*."""
     require(bool(files), "data", "", "give at least one file of measurements")
     tables = [table for path in files for table in read_tables(path)]
-    target = target_of(system, on, (each for table in tables for each in table.systems))
-    measured = [each for table in tables for each in table.observed(target)]
+    target = target_of(system, on, (machine_name for table in tables for machine_name in table.systems))
+    measured = [measurement for table in tables for measurement in table.observed(target)]
     require(bool(measured), "data", "", "nothing in these files can be predicted")
-    skipped = tuple(each for table in tables for each in table.skipped)
+    skipped = tuple(row for table in tables for row in table.skipped)
     return calibrate_target(target, measured, tuple(Path(path).name for path in files), skipped)
 
 
@@ -172,28 +186,31 @@ def calibrate_target(
     skipped: tuple[str, ...] = (),
 ) -> Calibration:
     """Return what *measured* says about the *target*."""
-    machines = [target.machine, *(each.hardware for each in measured)]
+    machines = [target.machine, *(measurement.hardware for measurement in measured)]
     every = list_parameters(max(len(machine.network.dims) for machine in machines))
     predicted, slopes = _predict(measured, every, np.zeros(len(every)))
     _check(measured, predicted)
     depends = np.abs(slopes).max(axis=0) > LEAST_SLOPE
-    chosen = [each for each, used in zip(every, depends, strict=True) if used]
-    log_measured = np.log(np.concatenate([each.measured_s for each in measured]))
+    chosen = [parameter for parameter, used in zip(every, depends, strict=True) if used]
+    log_measured = np.log(np.concatenate([measurement.measured_s for measurement in measured]))
     spread = _noise(measured, every, slopes)
-    usual = np.array([each.spread for each in chosen])
+    usual = np.array([parameter.spread for parameter in chosen])
     scale = prior_scale(log_measured - predicted, slopes[:, depends], spread, usual)
-    found, chosen, spread = _moving_estimate(_Prior(target, scale), measured, chosen, log_measured, spread)
+    estimate, chosen, spread = _moving_estimate(_Prior(target, scale), measured, chosen, log_measured, spread)
     prior = prior_of(target.machine, chosen, scale)
-    fit = _Fit(found, log_measured, spread, prior, _are_steps(measured))
+    fit = _Fit(estimate, log_measured, spread, prior, _are_steps(measured))
     factor, why, left_out = fit.finished()
-    after = found.predicted + np.where(fit.steps, factor, 0.0)
+    calibrated = estimate.predicted + np.where(fit.steps, factor, 0.0)
     return Calibration(
         target,
         files,
-        _judged_measurements(measured, predicted, after, left_out),
-        tuple(_learned_parameters(target, each, index, found, fit, measured) for index, each in enumerate(chosen)),
+        _judged_measurements(measured, predicted, calibrated, left_out),
+        tuple(
+            _learned_parameters(target, parameter, index, estimate, fit, measured)
+            for index, parameter in enumerate(chosen)
+        ),
         scale,
-        tuple(zip(chosen, map(float, found.theta), strict=True)),
+        tuple(zip(chosen, map(float, estimate.theta), strict=True)),
         _unmoved_parameters(every, depends, chosen),
         exp(factor),
         why,
@@ -203,7 +220,7 @@ def calibrate_target(
 
 
 def _check(measured: Sequence[PredictedMeasurements], predicted: Array) -> None:
-    names = [name for each in measured for name in each.names]
+    names = [name for measurement in measured for name in measurement.names]
     for name, value in zip(names, predicted, strict=True):
         if not np.isfinite(value):
             raise SpecError(name, "", "the prediction is not finite")
@@ -216,22 +233,22 @@ def _predict(
     tried = [theta, *(theta + NUDGE * row for row in np.eye(len(chosen)))]
     logs = []
     with np.errstate(divide="ignore", invalid="ignore"):
-        for each in measured:
-            seconds = each.seconds([changed_fields(each.hardware, chosen, values) for values in tried])
+        for measurement in measured:
+            seconds = measurement.seconds([changed_fields(measurement.hardware, chosen, values) for values in tried])
             logs.append(np.log(seconds))
-        whole = np.concatenate(logs, axis=1)
-        return whole[0], (whole[1:] - whole[0]).T / NUDGE
+        all_logs = np.concatenate(logs, axis=1)
+        return all_logs[0], (all_logs[1:] - all_logs[0]).T / NUDGE
 
 
 def _noise(measured: Sequence[PredictedMeasurements], every: Sequence[PhysicalParameter], slopes: Array) -> Array:
     """Return the noise of each measurement: a step that waits for the host scatters as the host does."""
-    own = np.concatenate([each.noise for each in measured])
-    host = next(index for index, each in enumerate(every) if each.name == "host_launch")
-    return np.asarray(np.hypot(own, np.where(_are_steps(measured), measurement_noise().host * slopes[:, host], 0.0)))
+    noise = np.concatenate([measurement.noise for measurement in measured])
+    host = next(index for index, parameter in enumerate(every) if parameter.name == "host_launch")
+    return np.asarray(np.hypot(noise, np.where(_are_steps(measured), measurement_noise().host * slopes[:, host], 0.0)))
 
 
 def _are_steps(measured: Sequence[PredictedMeasurements]) -> npt.NDArray[np.bool_]:
-    return np.concatenate([np.full(len(each.names), each.kind == STEP) for each in measured])
+    return np.concatenate([np.full(len(measurement.names), measurement.kind == STEP) for measurement in measured])
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,23 +267,23 @@ def _moving_estimate(
     measured: Sequence[PredictedMeasurements],
     chosen: list[PhysicalParameter],
     log_measured: Array,
-    own: Array,
+    noise_of_rows: Array,
 ) -> tuple[Estimate, list[PhysicalParameter], Array]:
     """Return the estimate, the parameters that it moves, and the noise of rows: outliers have more.
 
     Parameters that hardly move are left alone, and the others found again.
     """
-    noises, found = own, _estimate(prior, measured, chosen, log_measured, own, None)
+    noises, estimate = noise_of_rows, _estimate(prior, measured, chosen, log_measured, noise_of_rows, None)
     for _ in range(TAMING if len(log_measured) >= ENOUGH else 0):
-        noises = tame_outliers(log_measured, found.predicted, own)
-        found = _estimate(prior, measured, chosen, log_measured, noises, found.theta)
+        noises = tame_outliers(log_measured, estimate.predicted, noise_of_rows)
+        estimate = _estimate(prior, measured, chosen, log_measured, noises, estimate.theta)
     spreads = prior.of(chosen).spread
-    clear = (found.spread < CERTAIN * spreads) | (np.abs(found.theta) >= FAR * spreads)
-    kept = np.flatnonzero((np.abs(found.theta) >= LEAST_MOVE) & clear)
-    if len(kept) < len(chosen):
-        chosen = [chosen[place] for place in kept]
-        found = _estimate(prior, measured, chosen, log_measured, noises, found.theta[kept])
-    return found, chosen, noises
+    clear = (estimate.spread < CERTAIN * spreads) | (np.abs(estimate.theta) >= FAR * spreads)
+    moving = np.flatnonzero((np.abs(estimate.theta) >= LEAST_MOVE) & clear)
+    if len(moving) < len(chosen):
+        chosen = [chosen[index] for index in moving]
+        estimate = _estimate(prior, measured, chosen, log_measured, noises, estimate.theta[moving])
+    return estimate, chosen, noises
 
 
 def _estimate(
@@ -312,15 +329,15 @@ class _Fit:
 
     def _left_out(self, *, factor: bool) -> Array:
         """Return the log of each row's prediction by what the others set."""
-        thetas = estimates_without_each(self.found, self.measured, self.noise, self.prior)
+        thetas = leave_one_out_estimates(self.found, self.measured, self.noise, self.prior)
         at_zero, slopes = self.found.at_zero, self.found.slopes
         predicted: Array = at_zero + np.sum(slopes * thetas, axis=1)
         if not factor:
             return predicted
         for row in np.flatnonzero(self.steps):
-            others = self.steps & (np.arange(len(predicted)) != row)
-            rest = self.measured - at_zero - slopes @ thetas[row]
-            predicted[row] += shrunk_mean(rest[others], self.noise[others], factor_spread())
+            other_steps = self.steps & (np.arange(len(predicted)) != row)
+            residual = self.measured - at_zero - slopes @ thetas[row]
+            predicted[row] += shrunk_mean(residual[other_steps], self.noise[other_steps], factor_spread())
         return predicted
 
     def _error(self, predicted: Array) -> float:
@@ -338,10 +355,10 @@ class _Fit:
         still = (self.measured - self.found.predicted)[steps]
         return float(np.sqrt(np.mean(unsure + self.noise[steps] ** 2 + still**2)))
 
-    def influences(self, place: int) -> Array:
+    def influences(self, parameter_index: int) -> Array:
         """Return by how much each measurement moves a parameter."""
         gain = self.found.covariance @ (self.found.slopes.T / self.noise**2)
-        return np.asarray(gain[place] * (self.measured - self.found.at_zero))
+        return np.asarray(gain[parameter_index] * (self.measured - self.found.at_zero))
 
 
 # ---------------------------------------------------------------------------------------------------- the verdict
@@ -350,43 +367,47 @@ class _Fit:
 def _learned_parameters(
     target: Target,
     parameter: PhysicalParameter,
-    place: int,
-    found: Estimate,
+    index: int,
+    estimate: Estimate,
     fit: _Fit,
     measured: Sequence[PredictedMeasurements],
 ) -> LearnedParameter:
-    names = [name for each in measured for name in each.names]
-    weight = np.abs(fit.influences(place))
+    names = [name for measurement in measured for name in measurement.names]
+    weight = np.abs(fit.influences(index))
     order = np.argsort(-weight)[:MOST_NAMED]
     by = tuple(dict.fromkeys(names[row] for row in order if weight[row] > 0.1 * weight.max()))
-    after = changed_fields(target.machine, [parameter], [found.theta[place]])
-    fields = {path: (float(value_at(target.machine, path) or 0.0), value) for path, value in after.items()}
-    factor = exp(float(found.theta[place]))
-    spreads = float(fit.prior.spread[place]), float(found.spread[place])
+    calibrated = changed_fields(target.machine, [parameter], [estimate.theta[index]])
+    fields = {path: (float(value_at(target.machine, path) or 0.0), value) for path, value in calibrated.items()}
+    factor = exp(float(estimate.theta[index]))
+    spreads = float(fit.prior.spread[index]), float(estimate.spread[index])
     return LearnedParameter(parameter.name, parameter.title, factor, *spreads, by, fields)
 
 
 def _unmoved_parameters(
     every: Sequence[PhysicalParameter], depends: npt.NDArray[np.bool_], chosen: Sequence[PhysicalParameter]
 ) -> tuple[tuple[str, str], ...]:
-    kept = {each.name for each in chosen}
+    chosen_names = {parameter.name for parameter in chosen}
     reasons = ("no measurement depends on it", "the measurements leave it where it was")
     return tuple(
-        (each.title, reasons[int(used)]) for each, used in zip(every, depends, strict=True) if each.name not in kept
+        (parameter.title, reasons[int(used)])
+        for parameter, used in zip(every, depends, strict=True)
+        if parameter.name not in chosen_names
     )
 
 
 def _judged_measurements(
-    measured: Sequence[PredictedMeasurements], before: Array, after: Array, left_out: Array | None
+    measured: Sequence[PredictedMeasurements], log_before: Array, log_after: Array, left_out: Array | None
 ) -> tuple[JudgedMeasurement, ...]:
-    found, row = [], 0
-    for each in measured:
-        for name, took in zip(each.names, each.measured_s, strict=True):
+    judged, row = [], 0
+    for measurement in measured:
+        for name, measured_s in zip(measurement.names, measurement.measured_s, strict=True):
             without = None if left_out is None else exp(float(left_out[row]))
-            both = exp(float(before[row])), exp(float(after[row]))
-            found.append(JudgedMeasurement(name, each.kind, float(took), *both, without, each.assumed))
+            seconds = exp(float(log_before[row])), exp(float(log_after[row]))
+            judged.append(
+                JudgedMeasurement(name, measurement.kind, float(measured_s), *seconds, without, measurement.assumed)
+            )
             row += 1
-    return tuple(found)
+    return tuple(judged)
 
 
 def _errors(kind: str, rows: Sequence[JudgedMeasurement]) -> Errors:
@@ -406,44 +427,46 @@ MOST_ROWS = 50
 """Measurements that a file names."""
 
 
-def system_text(found: Calibration) -> str:
+def system_text(calibration: Calibration) -> str:
     """Return the content of the system's file."""
-    return dump_yaml(system_tree(found))
+    return dump_yaml(system_tree(calibration))
 
 
-def system_tree(found: Calibration) -> dict[str, Any]:
+def system_tree(calibration: Calibration) -> dict[str, Any]:
     """Return the system's file as plain data: what it was, with what was learned, and where that comes from."""
-    target = found.target
+    target = calibration.target
     tree = {key: value for key, value in target.entry.items() if key != "calibration"}
-    tree["title"] = f"{tree.get('title') or target.name or 'a design'}, calibrated on {len(found.rows)} measurements"
+    tree["title"] = (
+        f"{tree.get('title') or target.name or 'a design'}, calibrated on {len(calibration.rows)} measurements"
+    )
     tree["network"] = {**tree["network"], "dims": [dict(dimension) for dimension in target_dimensions(target)]}
     compute = dict(tree.get("compute", {}))
-    for path, value in found.changes(target.machine).items():
-        written = _written_value(target.machine, path, value)
+    for path, value in calibration.changes(target.machine).items():
+        file_value = schema.write_value(_four_digits(value), schema.slot_at(target.machine, path).dimension)
         layer, _, key = path.partition(".")
         if layer == "compute":
-            compute[key] = written
+            compute[key] = file_value
         elif layer == "network":
-            _, place, *keys = key.split(".")
-            _put_field(tree["network"]["dims"][int(place)], keys, written)
+            _, dimension_index, *keys = key.split(".")
+            _put_field(tree["network"]["dims"][int(dimension_index)], keys, file_value)
         else:
-            tree[layer] = {**tree.get(layer, {}), key: written}
+            tree[layer] = {**tree.get(layer, {}), key: file_value}
     compute["provenance"] = "calibrated"
-    if found.residual_sd is not None:
-        compute |= {"calibration_sd": _four_digits(found.residual_sd), "calibration_rows": found.steps}
-    return tree | {"compute": compute, "calibration": _provenance(found)}
+    if calibration.residual_sd is not None:
+        compute |= {"calibration_sd": _four_digits(calibration.residual_sd), "calibration_rows": calibration.steps}
+    return tree | {"compute": compute, "calibration": _provenance(calibration)}
 
 
-def _provenance(found: Calibration) -> dict[str, Any]:
+def _provenance(calibration: Calibration) -> dict[str, Any]:
     """Return what the file says about its calibration."""
     return {
-        "made_by": f"cosmic calibrate, {__version__}",
+        "made_by": f"cosmic calibrate run, {__version__}",
         "date": date.today().isoformat(),
-        "base": found.target.name or "a design file",
-        "files": list(found.files),
-        "residual_log_sd": None if found.residual_sd is None else _four_digits(found.residual_sd),
-        "steps": found.steps,
-        "time_factor": _four_digits(found.factor),
+        "base": calibration.target.name or "a design file",
+        "files": list(calibration.files),
+        "residual_log_sd": None if calibration.residual_sd is None else _four_digits(calibration.residual_sd),
+        "steps": calibration.steps,
+        "time_factor": _four_digits(calibration.factor),
         "errors": {
             error.kind: {
                 "rows": error.rows,
@@ -451,25 +474,20 @@ def _provenance(found: Calibration) -> dict[str, Any]:
                 "after": _four_digits(error.after),
                 "left_out": None if error.left_out is None else _four_digits(error.left_out),
             }
-            for error in found.errors()
+            for error in calibration.errors()
         },
-        "prior_scale": found.prior_scale,
+        "prior_scale": calibration.prior_scale,
         "learned": {
-            each.name: {
-                "factor": _four_digits(each.factor),
-                "prior_sd": _four_digits(each.prior_sd),
-                "posterior_sd": _four_digits(each.posterior_sd),
-                "by": list(each.by),
+            parameter.name: {
+                "factor": _four_digits(parameter.factor),
+                "prior_sd": _four_digits(parameter.prior_sd),
+                "posterior_sd": _four_digits(parameter.posterior_sd),
+                "by": list(parameter.by),
             }
-            for each in found.learned
+            for parameter in calibration.learned
         },
-        "rows": [row.name for row in found.rows[:MOST_ROWS]],
+        "rows": [row.name for row in calibration.rows[:MOST_ROWS]],
     }
-
-
-def _written_value(machine: Any, path: str, value: float) -> Any:
-    """Return a field's value as files write it, with its unit."""
-    return schema.write_value(_four_digits(value), schema.slot_at(machine, path).dimension)
 
 
 def _four_digits(value: float) -> float:

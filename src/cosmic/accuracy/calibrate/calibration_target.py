@@ -11,7 +11,7 @@ from typing import Any
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import catalog_entries, schema
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import system_named
+from cosmic.design.measured_hardware import find_system
 from cosmic.design.systems import YAML_ENDINGS, entry_dimensions, is_model_at_system, read_system_entry, split_size
 from cosmic.search.mapping.design_completion import load_design
 
@@ -46,13 +46,13 @@ def target_of(system: str, on: str, named: Iterable[str]) -> Target:
         point = load_design(on)
         name = system_of_design(on)
         return _of_name(name, point) if name else Target("", _entry_of(point), point, point)
-    found = sorted(set(named))
-    require(bool(found), "--system", "", f"no measurement names its system: {HINT}")
-    listed = ", ".join(found)
+    names = sorted(set(named))
+    require(bool(names), "--system", "", f"no measurement names its system: {HINT}")
+    listed = ", ".join(names)
     require(
-        len(found) == 1, "system", listed, f"the measurements are of different systems: {HINT}, and leave others out"
+        len(names) == 1, "system", listed, f"the measurements are of different systems: {HINT}, and leave others out"
     )
-    return _of_name(found[0], None)
+    return _of_name(names[0], None)
 
 
 def _of_name(name: str, design: DesignPoint | None) -> Target:
@@ -108,13 +108,13 @@ def system_of_device(name: str) -> str:
     >>> system_of_device("NVIDIA H200"), system_of_device("NVIDIA A100-SXM4-80GB"), system_of_device("Tesla T4")
     ('dgx-h200', 'dgx-a100', '')
     """
-    return system_named(name)
+    return find_system(name)
 
 
-def check_accelerator(target: Target, system: str, where: str, said: str) -> None:
+def check_accelerator(target: Target, system: str, where: str, reason: str) -> None:
     """Refuse a measurement of another accelerator than the target's."""
     if system and system in catalog_entries.entry_names("systems"):
-        there = catalog_entries.read_entry("systems", system)["accelerator"].partition("-")[0]
+        accelerator = catalog_entries.read_entry("systems", system)["accelerator"].partition("-")[0]
         ours = str(target.entry["accelerator"]).partition("-")[0]
-        if there != ours:
-            raise SpecError(where, said, f"is another accelerator than that of {target.name or 'the design'}: {ours}")
+        if accelerator != ours:
+            raise SpecError(where, reason, f"is another accelerator than that of {target.name or 'the design'}: {ours}")

@@ -75,7 +75,7 @@ def read_kineto(data: bytes, where: str) -> TracedStep:
     events = tree.get("traceEvents") if isinstance(tree, dict) else None
     require(isinstance(events, list), where, type(tree).__name__, "is no trace of Kineto: it has no traceEvents")
     kernels = [_Kernel.of(event) for event in events or [] if _category(event) in DEVICE_EVENTS]
-    spans = _spans(events or [], max((each.end for each in kernels), default=0.0))
+    spans = _spans(events or [], max((kernel.end for kernel in kernels), default=0.0))
     require(bool(spans), where, 0, "there are no steps in this trace: call the profiler's step() after each")
     totals: dict[str, float] = defaultdict(float)
     for kernel in kernels:
@@ -103,28 +103,30 @@ class _Kernel:
         return self.start + self.took
 
 
-def observed_trace(found: TracedStep, point: DesignPoint, name: str, skipped: list[str]) -> list[PredictedMeasurements]:
+def observed_trace(step: TracedStep, point: DesignPoint, name: str, skipped: list[str]) -> list[PredictedMeasurements]:
     """Return the step of a trace and its classes of kernels, which the design *point* predicts.
 
     What is not used is noted in *skipped*.
     """
-    steps = [observed_step(name, point, found.step_s)]
-    if found.busy < FULL:
-        idle = f"its step is left out: the device is idle for {100 * (1 - found.busy):.0f} % of it"
+    steps = [observed_step(name, point, step.step_s)]
+    if step.busy < FULL:
+        idle = f"its step is left out: the device is idle for {100 * (1 - step.busy):.0f} % of it"
         skipped.append(f"{name}: {idle}, as the profiler slows the host down")
         steps = []
     if point.workload.pp > 1:  # the stage of the traced rank is not known
         return steps
-    kinds = [kind for kind in USED if found.seconds.get(kind, 0.0) > 0]
+    kinds = [kind for kind in USED if step.seconds.get(kind, 0.0) > 0]
 
     def seconds(changes: Sequence[Changes]) -> Array:
         first = "compute.time_factor"
-        whole = [{first: point.compute.time_factor, **change} for change in changes]
-        totals = _predicted(point, whole)
-        return np.stack([np.broadcast_to(np.asarray(totals[kind], dtype=float), len(whole)) for kind in kinds], axis=1)
+        full_changes = [{first: point.compute.time_factor, **change} for change in changes]
+        totals = _predicted(point, full_changes)
+        return np.stack(
+            [np.broadcast_to(np.asarray(totals[kind], dtype=float), len(full_changes)) for kind in kinds], axis=1
+        )
 
     names = tuple(f"{name}: {kind}" for kind in kinds)
-    measured = np.array([found.seconds[kind] for kind in kinds])
+    measured = np.array([step.seconds[kind] for kind in kinds])
     spread = np.full(len(kinds), measurement_noise().kernel)
     return [
         *steps,

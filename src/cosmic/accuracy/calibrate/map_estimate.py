@@ -73,19 +73,19 @@ def estimate_parameters(
     predicted, slopes = model(theta)
     best = _misfit(theta, predicted, measured, noise, prior)
     for _ in range(MOST_STEPS):
-        wanted = solve_linear(predicted - slopes @ theta, slopes, measured, noise, prior)
+        target = solve_linear(predicted - slopes @ theta, slopes, measured, noise, prior)
         share = 1.0
         for _ in range(MOST_HALVINGS):
-            tried = theta + share * (wanted - theta)
-            there, steeper = model(tried)
-            found = _misfit(tried, there, measured, noise, prior)
-            if found <= best:
+            tried = theta + share * (target - theta)
+            predicted_there, steeper = model(tried)
+            misfit = _misfit(tried, predicted_there, measured, noise, prior)
+            if misfit <= best:
                 break
             share /= 2
         else:
             break
         moved = float(np.max(np.abs(tried - theta), initial=0.0))
-        theta, predicted, slopes, best = tried, there, steeper, found
+        theta, predicted, slopes, best = tried, predicted_there, steeper, misfit
         if moved < SETTLED:
             break
     return Estimate(theta, predicted, slopes, covariance(slopes, noise, prior))
@@ -102,13 +102,13 @@ def prior_scale(off: Array, slopes: Array, noise: Array, spread: Array) -> float
     [1.0, 2.0, 3.0]
     """
     shared = (slopes * spread**2) @ slopes.T
-    best, found = np.inf, SCALES[0]
+    best, best_scale = np.inf, SCALES[0]
     for scale in SCALES:
-        sign, size = np.linalg.slogdet(whole := scale**2 * shared + np.diag(noise**2))
-        cost = 0.5 * (size + off @ np.linalg.solve(whole, off)) + RARITY * np.log(scale)
+        sign, size = np.linalg.slogdet(covariance := scale**2 * shared + np.diag(noise**2))
+        cost = 0.5 * (size + off @ np.linalg.solve(covariance, off)) + RARITY * np.log(scale)
         if sign > 0 and cost < best:
-            best, found = float(cost), scale
-    return found
+            best, best_scale = float(cost), scale
+    return best_scale
 
 
 def tame_outliers(measured: Array, predicted: Array, noise: Array) -> Array:
@@ -136,14 +136,14 @@ def solve_linear(at_zero: Array, slopes: Array, measured: Array, noise: Array, p
     weights = 1 / noise**2
     while free.any():
         used = slopes[:, free]
-        rest = measured - at_zero - slopes[:, ~free] @ theta[~free]
+        residual = measured - at_zero - slopes[:, ~free] @ theta[~free]
         normal = (used.T * weights) @ used + np.diag(1 / prior.spread[free] ** 2)
-        theta[free] = np.linalg.solve(normal, (used.T * weights) @ rest)
-        outside = free & ((theta < prior.lowest) | (theta > prior.highest))
-        if not outside.any():
+        theta[free] = np.linalg.solve(normal, (used.T * weights) @ residual)
+        beyond_bounds = free & ((theta < prior.lowest) | (theta > prior.highest))
+        if not beyond_bounds.any():
             break
-        theta[outside] = np.clip(theta[outside], prior.lowest[outside], prior.highest[outside])
-        free &= ~outside
+        theta[beyond_bounds] = np.clip(theta[beyond_bounds], prior.lowest[beyond_bounds], prior.highest[beyond_bounds])
+        free &= ~beyond_bounds
     return theta
 
 
@@ -152,13 +152,18 @@ def covariance(slopes: Array, noise: Array, prior: Prior) -> Array:
     return np.asarray(np.linalg.inv((slopes.T / noise**2) @ slopes + np.diag(1 / prior.spread**2)), dtype=np.float64)
 
 
-def estimates_without_each(found: Estimate, measured: Array, noise: Array, prior: Prior) -> Array:
+def leave_one_out_estimates(estimate: Estimate, measured: Array, noise: Array, prior: Prior) -> Array:
     """Return the parameters that all rows but one set, for each row: linear around the estimate."""
-    at_zero = found.at_zero
+    at_zero = estimate.at_zero
     rows = np.arange(len(measured))
-    others = [rows != row for row in rows]
+    row_sets = [rows != row for row in rows]
     return np.array(
-        [solve_linear(at_zero[kept], found.slopes[kept], measured[kept], noise[kept], prior) for kept in others]
+        [
+            solve_linear(
+                at_zero[other_rows], estimate.slopes[other_rows], measured[other_rows], noise[other_rows], prior
+            )
+            for other_rows in row_sets
+        ]
     )
 
 

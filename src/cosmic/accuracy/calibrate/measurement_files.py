@@ -1,8 +1,8 @@
 """Files of measurements: told apart by what they hold, then read as measurements of one system.
 
-CSV    published training runs, and the kinds of rows of `cosmic validate` that one system explains
+CSV    published training runs, and the kinds of rows of `cosmic calibrate validate` that one system explains
        ``design``, a time, and columns that are fields of the design
-       a column ``kind``: what `cosmic probe` writes, rows of several kinds
+       a column ``kind``: what `cosmic calibrate probe` writes, rows of several kinds
 text   the output of nccl-tests
 JSON   a trace of Kineto
 """
@@ -36,9 +36,8 @@ from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_desi
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
-from cosmic.design.measured_hardware import AICONFIGURATOR, system_named
+from cosmic.design.design_point import DesignPoint, full_path
+from cosmic.design.measured_hardware import AICONFIGURATOR, find_system
 from cosmic.design.plain_data import parse_yaml
 from cosmic.search.mapping.design_completion import complete_design
 from cosmic.search.study.measured_runs import LABEL_COLUMNS, SHORT_COLUMNS
@@ -86,7 +85,7 @@ def read_tables(path: str | Path) -> list[MeasurementTable]:
 def _csv(text: str, path: str | Path, name: str) -> list[MeasurementTable]:
     try:
         reader = csv.DictReader(StringIO(text, newline=""), restval="")
-        columns = [each.strip() for each in reader.fieldnames or ()]
+        columns = [column.strip() for column in reader.fieldnames or ()]
         reader.fieldnames = columns
         rows = [{key: value for key, value in row.items() if key is not None} for row in reader]
     except csv.Error:
@@ -97,15 +96,15 @@ def _csv(text: str, path: str | Path, name: str) -> list[MeasurementTable]:
     if "kind" in columns and not {"design", *TIMES} & set(columns) - {"step_ms"}:
         kinds = dict.fromkeys(row["kind"].strip() for row in rows)
         return [_of_rows(name, kind, [row for row in rows if row["kind"].strip() == kind]) for kind in kinds]
-    known = next((kind for kind in KINDS if kind.columns <= set(columns)), None)
-    if known is not None:
+    row_kind = next((kind for kind in KINDS if kind.columns <= set(columns)), None)
+    if row_kind is not None:
         require(
-            known.name in CARRIED,
+            row_kind.name in CARRIED,
             name,
-            known.name,
+            row_kind.name,
             f"rows of this kind say nothing about one system; {_expected_columns()}",
         )
-        return [_of_rows(name, CARRIED[known.name], rows)]
+        return [_of_rows(name, CARRIED[row_kind.name], rows)]
     if set(TIMES) & set(columns):
         return [_of_rows(name, "design", rows)]
     raise SpecError(name, ", ".join(columns), f"these columns are of no known kind; {_expected_columns()}")
@@ -125,7 +124,7 @@ CARRIED = {
     "memory-bound operators": "memory",
     "collectives": "collective",
 }
-"""Kinds of rows that `cosmic validate` knows, as kinds of this package."""
+"""Kinds of rows that `cosmic calibrate validate` knows, as kinds of this package."""
 
 
 def _of_rows(name: str, kind: str, rows: Sequence[Row]) -> MeasurementTable:
@@ -145,12 +144,12 @@ def _of_rows(name: str, kind: str, rows: Sequence[Row]) -> MeasurementTable:
 def _system(row: Row, kind: str) -> str:
     """Return the system that a row names; empty if none."""
     if kind == "run":
-        return system_named(row.get("accel") or "")
+        return find_system(row.get("accel") or "")
     if kind == "design":
         source = (row.get("design") or "").strip()
         return system_of_design(source) if source else ""
     hardware = row.get("hardware") or ""
-    return system_named(AICONFIGURATOR.get(hardware, "")) or system_of_device(row.get("device") or "")
+    return find_system(AICONFIGURATOR.get(hardware, "")) or system_of_device(row.get("device") or "")
 
 
 # ------------------------------------------------------------------------------------------------------- steps
@@ -160,29 +159,31 @@ def _designs(rows: Sequence[Row], target: Target, _: list[str]) -> list[Predicte
     return [_design_row(row, index, target) for index, row in enumerate(rows, 1)]
 
 
-def _design_row(row: Row, place: int, target: Target) -> PredictedMeasurements:
+def _design_row(row: Row, number: int, target: Target) -> PredictedMeasurements:
     fields = Fields(row)
-    name = fields.text("id") or fields.text("name") or f"row {place}"
+    name = fields.text("id") or fields.text("name") or f"row {number}"
     source = fields.text("design")
     try:
         point, assumed = _point(source, _settings(row), target)
         require_valid(point)
         return observed_step(name, point, _step_s(fields, point), assumed)
     except SpecError as error:
-        raise error.inside(f"row {place}") from None
+        raise error.inside(f"row {number}") from None
 
 
 def _point(source: str, settings: Mapping[str, Any], target: Target) -> tuple[DesignPoint, list[str]]:
     if not source:
         if target.design is None:
             raise SpecError("design", "", "is not given: name a design in each row, or one for all with --on")
-        known = complete_design(_as_tree(target.design), dict(settings))
+        completed = complete_design(_as_tree(target.design), dict(settings))
     else:
         check_accelerator(target, system_of_design(source), "design", source)
-        known = complete_design(source, dict(settings))
+        completed = complete_design(source, dict(settings))
         if target.name and system_of_design(source) != target.name:
-            known = replace(known, point=on_machine(known.point, target.sized(known.point.network.npus)))
-    return known.point, known.mapping_in_words("cosmic search")
+            completed = replace(
+                completed, point=on_machine(completed.point, target.sized(completed.point.network.npus))
+            )
+    return completed.point, completed.mapping_in_words("cosmic search")
 
 
 def _as_tree(point: DesignPoint) -> Mapping[str, Any]:
@@ -193,33 +194,33 @@ def _as_tree(point: DesignPoint) -> Mapping[str, Any]:
 
 def _settings(row: Row) -> dict[str, Any]:
     """Return the fields of the design that columns set; empty cells set none."""
-    found = {}
+    settings = {}
     for column, cell in row.items():
         if column in (*LABEL_COLUMNS, *TIMES, "design") or not (cell or "").strip():
             continue
         path = SHORT_COLUMNS.get(column, column)
         require(path not in SIZES, column, cell, "write the size behind the system: MODEL@SYSTEM:SIZE")
-        whole = full_path(path)
+        field_path = full_path(path)
         rule = "is a field of the system, not of a run: write a system's file, and name it with --system"
-        require(not whole.startswith(OF_SYSTEM), column, cell, rule)
-        found[whole] = parse_yaml(cell.strip(), column)
-    return found
+        require(not field_path.startswith(OF_SYSTEM), column, cell, rule)
+        settings[field_path] = parse_yaml(cell.strip(), column)
+    return settings
 
 
 def _step_s(fields: Fields, point: DesignPoint) -> float:
-    given = [name for name in TIMES if fields.text(name)]
-    require(len(given) == 1, "time", ", ".join(given), f"give one of {', '.join(TIMES)}")
-    value = float(fields.number(given[0]) or 0.0)
-    if given[0] in ("step_s", "step_ms"):
-        return value * (1e-3 if given[0] == "step_ms" else 1.0)
-    if given[0].startswith("tokens"):
-        return step_seconds(point, tokens_per_s=value * (point.network.npus if "per_accel" in given[0] else 1))
+    stated_times = [name for name in TIMES if fields.text(name)]
+    require(len(stated_times) == 1, "time", ", ".join(stated_times), f"give one of {', '.join(TIMES)}")
+    value = float(fields.number(stated_times[0]) or 0.0)
+    if stated_times[0] in ("step_s", "step_ms"):
+        return value * (1e-3 if stated_times[0] == "step_ms" else 1.0)
+    if stated_times[0].startswith("tokens"):
+        return step_seconds(point, tokens_per_s=value * (point.network.npus if "per_accel" in stated_times[0] else 1))
     return step_seconds(point, tera=value)
 
 
 def _runs(rows: Sequence[Row], target: Target, skipped: list[str]) -> list[PredictedMeasurements]:
     """Return published runs; one that leaves too much open is skipped, unless all do."""
-    found = []
+    runs = []
     for index, row in enumerate(rows, 1):
         fields = Fields(row)
         name = fields.text("id", f"row {index}")
@@ -227,40 +228,40 @@ def _runs(rows: Sequence[Row], target: Target, skipped: list[str]) -> list[Predi
         try:
             run = read_run(fields)
             require_fit(run.point)
-            found.append(observed_step(name, run.point, run.measured_s, fields.assumed))
+            runs.append(observed_step(name, run.point, run.measured_s, fields.assumed))
         except SpecError as error:
             skipped.append(str(error.inside(name)))
             if len(skipped) == len(rows):
                 raise error.inside(name) from None
-    return found
+    return runs
 
 
 def _single(design: Callable[[Fields], DesignPoint], time: str) -> Reader:
     def read(rows: Sequence[Row], target: Target, _: list[str]) -> list[PredictedMeasurements]:
-        found = []
+        rows_read = []
         for index, row in enumerate(rows, 1):
             check_accelerator(target, system_of_device(row.get("device") or ""), "device", row.get("device") or "")
             fields = Fields(row)
             point = on_machine(design(fields), target.sized(1))
             name = fields.text("id") or f"{fields.text('style') or fields.text('phase')} step {index}"
-            found.append(observed_step(name, point, fields.seconds(time, 1e-3)))
-        return found
+            rows_read.append(observed_step(name, point, fields.seconds(time, 1e-3)))
+        return rows_read
 
     return read
 
 
 def _trace(data: bytes, name: str) -> MeasurementTable:
-    found = read_kineto(data, name)
+    step = read_kineto(data, name)
     skipped: list[str] = []
 
     def observed(target: Target) -> list[PredictedMeasurements]:
-        check_accelerator(target, system_of_device(found.device), name, found.device)
+        check_accelerator(target, system_of_device(step.device), name, step.device)
         if target.design is None:
             raise SpecError(name, "", "does not say which design it is of: name it with --on DESIGN")
         require_valid(target.design)
-        return observed_trace(found, target.design, name, skipped)
+        return observed_trace(step, target.design, name, skipped)
 
-    return MeasurementTable(name, frozenset({system_of_device(found.device)} - {""}), 1, observed, skipped)
+    return MeasurementTable(name, frozenset({system_of_device(step.device)} - {""}), 1, observed, skipped)
 
 
 READERS: dict[str, Reader] = {

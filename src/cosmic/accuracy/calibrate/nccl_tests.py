@@ -48,9 +48,9 @@ def is_nccl_tests(text: str) -> bool:
 def read_nccl_tests(text: str, where: str) -> list[Row]:
     """Return the rows of an output: one for each size."""
     ranks, nodes = _ranks(text, where)
-    found = [each for line in text.splitlines() if (each := _measured(line)) is not None]
-    require(bool(found), where, 0, "there is no measured size in this output of nccl-tests")
-    kind = _collective(f"{where} {text}") or _by_bandwidth(found, ranks)
+    measurements = [measurement for line in text.splitlines() if (measurement := _measured(line)) is not None]
+    require(bool(measurements), where, 0, "there is no measured size in this output of nccl-tests")
+    kind = _collective(f"{where} {text}") or _by_bandwidth(measurements, ranks)
     require(
         bool(kind), where, "", f"does not say its collective: name the file after its program: {', '.join(PROGRAMS)}"
     )
@@ -64,7 +64,7 @@ def read_nccl_tests(text: str, where: str) -> list[Row]:
             "time_us": repr(min(times)),
             "device": device[1] if device else "",
         }
-        for size, times, _, _ in found
+        for size, times, _, _ in measurements
     ]
 
 
@@ -91,16 +91,16 @@ def _measured(line: str) -> tuple[int, list[float], float, float] | None:
     if match is None:
         return None
     cells = match[4].split()
-    both = cells[-2 * COLUMNS :] if len(cells) >= 2 * COLUMNS else cells[-COLUMNS:]
-    if len(both) < COLUMNS - 1:
+    timing_cells = cells[-2 * COLUMNS :] if len(cells) >= 2 * COLUMNS else cells[-COLUMNS:]
+    if len(timing_cells) < COLUMNS - 1:
         return None
     try:
-        times = [float(both[index]) for index in range(0, len(both), COLUMNS)]
-        algorithm, bus = float(both[1]), float(both[2])
+        times = [float(timing_cells[index]) for index in range(0, len(timing_cells), COLUMNS)]
+        algorithm, bus = float(timing_cells[1]), float(timing_cells[2])
     except ValueError:
         return None
-    kept = [time for time in times if time > 0]
-    return (int(match[1]), kept, algorithm, bus) if kept and int(match[1]) > 0 else None
+    positive_times = [time for time in times if time > 0]
+    return (int(match[1]), positive_times, algorithm, bus) if positive_times and int(match[1]) > 0 else None
 
 
 def _collective(text: str) -> str:
@@ -118,5 +118,5 @@ def _by_bandwidth(rows: list[tuple[int, list[float], float, float]], ranks: int)
     if not large:
         return ""
     ratio = sorted(large)[len(large) // 2]
-    both, one = 2 * (ranks - 1) / ranks, (ranks - 1) / ranks
-    return "all_reduce" if abs(ratio - both) < abs(ratio - one) else ""
+    all_reduce_factor, one_way_factor = 2 * (ranks - 1) / ranks, (ranks - 1) / ranks
+    return "all_reduce" if abs(ratio - all_reduce_factor) < abs(ratio - one_way_factor) else ""

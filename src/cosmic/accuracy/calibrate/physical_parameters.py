@@ -54,7 +54,7 @@ class MeasurementNoise:
 @cache
 def measurement_noise() -> MeasurementNoise:
     """Return how far measurements scatter."""
-    return MeasurementNoise(**{name: float(each["value"]) for name, each in load_mapping(PRIORS)["noise"].items()})
+    return MeasurementNoise(**{name: float(entry["value"]) for name, entry in load_mapping(PRIORS)["noise"].items()})
 
 
 @cache
@@ -66,20 +66,20 @@ def factor_spread() -> float:
 @cache
 def list_parameters(dimensions: int) -> tuple[PhysicalParameter, ...]:
     """Return the parameters of a system with so many network dimensions."""
-    found = []
-    for name, each in load_mapping(PRIORS)["parameters"].items():
-        if not any("{}" in path for path in each["fields"]):
-            found.append(PhysicalParameter(name, each["title"], each["spread"], each["fields"]))
+    parameters = []
+    for name, entry in load_mapping(PRIORS)["parameters"].items():
+        if not any("{}" in path for path in entry["fields"]):
+            parameters.append(PhysicalParameter(name, entry["title"], entry["spread"], entry["fields"]))
             continue
         for index in range(dimensions):
-            fields = {path.format(index): sign for path, sign in each["fields"].items()}
-            title = f"{each['title']}, {_where(index, dimensions)}"
-            found.append(PhysicalParameter(f"{name}_{index}", title, each["spread"], fields))
-    return tuple(found)
+            fields = {path.format(index): sign for path, sign in entry["fields"].items()}
+            title = f"{entry['title']}, {_dimension_title(index, dimensions)}"
+            parameters.append(PhysicalParameter(f"{name}_{index}", title, entry["spread"], fields))
+    return tuple(parameters)
 
 
-def _where(place: int, dimensions: int) -> str:
-    return "inside a node" if place == 0 else "between nodes" if dimensions == 2 else f"dimension {place}"
+def _dimension_title(dimension: int, dimensions: int) -> str:
+    return "inside a node" if dimension == 0 else "between nodes" if dimensions == 2 else f"dimension {dimension}"
 
 
 def value_at(hardware: Any, path: str) -> float | None:
@@ -97,33 +97,33 @@ def changed_fields(
     hardware: Any, chosen: Sequence[PhysicalParameter], theta: Sequence[float] | Array
 ) -> dict[str, float]:
     """Return the fields of *hardware* that parameters change, with their new values; shares stay at most 1."""
-    found: dict[str, float] = {}
+    values_by_path: dict[str, float] = {}
     for parameter, log_factor in zip(chosen, theta, strict=True):
         for path, sign in parameter.fields.items():
             value = value_at(hardware, path)
             if value is not None:
                 changed = value * exp(sign * float(log_factor))
-                found[path] = min(changed, 1.0) if _is_share(path) else changed
-    return found
+                values_by_path[path] = min(changed, 1.0) if _is_share(path) else changed
+    return values_by_path
 
 
 def prior_of(hardware: Any, chosen: Sequence[PhysicalParameter], scale: float = 1.0) -> Prior:
     """Return the prior of parameters on *hardware*: their spreads, and bounds that keep shares at most 1."""
-    spread = scale * np.array([each.spread for each in chosen])
-    bounds = np.array([_bounds(hardware, each) for each in chosen]).reshape(-1, 2)
+    spread = scale * np.array([parameter.spread for parameter in chosen])
+    bounds = np.array([_bounds(hardware, parameter) for parameter in chosen]).reshape(-1, 2)
     return Prior(spread, np.maximum(bounds[:, 0], -FARTHEST * spread), np.minimum(bounds[:, 1], FARTHEST * spread))
 
 
 def _bounds(hardware: Any, parameter: PhysicalParameter) -> tuple[float, float]:
     """Return how far a parameter may go until the last of its shares is 1: others stay there before."""
     values = [(path, sign, value_at(hardware, path)) for path, sign in parameter.fields.items()]
-    given = [(path, sign, value) for path, sign, value in values if value is not None]
-    if not given:
+    known_values = [(path, sign, value) for path, sign, value in values if value is not None]
+    if not known_values:
         return 0.0, 0.0
-    if not all(_is_share(path) for path, _, _ in given):
+    if not all(_is_share(path) for path, _, _ in known_values):
         return -np.inf, np.inf
-    room = max(max(-log(value), ROOM) for _, _, value in given)
-    return (-np.inf, room) if given[0][1] > 0 else (-room, np.inf)
+    room = max(max(-log(value), ROOM) for _, _, value in known_values)
+    return (-np.inf, room) if known_values[0][1] > 0 else (-room, np.inf)
 
 
 def _is_share(path: str) -> bool:

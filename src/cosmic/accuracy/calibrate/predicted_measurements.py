@@ -21,7 +21,7 @@ from cosmic.design import schema
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import AICONFIGURATOR, system_with
+from cosmic.design.measured_hardware import AICONFIGURATOR, find_system_with
 from cosmic.evaluation import evaluate_batch
 from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
 from cosmic.network.mesh_spans import Span
@@ -56,9 +56,9 @@ class PredictedMeasurements:
     assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, took in zip(self.names, self.measured_s, strict=True):
+        for name, seconds in zip(self.names, self.measured_s, strict=True):
             rule = f"a measured time must be from {LEAST_S:g} to {MOST_S:g} s: check its unit"
-            require(bool(LEAST_S <= took <= MOST_S), name, f"{took:g} s", rule)
+            require(bool(LEAST_S <= seconds <= MOST_S), name, f"{seconds:g} s", rule)
 
 
 def require_valid(point: DesignPoint) -> None:
@@ -74,8 +74,8 @@ def observed_step(
 
     def seconds(changes: Sequence[Changes]) -> Array:
         first = next(iter(changes[0]), "compute.time_factor")
-        whole = [change or {first: schema.get_field(point, first)} for change in changes]
-        return np.asarray(evaluate_batch(batch_of_changes(point, whole)).columns["step_s"], dtype=float)[:, None]
+        full_changes = [change or {first: schema.get_field(point, first)} for change in changes]
+        return np.asarray(evaluate_batch(batch_of_changes(point, full_changes)).columns["step_s"], dtype=float)[:, None]
 
     return PredictedMeasurements(
         STEP,
@@ -151,7 +151,7 @@ def _timing(fields: Fields) -> bool:
 def _check_hardware(target: Target, row: Row) -> None:
     name = row.get("hardware") or ""
     if name in AICONFIGURATOR:
-        check_accelerator(target, system_with(AICONFIGURATOR[name]), "hardware", name)
+        check_accelerator(target, find_system_with(AICONFIGURATOR[name]), "hardware", name)
     device = row.get("device") or ""
     check_accelerator(target, system_of_device(device), "device", device)
 
@@ -164,37 +164,39 @@ def observed_gemms(rows: Sequence[Row], target: Target, _: list[str]) -> list[Pr
         fields = Fields(row)
         number = fields.text("dtype") or fields.text("gemm_dtype")
         require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
-        alone = "latency" in row
-        took = fields.seconds("latency" if alone else "ms", MILLI)
+        is_alone = "latency" in row
+        seconds = fields.seconds("latency" if is_alone else "ms", MILLI)
         sizes = [fields.whole(name) for name in ("m", "n", "k")]
         name = f"GEMM {'x'.join(map(str, sizes))} {number}"
-        how = FORMATS[number], alone, not alone and _timing(fields), fields.text("mode") == "precast"
-        groups.setdefault(how, []).append((name, [*sizes, took]))
-    found = []
-    for (number, alone, eager, cast), group in groups.items():
-        m, n, k, took = np.array([cells for _, cells in group]).T
+        timing = FORMATS[number], is_alone, not is_alone and _timing(fields), fields.text("mode") == "precast"
+        groups.setdefault(timing, []).append((name, [*sizes, seconds]))
+    groups_observed = []
+    for (number, is_alone, eager, cast), group in groups.items():
+        m, n, k, seconds = np.array([cells for _, cells in group]).T
         added = offsets().gemm_s if eager else 0.0
 
         def predict(
             point: DesignPoint,
             sizes: tuple[Array, Array, Array] = (m, n, k),
             number: str = number,
-            load: ChipLoad = "alone" if alone else "repeated",
+            load: ChipLoad = "alone" if is_alone else "repeated",
             added: float = added,
             cast: bool = cast,
         ) -> Array:
-            unit = matrix_unit(_lookup(point), point.memory.bandwidth_bytes_per_s, number, load=load)
+            unit = matrix_unit(
+                lambda key: schema.get_field(point, f"compute.{key}"),
+                point.memory.bandwidth_bytes_per_s,
+                number,
+                load=load,
+            )
             unit = replace(unit, cast_s=0.0, cast_s_per_element=0.0) if cast else unit
             return np.asarray(gemm_seconds(1, *sizes, unit), dtype=float) + added
 
         names = [name for name, _ in group]
-        found.append(observed_kernels("GEMMs", names, took, target.machine, predict, measurement_noise().kernel))
-    return found
-
-
-def _lookup(point: DesignPoint) -> Callable[[str], Any]:
-    """Return a function that looks up an accelerator's fields by key."""
-    return lambda key: schema.get_field(point, f"compute.{key}")
+        groups_observed.append(
+            observed_kernels("GEMMs", names, seconds, target.machine, predict, measurement_noise().kernel)
+        )
+    return groups_observed
 
 
 def observed_attention(rows: Sequence[Row], target: Target, _: list[str]) -> list[PredictedMeasurements]:
@@ -204,15 +206,15 @@ def observed_attention(rows: Sequence[Row], target: Target, _: list[str]) -> lis
         _check_hardware(target, row)
         fields = Fields(row)
         batch, heads, kv_heads, tokens, width = (
-            fields.whole(each) for each in ("batch", "heads", "kv_heads", "seq", "head_dim")
+            fields.whole(name) for name in ("batch", "heads", "kv_heads", "seq", "head_dim")
         )
         causal = fields.text("causal", "0").lower() in ("1", "1.0", "true", "yes")
         visible = (1 + 1 / tokens) / 2 if causal else 1.0
         work = Attention(batch, heads, kv_heads, tokens, tokens, width, width, visible)
         eager = _timing(fields)
-        given = [phase for phase in ("fwd", "bwd") if fields.text(f"{phase}_ms")]
-        require(bool(given), "fwd_ms", "", "is not given, nor bwd_ms")
-        for phase in given:
+        phases = [phase for phase in ("fwd", "bwd") if fields.text(f"{phase}_ms")]
+        require(bool(phases), "fwd_ms", "", "is not given, nor bwd_ms")
+        for phase in phases:
             added = offsets().attention_forward_s if phase == "fwd" else offsets().attention_backward_s
             works.append((work, phase, added if eager else 0.0))
             names.append(f"attention {batch}x{heads}x{tokens}x{width} {phase}")
@@ -287,26 +289,26 @@ def observed_collectives(rows: Sequence[Row], target: Target, _: list[str]) -> l
     names, times = list[str](), list[float]()
     for index, row in enumerate(rows):
         fields = Fields(row)
-        given = fields.text("collective")
-        kind = KINDS.get(given, given)
-        require(kind in get_args(CollectiveKind), "collective", given, "no such collective")
+        stated_kind = fields.text("collective")
+        kind = KINDS.get(stated_kind, stated_kind)
+        require(kind in get_args(CollectiveKind), "collective", stated_kind, "no such collective")
         ranks, nodes = fields.whole("n_ranks"), fields.whole("n_nodes", 1)
         require(ranks % nodes == 0, "n_nodes", nodes, f"must divide the {ranks} ranks")
         require(ranks > 1, "n_ranks", ranks, "a collective has at least 2 ranks")
         size = fields.whole("size_bytes")
-        known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
-        sizes.setdefault((known, _spans(target, ranks, nodes)), []).append((index, size))
+        checked_kind: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
+        sizes.setdefault((checked_kind, _spans(target, ranks, nodes)), []).append((index, size))
         names.append(f"{kind} {size:,} B, {ranks} ranks")
         times.append(fields.seconds("time_us", MICRO))
 
     def predict(point: DesignPoint) -> Array:
         batch = batch_of(point)
-        lanes = [NetworkDimension.of(batch, place) for place in range(len(dims))]
-        found = np.empty(len(names))
-        for (kind, spans), each in sizes.items():
-            places, whole = np.array(each).T
-            found[places] = _collective(lanes, spans, kind, whole.astype(float), point.collective.chunks)
-        return found
+        lanes = [NetworkDimension.of(batch, index) for index in range(len(dims))]
+        predicted = np.empty(len(names))
+        for (kind, spans), group in sizes.items():
+            indices, bytes_of_group = np.array(group).T
+            predicted[indices] = _collective(lanes, spans, kind, bytes_of_group.astype(float), point.collective.chunks)
+        return predicted
 
     return [observed_kernels("collectives", names, times, target.machine, predict, measurement_noise().collective)]
 
@@ -316,7 +318,7 @@ def _collective(
 ) -> Array:
     """Return the seconds of collectives of several sizes."""
     used = [index for index, span in enumerate(spans) if float(span.members) > 1]
-    group = subgroups([lanes[place] for place in used], [spans[place] for place in used])
+    group = subgroups([lanes[index] for index in used], [spans[index] for index in used])
     seconds = collective_seconds(group, kind, size, chunks if len(used) > 1 else 1, "blueconnect")
     return np.broadcast_to(np.asarray(seconds, dtype=float), size.shape)
 
@@ -324,12 +326,12 @@ def _collective(
 def _spans(target: Target, ranks: int, nodes: int) -> tuple[Span, ...]:
     """Return how many ranks are in each dimension of the system; a rack's dimension joins hosts, too."""
     dims = target.machine.network.dims
-    inside = ranks // nodes
-    if ranks <= dims[0].npus and (nodes == 1 or (inside * nodes <= dims[0].npus and dims[0].npus > 16)):
-        inside, nodes = ranks, 1
-    if inside > dims[0].npus:
+    ranks_inside = ranks // nodes
+    if ranks <= dims[0].npus and (nodes == 1 or (ranks_inside * nodes <= dims[0].npus and dims[0].npus > 16)):
+        ranks_inside, nodes = ranks, 1
+    if ranks_inside > dims[0].npus:
         raise SpecError("n_ranks", ranks, f"a node has at most {dims[0].npus} accelerators: say n_nodes")
     if nodes > 1 and len(dims) == 1:
         raise SpecError("n_nodes", nodes, "the system has no network between nodes")
-    members = [inside, nodes, *[1] * len(dims)][: len(dims)]
+    members = [ranks_inside, nodes, *[1] * len(dims)][: len(dims)]
     return tuple(Span(float(member), 1.0) for member in members)

@@ -1,4 +1,4 @@
-"""What `cosmic probe` measures, in which order, and the file that it writes. It needs nothing but Python.
+"""What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python.
 
 Measuring itself is behind `ProbeDevice`: PyTorch on a GPU or a CPU (`torch_device`), or a fake in tests. Kinds of
 measurements take turns, so that a probe that runs out of time has some of each. `main` is the whole command, for a
@@ -19,11 +19,11 @@ from time import monotonic
 from typing import Any, Protocol
 
 from cosmic.accuracy.calibrate.torch_device import torch_device
-from cosmic.base.errors import one_line
+from cosmic.base.errors import one_line, require
 from cosmic.base.files import check_writable, write_text
 
 # --------------------------------------------------------------------------------------
-# What `cosmic probe` measures, in which order, and the file that it writes. It needs nothing but Python
+# What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python
 # --------------------------------------------------------------------------------------
 
 COLUMNS = (
@@ -65,6 +65,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = tuple(2**power for power in (12, 16, 18, 20, 22, 24, 26, 28))
 """Bytes of collectives."""
 MILLI, MICRO = 1e3, 1e6
+MOST_MINUTES = 60
 Row = dict[str, Any]
 Measure = Callable[[], Row | None]
 
@@ -118,21 +119,39 @@ class Probed:
 def probe(device: ProbeDevice, minutes: float, report: Callable[[str], None] = lambda _: None) -> Probed:
     """Measure *device* for at most so many *minutes*; collectives, which all ranks measure together, come first."""
     ends = monotonic() + 60 * minutes
-    rows, failed, left = list[Row](), list[str](), 0
-    for what, measure in plan_probes(device):
-        together = what.startswith("collective")
-        if not together and monotonic() > ends:
-            left += 1
+    rows, failed, remaining = list[Row](), list[str](), 0
+    for name, measure in plan_probes(device):
+        collective = name.startswith("collective")
+        if not collective and monotonic() > ends:
+            remaining += 1
             continue
-        report(what)
+        report(name)
         try:
-            found = measure()
+            row = measure()
         except RuntimeError as error:  # PyTorch's: a kernel that is not there, or too little memory
-            failed.append(one_line(f"{what}: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"))
+            failed.append(one_line(f"{name}: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"))
             continue
-        if found is not None:
-            rows.append({"device": device.name, **found})
-    return Probed(tuple(rows), left, tuple(failed))
+        if row is not None:
+            rows.append({"device": device.name, **row})
+    return Probed(tuple(rows), remaining, tuple(failed))
+
+
+def probe_machine(
+    *, device: str = "cuda", minutes: float = 5.0, progress: Callable[[str], None] = lambda _: None
+) -> Probed:
+    """Measure this machine with PyTorch: GEMMs, attention, memory, launches, steps; under torchrun, collectives.
+
+    *device* is cuda, or cpu to try it out; it stops after about so many *minutes*.
+
+        cosmic.calibrate.probe(device="cpu", minutes=1).rows[0]["kind"]  # 'gemm'
+    """
+    require(0 < minutes <= MOST_MINUTES, "minutes", minutes, f"must be above 0, and at most {MOST_MINUTES}")
+    require(device in ("cuda", "cpu"), "device", device, "must be cuda or cpu")
+    measured = torch_device(device)
+    try:
+        return probe(measured, minutes, progress)
+    finally:
+        measured.close()
 
 
 def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
@@ -155,12 +174,12 @@ def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
     ]
     steps = [(f"step {shape}", partial(_step, device, shape)) for shape in shapes["step"]]
     launches = [(f"launch {mode}", partial(_launch, device, mode)) for mode in MODES]
-    for turn in zip_longest(gemms, attention, memory, steps, launches):
-        yield from (each for each in turn if each is not None)
+    for round_of_probes in zip_longest(gemms, attention, memory, steps, launches):
+        yield from (planned for planned in round_of_probes if planned is not None)
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Return measurements as the file that `cosmic calibrate` reads."""
+    """Return measurements as the file that `cosmic calibrate run` reads."""
     text = io.StringIO()
     out = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     out.writeheader()
@@ -170,48 +189,54 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def _gemm(device: ProbeDevice, shape: Sequence[int], dtype: str) -> Row | None:
     m, n, k = shape
-    took = device.gemm(m, n, k, dtype)
-    if took is None:
+    seconds = device.gemm(m, n, k, dtype)
+    if seconds is None:
         return None
     mode = {"mode": "precast"} if dtype == "fp8" else {}
-    return {"kind": "gemm", "timing": "queued", "dtype": dtype, **mode, "m": m, "n": n, "k": k, "ms": _ms(took)}
+    return {"kind": "gemm", "timing": "queued", "dtype": dtype, **mode, "m": m, "n": n, "k": k, "ms": _ms(seconds)}
 
 
 def _attention(device: ProbeDevice, shape: Sequence[int]) -> Row | None:
-    took = device.attention(*shape)
+    seconds = device.attention(*shape)
     sizes = dict(zip(("batch", "heads", "kv_heads", "seq", "head_dim"), shape, strict=True))
-    if took is None:
+    if seconds is None:
         return None
-    times = {"fwd_ms": _ms(took[0]), "bwd_ms": _ms(took[1])}
+    times = {"fwd_ms": _ms(seconds[0]), "bwd_ms": _ms(seconds[1])}
     return {"kind": "attention", "timing": "queued", **sizes, "causal": 1, **times}
 
 
 def _memory(device: ProbeDevice, operator: str, shape: Sequence[int]) -> Row | None:
-    took = device.memory(operator, *shape)
+    seconds = device.memory(operator, *shape)
     rows, cols = shape
-    if took is None:
+    if seconds is None:
         return None
-    return {"kind": "memory", "timing": "queued", "op": operator, "rows": rows, "cols": cols, "ms": _ms(took)}
+    return {"kind": "memory", "timing": "queued", "op": operator, "rows": rows, "cols": cols, "ms": _ms(seconds)}
 
 
 def _launch(device: ProbeDevice, mode: str) -> Row | None:
-    took = device.launch(mode)
-    return None if took is None else {"kind": "launch", "mode": mode, "host_us": round(took * MICRO, 3)}
+    seconds = device.launch(mode)
+    return None if seconds is None else {"kind": "launch", "mode": mode, "host_us": round(seconds * MICRO, 3)}
 
 
 def _step(device: ProbeDevice, shape: Sequence[Any]) -> Row | None:
-    took = device.step(shape)
+    seconds = device.step(shape)
     names = ("style", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "micro_batch")
     sizes = dict(zip(names, shape, strict=True))
-    return None if took is None else {"kind": "step", **sizes, "recompute": 0, "step_ms": _ms(took)}
+    return None if seconds is None else {"kind": "step", **sizes, "recompute": 0, "step_ms": _ms(seconds)}
 
 
 def _collective(device: ProbeDevice, kind: str, size: int) -> Row | None:
-    took = device.collective(kind, size)
-    where = {"n_ranks": device.ranks, "n_nodes": device.nodes}
-    if took is None:
+    seconds = device.collective(kind, size)
+    location = {"n_ranks": device.ranks, "n_nodes": device.nodes}
+    if seconds is None:
         return None
-    return {"kind": "collective", "collective": kind, **where, "size_bytes": size, "time_us": round(took * MICRO, 3)}
+    return {
+        "kind": "collective",
+        "collective": kind,
+        **location,
+        "size_bytes": size,
+        "time_us": round(seconds * MICRO, 3),
+    }
 
 
 def _ms(seconds: float) -> float:
@@ -219,21 +244,23 @@ def _ms(seconds: float) -> float:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic probe` for a machine that has PyTorch, and none of this package's own dependencies
+# `cosmic calibrate probe` for a machine that has PyTorch, and none of this package's own dependencies
 # --------------------------------------------------------------------------------------
 
 
 def main(words: Sequence[str]) -> int:
     """Measure this machine as the command line says, and return the exit status."""
-    parser = argparse.ArgumentParser("cosmic probe", description="Measure this machine, for 'cosmic calibrate'.")
+    parser = argparse.ArgumentParser(
+        "cosmic calibrate probe", description="Measure this machine, for 'cosmic calibrate run'."
+    )
     parser.add_argument("--out", type=Path, default=Path("measured.csv"), help="The file to write.")
     parser.add_argument("--minutes", type=float, default=5.0, help="Stop after about so many minutes.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    given = parser.parse_args(list(words))
-    check_writable(given.out, "--out")
-    device = torch_device(given.device)
-    found = probe(device, given.minutes)
+    options = parser.parse_args(list(words))
+    check_writable(options.out, "--out")
+    device = torch_device(options.device)
+    result = probe(device, options.minutes)
     device.close()
     if device.first:
-        write_text(given.out, as_csv(found.rows), "--out")
+        write_text(options.out, as_csv(result.rows), "--out")
     return 0

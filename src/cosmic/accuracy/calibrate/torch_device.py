@@ -1,4 +1,4 @@
-"""A GPU or a CPU measured by PyTorch, which is imported here only: `cosmic probe` needs the extra ``torch``."""
+"""A GPU or a CPU measured by PyTorch, which is imported here only: `cosmic calibrate probe` needs the extra ``torch``."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class TorchDevice:
             return self._queued(lambda: torch.nn.functional.linear(x, w))
         if not self.large or torch.cuda.get_device_capability() < (8, 9) or not hasattr(torch, "_scaled_mm"):
             return None
-        one = torch.ones((), device=self._kind)
+        ones = torch.ones((), device=self._kind)
         a, b = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
-        scaled = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+        scaled = {"scale_a": ones, "scale_b": ones, "out_dtype": torch.bfloat16, "use_fast_accum": True}
         return self._queued(lambda: torch._scaled_mm(a, b, **scaled))
 
     def attention(self, batch: int, heads: int, kv_heads: int, seq: int, head_dim: int) -> tuple[float, float] | None:
@@ -103,22 +103,22 @@ class TorchDevice:
 
     def collective(self, kind: str, size_bytes: int) -> float | None:
         """Time a collective among all ranks."""
-        torch, together = self._torch, self._torch.distributed
+        torch, distributed = self._torch, self._torch.distributed
         count = max(self.ranks, size_bytes // 2 // self.ranks * self.ranks)
-        whole = torch.zeros(count, device=self._kind, dtype=torch.bfloat16)
+        buffer = torch.zeros(count, device=self._kind, dtype=torch.bfloat16)
         part = torch.zeros(count // self.ranks, device=self._kind, dtype=torch.bfloat16)
-        other = torch.zeros_like(whole)
+        output = torch.zeros_like(buffer)
         runs: dict[str, Callable[[], Any]] = {
-            "all_reduce": lambda: together.all_reduce(whole),
-            "all_gather": lambda: together.all_gather_into_tensor(whole, part),
-            "reduce_scatter": lambda: together.reduce_scatter_tensor(part, whole),
-            "all_to_all": lambda: together.all_to_all_single(other, whole),
+            "all_reduce": lambda: distributed.all_reduce(buffer),
+            "all_gather": lambda: distributed.all_gather_into_tensor(buffer, part),
+            "reduce_scatter": lambda: distributed.reduce_scatter_tensor(part, buffer),
+            "all_to_all": lambda: distributed.all_to_all_single(output, buffer),
         }
         run = runs[kind]
         for _ in range(WARM):
             run()
         self._wait()
-        together.barrier()
+        distributed.barrier()
         return self._timed(run, 20)  # as many on every rank
 
     # ---------------------------------------------------------------------------------------------- host, steps
@@ -142,18 +142,18 @@ class TorchDevice:
                 forward()
             self._wait()
             kernels = self._kernels(forward)
-            took = self._timed(forward, STEPS)
-        return took / kernels if kernels else None
+            seconds = self._timed(forward, STEPS)
+        return seconds / kernels if kernels else None
 
     def _kernels(self, run: Callable[[], Any]) -> int:
         """Return how many kernels a call launches."""
         torch = self._torch
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities) as found:
+        with torch.profiler.profile(activities=activities) as profile:
             run()
             self._wait()
         device = torch.autograd.DeviceType.CUDA
-        return sum(1 for event in found.events() if event.device_type == device)
+        return sum(1 for event in profile.events() if event.device_type == device)
 
     def step(self, shape: Sequence[Any]) -> float | None:
         """Time a training step: pure bf16, eager, fused AdamW."""
@@ -210,7 +210,7 @@ def _model(torch: Any, shape: Sequence[Any], kind: str) -> Any:
     style, layers, hidden, heads, kv_heads, ffn, vocab, tokens, _ = shape
     nn, functional = torch.nn, torch.nn.functional
     llama = style == "llama"
-    made = {"device": kind, "dtype": torch.bfloat16}
+    tensor_options = {"device": kind, "dtype": torch.bfloat16}
     norm = nn.RMSNorm if llama else nn.LayerNorm
     width = hidden // heads
 
@@ -223,17 +223,17 @@ def _model(torch: Any, shape: Sequence[Any], kind: str) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = norm(hidden, **made), norm(hidden, **made)
+            self.first, self.second = norm(hidden, **tensor_options), norm(hidden, **tensor_options)
             sizes = (hidden, kv_heads * width, kv_heads * width)
             if llama:
-                self.q, self.k, self.v = (nn.Linear(hidden, size, bias=False, **made) for size in sizes)
-                self.gate = nn.Linear(hidden, ffn, bias=False, **made)
-                self.cos, self.sin = torch.rand(2, tokens, width, **made)
+                self.q, self.k, self.v = (nn.Linear(hidden, size, bias=False, **tensor_options) for size in sizes)
+                self.gate = nn.Linear(hidden, ffn, bias=False, **tensor_options)
+                self.cos, self.sin = torch.rand(2, tokens, width, **tensor_options)
             else:
-                self.qkv = nn.Linear(hidden, 3 * hidden, **made)
-            self.out = nn.Linear(hidden, hidden, bias=not llama, **made)
-            self.up = nn.Linear(hidden, ffn, bias=not llama, **made)
-            self.down = nn.Linear(ffn, hidden, bias=not llama, **made)
+                self.qkv = nn.Linear(hidden, 3 * hidden, **tensor_options)
+            self.out = nn.Linear(hidden, hidden, bias=not llama, **tensor_options)
+            self.up = nn.Linear(hidden, ffn, bias=not llama, **tensor_options)
+            self.down = nn.Linear(ffn, hidden, bias=not llama, **tensor_options)
 
         def forward(self, x: Any) -> Any:
             batch = x.shape[0]
@@ -255,11 +255,11 @@ def _model(torch: Any, shape: Sequence[Any], kind: str) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self.embed = nn.Embedding(vocab, hidden, **made)
-            self.place = None if llama else nn.Embedding(tokens, hidden, **made)
+            self.embed = nn.Embedding(vocab, hidden, **tensor_options)
+            self.place = None if llama else nn.Embedding(tokens, hidden, **tensor_options)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
-            self.norm = norm(hidden, **made)
-            self.head = nn.Linear(hidden, vocab, bias=False, **made)
+            self.norm = norm(hidden, **tensor_options)
+            self.head = nn.Linear(hidden, vocab, bias=False, **tensor_options)
 
         def forward(self, given: Any, labels: Any) -> Any:
             x = self.embed(given)

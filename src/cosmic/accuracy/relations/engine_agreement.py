@@ -45,36 +45,36 @@ class Agreement:
     """With its sign: positive where the event engine takes longer."""
 
 
-def small_design(seed: int, place: int) -> DesignPoint:
-    """Return design number *place* of a *seed*: a random one that the event engine plays at once."""
-    rng = Random(f"{seed} {place}")
+def small_design(seed: int, index: int) -> DesignPoint:
+    """Return design number *index* of a *seed*: a random one that the event engine plays at once."""
+    rng = Random(f"{seed} {index}")
     while True:
         point = random_design(rng, accelerators=rng.choice(SIZES))
         if is_small(point):
             return point
 
 
-def compare_engines(point: DesignPoint, place: int = 0) -> EngineComparison | None:
+def compare_engines(point: DesignPoint, index: int = 0) -> EngineComparison | None:
     """Return both engines' seconds of a design as a ratio; None where it cannot run."""
     first, second = answer_in_closed_form(point, [{}])[0], answer_by_events(point, [{}])[0]
     if first is None or second is None:
         return None
-    return EngineComparison(place, second["step_s"] / first["step_s"], classes_of(point))
+    return EngineComparison(index, second["step_s"] / first["step_s"], classes_of(point))
 
 
 def classes_of(point: DesignPoint) -> dict[str, str]:
     """Return what sets a design apart, by the name of the class."""
     workload = point.workload
-    found = {"task": workload.task, "family": FAMILY.get(point.model.name, "other")}
+    classes = {"task": workload.task, "family": FAMILY.get(point.model.name, "other")}
     if workload.task == "training":
-        found |= {"schedule": workload.schedule if workload.pp > 1 else "one stage"}
-        found |= {"weight_sharding": workload.weight_sharding, "recompute": workload.recompute}
+        classes |= {"schedule": workload.schedule if workload.pp > 1 else "one stage"}
+        classes |= {"weight_sharding": workload.weight_sharding, "recompute": workload.recompute}
     stages = "1" if workload.pp == 1 else "2 to 4" if workload.pp <= 4 else "more"
-    found |= {"pp": stages, "execution": workload.execution}
+    classes |= {"pp": stages, "execution": workload.execution}
     for key in OVERLAPS:
         if getattr(workload, key.removesuffix("_overlap")) > 1:
-            found[key] = "on" if getattr(workload, key) else "off"
-    return found | {"offload": "some" if workload.offload else "nothing"}
+            classes[key] = "on" if getattr(workload, key) else "off"
+    return classes | {"offload": "some" if workload.offload else "nothing"}
 
 
 def measure_agreement(rows: Sequence[EngineComparison]) -> Agreement:
@@ -83,10 +83,10 @@ def measure_agreement(rows: Sequence[EngineComparison]) -> Agreement:
     >>> measure_agreement([EngineComparison(0, 0.9, {}), EngineComparison(1, 1.0, {}), EngineComparison(2, 1.02, {})])
     Agreement(designs=3, median=0.02, high=0.084, worst=-0.1)
     """
-    apart: npt.NDArray[np.float64] = np.array([row.ratio - 1 for row in rows])
-    size = np.abs(apart)
-    worst = float(apart[size.argmax()])
-    rounded = (round(float(each), 6) for each in (np.median(size), np.percentile(size, 90), worst))
+    differences: npt.NDArray[np.float64] = np.array([row.ratio - 1 for row in rows])
+    size = np.abs(differences)
+    worst = float(differences[size.argmax()])
+    rounded = (round(float(statistic), 6) for statistic in (np.median(size), np.percentile(size, 90), worst))
     return Agreement(len(rows), *rounded)
 
 
@@ -102,11 +102,13 @@ def agreement_table(rows: Sequence[EngineComparison]) -> str:
     """Return how far the engines are apart, as a table of a page."""
     lines = ["| | | designs | median | 90th percentile | worst |", "|---|---|---|---|---|---|"]
     previous = ""
-    for name, value, found in by_class(rows):
+    for name, value, agreement in by_class(rows):
         shown = "" if name == previous else _label(name)
         previous = name
-        figures = f"{_percent(found.median)} | {_percent(found.high)} | {_percent(found.worst, signed=True)}"
-        lines.append(f"| {shown} | {value} | {found.designs:,} | {figures} |")
+        figures = (
+            f"{_percent(agreement.median)} | {_percent(agreement.high)} | {_percent(agreement.worst, signed=True)}"
+        )
+        lines.append(f"| {shown} | {value} | {agreement.designs:,} | {figures} |")
     return "\n".join(lines)
 
 

@@ -65,12 +65,12 @@ def with_ports(point: DesignPoint, change: Changes) -> Changes:
 
     As wide as they were, they would be joined: a leaf would hold fewer NPUs, and more traffic would leave it.
     """
-    found = dict(change)
+    changed = dict(change)
     for path, value in change.items():
         ports = path.removesuffix("bandwidth") + "fabric.port_bandwidth"
         if path.endswith(".bandwidth") and point.fields.get(ports):
-            found[ports] = point.fields[ports] * value / point.fields[path]
-    return found
+            changed[ports] = point.fields[ports] * value / point.fields[path]
+    return changed
 
 
 def less_latency(point: DesignPoint, _: Random) -> list[Changes]:
@@ -81,8 +81,8 @@ def less_latency(point: DesignPoint, _: Random) -> list[Changes]:
 
 def more_flop(point: DesignPoint, _: Random) -> list[Changes]:
     """Return twice the peak of each number format, and of all."""
-    each = scale_fields(point, (f"compute.{rate}" for rate in RATES), 2)
-    return [*each, {path: value for change in each for path, value in change.items()}]
+    scaled = scale_fields(point, (f"compute.{rate}" for rate in RATES), 2)
+    return [*scaled, {path: value for change in scaled for path, value in change.items()}]
 
 
 def better_kernels(point: DesignPoint, _: Random) -> list[Changes]:
@@ -115,13 +115,13 @@ def quicker_launches(point: DesignPoint, _: Random) -> list[Changes]:
     return scale_fields(point, (f"compute.{key}" for key in (*keys, "straggler_slack")), 0.5)
 
 
-def played_hardware(point: DesignPoint, rng: Random) -> list[Changes]:
+def drawn_hardware(point: DesignPoint, rng: Random) -> list[Changes]:
     """Return one change of each kind, for a design that the event engine plays at once."""
     if not is_small(point):
         return []
     kinds = (more_network_bandwidth, less_latency, more_flop, more_memory_bandwidth, quicker_launches)
-    found = [kind(point, rng) for kind in kinds]
-    return [rng.choice(changes) for changes in found if changes]
+    changes_of_kinds = [kind(point, rng) for kind in kinds]
+    return [rng.choice(changes) for changes in changes_of_kinds if changes]
 
 
 HARDWARE_RELATIONS: tuple[Relation, ...] = (
@@ -140,7 +140,7 @@ HARDWARE_RELATIONS: tuple[Relation, ...] = (
     comparison(
         "hardware, simulated",
         "Better hardware is never slower in the event engine.",
-        played_hardware,
+        drawn_hardware,
         at_most("step_s", PLAYED_ROUNDING),
         engine=answer_by_events,
     ),
@@ -170,8 +170,8 @@ def better_links(point: DesignPoint, rng: Random) -> list[Changes]:
     faster: list[Changes] = []
     for path in network_paths(point, "bandwidth"):
         bandwidth = point.fields[path]
-        more = [bandwidth + MORE_BYTES_PER_S, bandwidth * rng.choice((1.001, 1.02, 1.1, 3.0))]
-        faster += [with_ports(point, {path: each}) for each in more]
+        bandwidths = [bandwidth + MORE_BYTES_PER_S, bandwidth * rng.choice((1.001, 1.02, 1.1, 3.0))]
+        faster += [with_ports(point, {path: faster_bandwidth}) for faster_bandwidth in bandwidths]
     for key in LATE:
         faster += scale_fields(point, network_paths(point, key), rng.choice((0.0, 0.3, 0.99)))
     return faster
@@ -179,11 +179,11 @@ def better_links(point: DesignPoint, rng: Random) -> list[Changes]:
 
 def in_some_order(point: DesignPoint, rng: Random) -> list[Changes]:
     """Return pairs: a design whose chunks take orders of their own, and the same on better links."""
-    found: list[Changes] = []
+    changes: list[Changes] = []
     for better in better_links(point, rng):
         order = {"collective.multi_dim": rng.choice(MODES), "collective.chunks": rng.randint(1, 32)}
-        found += [order, {**order, **better}]
-    return found
+        changes += [order, {**order, **better}]
+    return changes
 
 
 def less_oversubscription(point: DesignPoint, rng: Random) -> list[Changes]:
@@ -192,23 +192,23 @@ def less_oversubscription(point: DesignPoint, rng: Random) -> list[Changes]:
     How many NPUs are below a leaf or a pod follows from its oversubscription: with more of it, more traffic may stay
     below. A fat tree then has shorter paths, too.
     """
-    found: list[Changes] = []
+    changes: list[Changes] = []
     for index, dim in enumerate(point.network.dims):
         path, least = f"network.dims.{index}", rng.choice((1.0, 1.3, 2.0))
-        more = least * rng.choice((1.0, 1.001, 2.5, 16.0))
+        higher = least * rng.choice((1.0, 1.001, 2.5, 16.0))
         if dim.fabric.build in UNTIERED:
-            found += [{f"{path}.oversubscription": more}, {f"{path}.oversubscription": least}]
+            changes += [{f"{path}.oversubscription": higher}, {f"{path}.oversubscription": least}]
         elif dim.topology != FAT_TREE:
             core = {f"{path}.fabric.core_oversubscription": rng.choice((1.0, 2.0, 5.0))}
-            found.append({f"{path}.oversubscription": more, **core})
-            found.append({f"{path}.oversubscription": 1.0, f"{path}.fabric.core_oversubscription": 1.0})
-    return found
+            changes.append({f"{path}.oversubscription": higher, **core})
+            changes.append({f"{path}.oversubscription": 1.0, f"{path}.fabric.core_oversubscription": 1.0})
+    return changes
 
 
 def longer_collectives(point: DesignPoint, rng: Random) -> list[Violation]:
     """Return where a step is shorter though the collectives of a role, or all of them, take longer."""
     batch = batch_of(point)
-    kinds = sorted({(each.role, each.phase) for each in profile_step(batch).traffic})
+    kinds = sorted({(collective.role, collective.phase) for collective in profile_step(batch).traffic})
     if not kinds:
         return []
     factors = {kind: _factors(index, len(kinds), rng) for index, kind in enumerate(kinds)}
@@ -224,15 +224,15 @@ def longer_collectives(point: DesignPoint, rng: Random) -> list[Violation]:
     return [fall for name, row in named for fall in _find_falls(point, name, row)]
 
 
-def _factors(place: int, kinds: int, rng: Random) -> npt.NDArray[np.float64]:
+def _factors(index: int, kinds: int, rng: Random) -> npt.NDArray[np.float64]:
     """Return how many times longer a kind of collective takes: in its own rows more and more, then in mixtures."""
-    own = np.ones((kinds, len(FACTORS)))
-    own[place] = FACTORS
+    factors = np.ones((kinds, len(FACTORS)))
+    factors[index] = FACTORS
     pairs = []
     for _ in range(MIXTURES):
         first = rng.choice((0.1, 1.0, 1.0, 5.0, 40.0)) * rng.uniform(0.5, 2)
         pairs += [first, first * rng.choice((1.0, 1.001, 1.5, 8.0))]
-    return np.concatenate([own.reshape(-1), pairs])
+    return np.concatenate([factors.reshape(-1), pairs])
 
 
 def _find_falls(point: DesignPoint, name: str, seconds: npt.NDArray[np.float64]) -> list[Violation]:

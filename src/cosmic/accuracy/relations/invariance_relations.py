@@ -57,13 +57,13 @@ def renamed(_: DesignPoint, rng: Random) -> list[Changes]:
 def replaced(point: DesignPoint, rng: Random) -> list[Changes]:
     """Return an axis of one rank at another place."""
     workload = point.workload
-    alone = [axis for axis in workload.placement if getattr(workload, axis) == 1]
-    if not alone:
+    unit_axes = [axis for axis in workload.placement if getattr(workload, axis) == 1]
+    if not unit_axes:
         return []
-    axis = rng.choice(alone)
-    others = [each for each in workload.placement if each != axis]
-    places = [(*others[:index], axis, *others[index:]) for index in range(len(others) + 1)]
-    return [{"workload.placement": place} for place in places if place != workload.placement]
+    axis = rng.choice(unit_axes)
+    other_axes = [other for other in workload.placement if other != axis]
+    orders = [(*other_axes[:index], axis, *other_axes[index:]) for index in range(len(other_axes) + 1)]
+    return [{"workload.placement": order} for order in orders if order != workload.placement]
 
 
 def stated(point: DesignPoint, _: Random) -> list[Changes]:
@@ -79,9 +79,9 @@ def stated(point: DesignPoint, _: Random) -> list[Changes]:
     if virtual > 1 and len(set(parts)) > 1:
         return []
     ends = {"first": parts[0] * virtual, "last": parts[-1] * virtual}
-    nothing = {f"workload.{end}_stage_layers": None for end in ends}
-    each = [{**nothing, f"workload.{end}_stage_layers": layers} for end, layers in ends.items()]
-    return [nothing, *each, {f"workload.{end}_stage_layers": layers for end, layers in ends.items()}]
+    unset = {f"workload.{end}_stage_layers": None for end in ends}
+    single_ends = [{**unset, f"workload.{end}_stage_layers": layers} for end, layers in ends.items()]
+    return [unset, *single_ends, {f"workload.{end}_stage_layers": layers for end, layers in ends.items()}]
 
 
 def padded(point: DesignPoint, _: Random) -> list[Changes]:
@@ -92,12 +92,12 @@ def padded(point: DesignPoint, _: Random) -> list[Changes]:
     model, workload = point.model, point.workload
     if not isinstance(model, Transformer):
         return []
-    found: list[Changes] = [{"workload.uneven_tp": "pad"}]
+    changes: list[Changes] = [{"workload.uneven_tp": "pad"}]
     if workload.tp > 1:
-        found.append({"workload.uneven_tp": "pad", "model.ffn": model.ffn - 1})
+        changes.append({"workload.uneven_tp": "pad", "model.ffn": model.ffn - 1})
     if model.experts and workload.expert_tensor > 1:
-        found.append({"workload.uneven_tp": "pad", "model.experts.ffn": model.experts.ffn - 1})
-    return found
+        changes.append({"workload.uneven_tp": "pad", "model.experts.ffn": model.experts.ffn - 1})
+    return changes
 
 
 def replicated(point: DesignPoint, _: Random) -> list[Changes]:
@@ -125,25 +125,30 @@ def batched(point: DesignPoint, rng: Random) -> list[Violation]:
     changes = [dict(change) for source in SOURCES for change in source(point, rng)]
     chosen = [{}, *rng.sample(changes, min(BATCH - 1, len(changes)))]
     try:
-        together = evaluate_batch(batch_of_changes(point, chosen))
+        batch_outcome = evaluate_batch(batch_of_changes(point, chosen))
     except SpecError:  # a layer refuses a change
         return []
-    found = []
+    findings = []
     for row, change in enumerate(chosen):
-        alone = evaluate_batch(batch_of_changes(point.changed(change) if change else point, [{}]))
-        valid = np.isfinite(together.excess[row])
-        if valid != np.isfinite(alone.excess[0]):
-            finding = Finding(f"excess {alone.excess[0]:.6g} alone, {together.excess[row]:.6g} in a batch", 1.0)
-            found.append(make_violation("batch", finding, point, {}, change))
+        single_outcome = evaluate_batch(batch_of_changes(point.changed(change) if change else point, [{}]))
+        valid = np.isfinite(batch_outcome.excess[row])
+        if valid != np.isfinite(single_outcome.excess[0]):
+            finding = Finding(
+                f"excess {single_outcome.excess[0]:.6g} alone, {batch_outcome.excess[row]:.6g} in a batch", 1.0
+            )
+            findings.append(make_violation("batch", finding, point, {}, change))
         if not valid:
             continue
-        for name in together.columns:
-            one, other = float(alone.columns[name][0]), float(together.columns[name][row])
-            if not np.isclose(one, other, rtol=LAST_BITS, atol=0, equal_nan=True):
-                finding = Finding(f"{name} {one!r} alone, {other!r} in a batch", abs(one - other) / abs(one or 1.0))
-                found.append(make_violation("batch", finding, point, {}, change))
+        for name in batch_outcome.columns:
+            single_value, batch_value = float(single_outcome.columns[name][0]), float(batch_outcome.columns[name][row])
+            if not np.isclose(single_value, batch_value, rtol=LAST_BITS, atol=0, equal_nan=True):
+                finding = Finding(
+                    f"{name} {single_value!r} alone, {batch_value!r} in a batch",
+                    abs(single_value - batch_value) / abs(single_value or 1.0),
+                )
+                findings.append(make_violation("batch", finding, point, {}, change))
                 break
-    return found
+    return findings
 
 
 INVARIANCE_RELATIONS: tuple[Relation, ...] = (

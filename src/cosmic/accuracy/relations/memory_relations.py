@@ -37,14 +37,17 @@ REPEATED = 1e-3
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 
 
-def less_but_gathered(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
+def less_without_buffers(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where a device takes more memory, gathered weights aside.
 
     ZeRO-3 gathers whole layers to use them: of a model with few of them, the buffers may be more than the shards save.
     """
-    one, other = before["memory_bytes"], after["memory_bytes"] - after["memory.buffers"] - after["memory.allowance"]
-    if other > one * (1 + ROUNDING):
-        yield Finding(f"{one:.6g} -> {other:.6g} bytes, buffers aside", other / one - 1)
+    bytes_before, bytes_after = (
+        before["memory_bytes"],
+        after["memory_bytes"] - after["memory.buffers"] - after["memory.allowance"],
+    )
+    if bytes_after > bytes_before * (1 + ROUNDING):
+        yield Finding(f"{bytes_before:.6g} -> {bytes_after:.6g} bytes, buffers aside", bytes_after / bytes_before - 1)
 
 
 # ------------------------------------------------------------------------------------------------ variants
@@ -64,24 +67,24 @@ def recomputations(point: DesignPoint, _: Random) -> list[Changes]:
     """Return every way to recompute, from none on."""
     if point.workload.task != "training" or point.workload.offload:
         return []  # offloaded activations come back a layer at a time, which recomputation keeps on the device
-    return [{"workload.recompute": way} for way in ("none", "selective", "alternate", "full")]
+    return [{"workload.recompute": mode} for mode in ("none", "selective", "alternate", "full")]
 
 
 def losses(point: DesignPoint, _: Random) -> list[Changes]:
     """Return every way to compute the loss, the least memory first."""
     if point.workload.task != "training":
         return []
-    return [{"workload.loss": way} for way in ("retained", "eager", "chunked")]
+    return [{"workload.loss": loss} for loss in ("retained", "eager", "chunked")]
 
 
 def wider(axis: str) -> Variants:
     """Return the function that doubles an axis of parallelism on twice the accelerators."""
 
     def variants(point: DesignPoint, _: Random) -> list[Changes]:
-        places = len(point.network.dims)
-        if not places or not isinstance(point.model, Transformer) or not _alike(point, axis):
+        dimensions = len(point.network.dims)
+        if not dimensions or not isinstance(point.model, Transformer) or not _same_states(point, axis):
             return []
-        outer = f"network.dims.{places - 1}.npus"
+        outer = f"network.dims.{dimensions - 1}.npus"
         change = {f"workload.{axis}": 2 * getattr(point.workload, axis), outer: 2 * point.fields[outer]}
         if axis == "dp":
             change["workload.global_batch"] = 2 * point.workload.global_batch
@@ -97,7 +100,7 @@ def states_layers(workload: Workload) -> bool:
     return workload.first_stage_layers is not None or workload.last_stage_layers is not None
 
 
-def _alike(point: DesignPoint, axis: str) -> bool:
+def _same_states(point: DesignPoint, axis: str) -> bool:
     """Return whether twice the stages are halves of those there are, with as many activations in flight.
 
     Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; GPipe on one
@@ -129,7 +132,7 @@ def offloads(point: DesignPoint, _: Random) -> list[Changes]:
         return []
     kinds = OFFLOADED if point.workload.task == "training" else OFFLOADED[:1]
     chosen: list[tuple[str, ...]] = [(), *((kind,) for kind in kinds), kinds]
-    return [{"workload.offload": each, "memory.tiers": (HOST,)} for each in chosen]
+    return [{"workload.offload": state, "memory.tiers": (HOST,)} for state in chosen]
 
 
 def moved(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
@@ -137,13 +140,16 @@ def moved(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
 
     Less memory that is allocated anew leaves less of it unused: the allowance does not count.
     """
-    one, other = (each["memory_bytes"] - each["memory.allowance"] for each in (before, after))
-    away = after["offloaded_bytes"]
-    if other > one * (1 + ROUNDING):
-        yield Finding(f"memory_bytes {one:.6g} -> {other:.6g}", relative_difference(before, after, "memory_bytes"))
-    if other + away < one * (1 - ROUNDING):
+    bytes_before, bytes_after = (answer["memory_bytes"] - answer["memory.allowance"] for answer in (before, after))
+    offloaded = after["offloaded_bytes"]
+    if bytes_after > bytes_before * (1 + ROUNDING):
         yield Finding(
-            f"{one:.6g} bytes on the device -> {other:.6g}, and {away:.6g} elsewhere", 1 - (other + away) / one
+            f"memory_bytes {bytes_before:.6g} -> {bytes_after:.6g}", relative_difference(before, after, "memory_bytes")
+        )
+    if bytes_after + offloaded < bytes_before * (1 - ROUNDING):
+        yield Finding(
+            f"{bytes_before:.6g} bytes on the device -> {bytes_after:.6g}, and {offloaded:.6g} elsewhere",
+            1 - (bytes_after + offloaded) / bytes_before,
         )
 
 
@@ -158,23 +164,25 @@ def holds_the_model(point: DesignPoint, _: Random) -> list[Violation]:
     answer = answer_in_closed_form(point, [{}])[0]
     if answer is None or point.workload.offload:
         return []
-    return [make_violation("whole model", finding, point, {}, {}) for finding in _held(point, answer)]
+    return [make_violation("whole model", finding, point, {}, {}) for finding in _check_capacity(point, answer)]
 
 
-def _held(point: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
-    needed = _needed_bytes(point)
+def _check_capacity(point: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
+    needed_bytes = _needed_bytes(point)
     per_stage = getattr(step_memory, "stage_footprints", None)
     if per_stage is None:
-        held, least = answer["memory_bytes"] * point.network.npus, sum(needed.values())
-        yield from _missing("all states", held, least)
+        held_bytes, least = answer["memory_bytes"] * point.network.npus, sum(needed_bytes.values())
+        yield from _missing("all states", held_bytes, least)
         return
     stages = per_stage(point)
     ranks = point.network.npus / len(stages)
-    for name, least in needed.items():
-        held = ranks * float(sum(stage.parts[name] for stage in stages))
-        yield from _missing(name, held, least)
-        if name == "weights" and _exact(point) and held > (1 + REPEATED) * (least + _tied_bytes(point)):
-            yield Finding(f"{name}: {held:.5g} bytes on all devices, {least:.5g} of the model", held / least - 1)
+    for name, least in needed_bytes.items():
+        held_bytes = ranks * float(sum(stage.parts[name] for stage in stages))
+        yield from _missing(name, held_bytes, least)
+        if name == "weights" and _exact(point) and held_bytes > (1 + REPEATED) * (least + _tied_bytes(point)):
+            yield Finding(
+                f"{name}: {held_bytes:.5g} bytes on all devices, {least:.5g} of the model", held_bytes / least - 1
+            )
 
 
 def _exact(point: DesignPoint) -> bool:
@@ -182,10 +190,10 @@ def _exact(point: DesignPoint) -> bool:
     return isinstance(point.model, Transformer) and point.workload.tp == 1 and point.workload.task == "training"
 
 
-def _missing(name: str, held: float, least: float) -> Iterable[Finding]:
-    if held < least * (1 - 1e-6):
-        text = f"{name}: {held:.5g} bytes on all devices, where the model and its replicas have {least:.5g}"
-        yield Finding(text, 1 - held / least)
+def _missing(name: str, held_bytes: float, least: float) -> Iterable[Finding]:
+    if held_bytes < least * (1 - 1e-6):
+        text = f"{name}: {held_bytes:.5g} bytes on all devices, where the model and its replicas have {least:.5g}"
+        yield Finding(text, 1 - held_bytes / least)
 
 
 def _tied_bytes(point: DesignPoint) -> float:
@@ -205,34 +213,34 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
     workload = point.workload
     model = point.model if workload.task == "training" else served_model(point.model)
     recipe = recipe_of(workload.precision, workload.task)
-    whole = float(count_parameters(model))
+    total = float(count_parameters(model))
     replicas = workload.dp * workload.cp
     if isinstance(model, Transformer):
         experts = routed_parameters(model)
-        everywhere = (whole - experts) * replicas + experts * getattr(
+        everywhere = (total - experts) * replicas + experts * getattr(
             workload, "expert_replicas", replicas / workload.ep
         )
     elif isinstance(model, ProgramModel):
-        everywhere = whole * replicas
+        everywhere = total * replicas
     else:
         tables = float(sum(model.tables) * model.embedding)
-        everywhere = tables + (whole - tables) * replicas
+        everywhere = tables + (total - tables) * replicas
     copies = float(schedules[workload.schedule].parameter_copies(workload.pp)) if workload.task == "training" else 1.0
-    whole, everywhere = copies * whole, copies * everywhere
+    total, everywhere = copies * total, copies * everywhere
     if exchanges_apart(workload):
-        whole *= point.network.dims[-1].npus
+        total *= point.network.dims[-1].npus
     if workload.task != "training":
         return {
-            "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)
+            "weights": served_bytes(workload.precision) * (total if workload.weight_sharding == "zero3" else everywhere)
         }
     sharding = workload.weight_sharding
-    weights = (recipe.master or recipe.weight) * whole if sharding == "zero3" else recipe.weight * everywhere
+    weights = (recipe.master or recipe.weight) * total if sharding == "zero3" else recipe.weight * everywhere
     if not isinstance(model, Transformer):
         return {"weights": weights}  # gradients of a table are those of the rows that were looked up
     return {
         "weights": weights,
-        "gradients": min(recipe.gradient, 2.0) * (whole if sharding in ("zero2", "zero3") else everywhere),
-        "optimizer": min(recipe.moments, 4.0) * (everywhere if sharding == "none" else whole),
+        "gradients": min(recipe.gradient, 2.0) * (total if sharding in ("zero2", "zero3") else everywhere),
+        "optimizer": min(recipe.moments, 4.0) * (everywhere if sharding == "none" else total),
     }
 
 
@@ -257,7 +265,7 @@ STEPS = ((0, 1), (1, 2), (2, 3))
 
 MEMORY_RELATIONS: tuple[Relation, ...] = (
     comparison(
-        "sharded states", "Sharding more states takes less memory.", shardings, less_but_gathered, between=STEPS
+        "sharded states", "Sharding more states takes less memory.", shardings, less_without_buffers, between=STEPS
     ),
     comparison(
         "recompute memory",

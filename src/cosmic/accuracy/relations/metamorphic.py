@@ -53,12 +53,12 @@ def settings_of(point: DesignPoint, changed: DesignPoint) -> str:
 
 def nearest_catalog_design(point: DesignPoint) -> tuple[str, dict[str, Any]]:
     """Return the design of the catalog that differs least from *point*, and what to set in it."""
-    found = [(source, _differences(bare, point)) for source, bare in _candidates(point)]
-    if not found:
+    candidates = [(source, _differences(bare, point)) for source, bare in _candidates(point)]
+    if not candidates:
         return point.model.name, {}
-    source, settings = min(found, key=lambda each: len(each[1]))
-    stated = {key: getattr(point.workload, key) for key in STATED}
-    return source, {**stated, **settings}
+    source, settings = min(candidates, key=lambda candidate: len(candidate[1]))
+    kept_settings = {key: getattr(point.workload, key) for key in STATED}
+    return source, {**kept_settings, **settings}
 
 
 def _misses_memory(point: DesignPoint) -> bool:
@@ -84,30 +84,30 @@ def _bare_design(source: str, task: str, *degrees: int) -> DesignPoint | None:
         return None
 
 
-def _differences(one: DesignPoint, other: DesignPoint) -> dict[str, Any]:
-    """Return what to set in *one* to get *other*, as it stands in files, keys of the workload by their short name."""
+def _differences(first: DesignPoint, second: DesignPoint) -> dict[str, Any]:
+    """Return what to set in *first* to get *second*, as it stands in files, keys of the workload by their short name."""
     settings: dict[str, Any] = {}
     for layer in STACK_LAYERS:
-        written = [_flatten_layer(schema.write_value(getattr(point, layer)) or {}, layer) for point in (one, other)]
-        for path in dict.fromkeys((*written[1], *written[0])):
-            if written[0].get(path) != written[1].get(path):
-                settings[path.removeprefix("workload.")] = written[1].get(path)
+        trees = [_flatten_layer(schema.write_value(getattr(point, layer)) or {}, layer) for point in (first, second)]
+        for path in dict.fromkeys((*trees[1], *trees[0])):
+            if trees[0].get(path) != trees[1].get(path):
+                settings[path.removeprefix("workload.")] = trees[1].get(path)
     return settings
 
 
 def _flatten_layer(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the leaves of a layer by path: dimensions of the network by place, other lists as a whole."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
         path = f"{prefix}.{key}"
         if isinstance(value, Mapping):
-            found |= _flatten_layer(value, path)
+            leaves |= _flatten_layer(value, path)
         elif path == "network.dims":
-            for index, each in enumerate(value):
-                found |= _flatten_layer(each, f"{path}.{index}")
+            for index, item in enumerate(value):
+                leaves |= _flatten_layer(item, f"{path}.{index}")
         else:
-            found[path] = value
-    return found
+            leaves[path] = value
+    return leaves
 
 
 def _option(path: str, value: Any) -> str:
@@ -165,8 +165,8 @@ class Violation:
     """Options to add to the command, for the other number; empty if one design contradicts itself."""
 
     def __str__(self) -> str:
-        beside = f"\n      with {self.changed}" if self.changed else ""
-        return f"{self.relation}: {self.finding.text}\n      {self.command}{beside}"
+        changed_text = f"\n      with {self.changed}" if self.changed else ""
+        return f"{self.relation}: {self.finding.text}\n      {self.command}{changed_text}"
 
 
 Law: TypeAlias = Callable[[RelatedAnswer, RelatedAnswer], Iterable[Finding]]
@@ -188,11 +188,11 @@ class Relation:
 
 def answer_in_closed_form(point: DesignPoint, changes: Sequence[Changes]) -> list[RelatedAnswer | None]:
     """Return what the closed form says of *point* with each of *changes*, as one batch; None where it cannot run."""
-    found = evaluate_batch(batch_of_changes(point, changes))
+    outcome = evaluate_batch(batch_of_changes(point, changes))
     size = len(changes)
-    columns = {name: np.broadcast_to(column, size) for name, column in found.columns.items()}
+    columns = {name: np.broadcast_to(column, size) for name, column in outcome.columns.items()}
     answers = (
-        RelatedAnswer({name: float(column[row]) for name, column in columns.items()}, float(found.excess[row]))
+        RelatedAnswer({name: float(column[row]) for name, column in columns.items()}, float(outcome.excess[row]))
         for row in range(size)
     )
     return [None if np.isinf(answer.excess) else answer for answer in answers]
@@ -200,13 +200,13 @@ def answer_in_closed_form(point: DesignPoint, changes: Sequence[Changes]) -> lis
 
 def answer_by_events(point: DesignPoint, changes: Sequence[Changes]) -> list[RelatedAnswer | None]:
     """Return what the event engine says of *point* with each of *changes*; None where it cannot run."""
-    found: list[RelatedAnswer | None] = []
+    answers: list[RelatedAnswer | None] = []
     for change in changes:
         changed = point.changed(change) if change else point
-        found.append(
+        answers.append(
             None if invalid_reasons(changed) else RelatedAnswer({"step_s": simulate_design(changed).cycles / 1e9})
         )
-    return found
+    return answers
 
 
 def is_small(point: DesignPoint) -> bool:
@@ -238,13 +238,17 @@ def comparison(
         answers = _answered(engine, point, tried)
         if isinstance(answers, SpecError):
             return []
-        found = []
+        broken = []
         for before, after in pairs:
-            if after >= len(tried) or (one := answers[before]) is None or (other := answers[after]) is None:
+            if (
+                after >= len(tried)
+                or (answer_before := answers[before]) is None
+                or (answer_after := answers[after]) is None
+            ):
                 continue
-            for finding in (each for law in laws for each in law(one, other)):
-                found.append(make_violation(name, finding, point, tried[before], tried[after], engine))
-        return found
+            for finding in (violated for law in laws for violated in law(answer_before, answer_after)):
+                broken.append(make_violation(name, finding, point, tried[before], tried[after], engine))
+        return broken
 
     return Relation(name, sentence, violations)
 
@@ -319,7 +323,7 @@ def stays_feasible(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Find
 
 def relative_difference(before: RelatedAnswer, after: RelatedAnswer, metric: str) -> float:
     """Return the relative difference of a metric; 0 where a task has none."""
-    one, other = before[metric], after[metric]
-    if one == other or (np.isnan(one) and np.isnan(other)):
+    value_before, value_after = before[metric], after[metric]
+    if value_before == value_after or (np.isnan(value_before) and np.isnan(value_after)):
         return 0.0
-    return float(abs(other - one) / max(abs(one), abs(other)))
+    return float(abs(value_after - value_before) / max(abs(value_before), abs(value_after)))

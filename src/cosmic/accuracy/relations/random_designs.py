@@ -166,10 +166,10 @@ def random_design(
     """
     chosen = family or rng.choice(FAMILIES)
     for _ in range(TRIES):
-        found = _draw_design(rng, chosen, accelerators, workload)
-        if found is not None and not wired:
-            return found
-        if found is not None and (changed := with_links(rng, found)) is not None:
+        design = _draw_design(rng, chosen, accelerators, workload)
+        if design is not None and not wired:
+            return design
+        if design is not None and (changed := with_links(rng, design)) is not None:
             return changed
     raise SpecError("random_design", {"family": family, **workload}, f"no such design in {TRIES} draws")
 
@@ -183,7 +183,7 @@ def _draw_design(rng: Random, family: str, accelerators: int | None, fixed: Mapp
     try:
         bare = load_design(f"{name}@{system}", {"task": task, "tp": 1, "cp": 1, "pp": 1}, plain=True)
         overrides = _workload(rng, bare, task) | dict(fixed)
-        layers = {f"collective.{key}": rng.choice(of) for key, of in COLLECTIVE.items() if rng.random() < 0.3}
+        layers = {f"collective.{key}": rng.choice(choices) for key, choices in COLLECTIVE.items() if rng.random() < 0.3}
         overrides |= layers | _shorter(rng, bare) | _outer_tiers(rng, task, fixed)
         point = load_design(f"{name}@{system}", overrides, plain=True)
     except SpecError:
@@ -221,8 +221,10 @@ def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPo
     even = (point.model.layers + point.model.encoder_layers) // (workload.pp * workload.virtual_stages)
     for _ in range(FEW_TRIES):
         chosen = rng.choice((("first",), ("last",), ("first", "last")))
-        stated = {f"{end}_stage_layers": max(0, even + rng.choice(NEAR)) * workload.virtual_stages for end in chosen}
-        changed = point.changed({f"workload.{key}": value for key, value in stated.items() if key not in fixed})
+        end_layers = {
+            f"{end}_stage_layers": max(0, even + rng.choice(NEAR)) * workload.virtual_stages for end in chosen
+        }
+        changed = point.changed({f"workload.{key}": value for key, value in end_layers.items() if key not in fixed})
         if not invalid_reasons(changed):
             return changed
     return point
@@ -235,14 +237,16 @@ def with_tiers(point: DesignPoint) -> DesignPoint:
     design's own, as above.
     """
     rng, dims = Random(f"tiers {point.identity}"), point.network.dims
-    places = [index for index, dim in enumerate(dims) if dim.fabric.build not in UNTIERED]
-    if not places or rng.random() > TIERED:
+    dimensions = [index for index, dim in enumerate(dims) if dim.fabric.build not in UNTIERED]
+    if not dimensions or rng.random() > TIERED:
         return point
-    place = rng.choice(places)
+    dimension = rng.choice(dimensions)
     for _ in range(FEW_TRIES):
-        changed = point.changed({f"network.dims.{place}.{key}": rng.choice(of) for key, of in FABRICS.items()})
-        changed = changed.changed({f"network.dims.{place}.fabric.build": rng.choice(list(builds))})
-        if any(tier.npus < dims[place].npus for tier in tiers_of(changed.network.dims, place)):
+        changed = point.changed(
+            {f"network.dims.{dimension}.{key}": rng.choice(choices) for key, choices in FABRICS.items()}
+        )
+        changed = changed.changed({f"network.dims.{dimension}.fabric.build": rng.choice(list(builds))})
+        if any(tier.npus < dims[dimension].npus for tier in tiers_of(changed.network.dims, dimension)):
             return changed
     return point
 
@@ -252,20 +256,20 @@ def with_links(rng: Random, point: DesignPoint) -> DesignPoint | None:
 
     Dimensions of more than `FEW_NPUS` are left as they are.
     """
-    places = [index for index, dim in enumerate(point.network.dims) if dim.npus <= FEW_NPUS]
-    if not places:
+    dimensions = [index for index, dim in enumerate(point.network.dims) if dim.npus <= FEW_NPUS]
+    if not dimensions:
         return None
-    place = rng.choice(places)
-    what, dim = rng.choice(("links", "fault", "slow", "synthesized", "all")), point.network.dims[place]
+    dimension = rng.choice(dimensions)
+    change, dim = rng.choice(("links", "fault", "slow", "synthesized", "all")), point.network.dims[dimension]
     changes: dict[str, Any] = {}
-    if what in ("links", "all"):
-        changes[f"network.dims.{place}"] = list_links(dim)
-    if what in ("fault", "slow", "all"):
+    if change in ("links", "all"):
+        changes[f"network.dims.{dimension}"] = list_links(dim)
+    if change in ("fault", "slow", "all"):
         npu = rng.randrange(point.network.npus)
-        speed = 0.0 if what == "fault" else rng.choice((0.1, 0.5, 0.9))
-        changes["network.faults"] = (Fault(npu=npu, dim=place, speed=speed, peer=None),)
-    if what in ("synthesized", "all"):
-        changes[f"collective.algorithms.{place}"] = "synthesized"
+        speed = 0.0 if change == "fault" else rng.choice((0.1, 0.5, 0.9))
+        changes["network.faults"] = (Fault(npu=npu, dim=dimension, speed=speed, peer=None),)
+    if change in ("synthesized", "all"):
+        changes[f"collective.algorithms.{dimension}"] = "synthesized"
     changed = point.changed(changes)
     return None if invalid_reasons(changed) else changed
 
@@ -286,7 +290,7 @@ def _shorter(rng: Random, bare: DesignPoint) -> dict[str, Any]:
     """Return fewer layers for some designs: what divides by nothing in particular."""
     if not isinstance(bare.model, Transformer) or rng.random() < 0.5:
         return {}
-    return {"model.layers": rng.choice([each for each in (*DEPTHS, bare.model.layers) if each <= bare.model.layers])}
+    return {"model.layers": rng.choice([depth for depth in (*DEPTHS, bare.model.layers) if depth <= bare.model.layers])}
 
 
 def _outer_tiers(rng: Random, task: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +306,7 @@ def with_placement(point: DesignPoint, rng: Random) -> DesignPoint:
     tiers = rng.choice(PLACED)
     names = [HBM, *(tier.name for tier in tiers)]
     training = point.workload.task == "training"
-    states = [each for each in STATES if training != (each == "kv_cache")] if training else SERVED_STATES
+    states = [state for state in STATES if training != (state == "kv_cache")] if training else SERVED_STATES
     placement = {}
     for state in rng.sample(states, rng.randint(1, min(3, len(states)))):
         first = rng.randrange(len(names))
@@ -331,38 +335,38 @@ SERVED_STATES = ("weights", "experts", "kv_cache")
 def _workload(rng: Random, bare: DesignPoint, task: str) -> dict[str, Any]:
     """Return a mapping and switches."""
     mesh = _mesh(rng, bare)
-    found: dict[str, Any] = {"task": task, **mesh}
+    workload: dict[str, Any] = {"task": task, **mesh}
     switches = SWITCHES if task == "training" else {**SWITCHES, **SERVED}
     for key, values in switches.items():
         if rng.random() < 0.5 and key in SLOTS and (task == "training" or key not in TRAINING_ONLY):
             choices = SLOTS[key].choices()
-            found[key] = rng.choice([value for value in values if choices is None or value in choices])
+            workload[key] = rng.choice([value for value in values if choices is None or value in choices])
     if task == "training":
-        found["schedule"] = rng.choice(
+        workload["schedule"] = rng.choice(
             ("1f1b", "1f1b", "gpipe", "interleaved", "interleaved", "zero_bubble", "dualpipe")
         )
-        if found["schedule"] == "interleaved" and mesh["pp"] > 1:
-            found["virtual_stages"] = rng.choice((1, 2, 2, 3, 4))
-    found["micro_batch"] = rng.choice((1, 1, 2, 4))
-    in_rounds = found.get("virtual_stages", 1) > 1 or rng.random() < 0.5
-    turns = rng.choice((1, 2, 4, 8, 16)) * (mesh["pp"] if in_rounds else 1)
-    found["global_batch"] = mesh["dp"] * found["micro_batch"] * turns
+        if workload["schedule"] == "interleaved" and mesh["pp"] > 1:
+            workload["virtual_stages"] = rng.choice((1, 2, 2, 3, 4))
+    workload["micro_batch"] = rng.choice((1, 1, 2, 4))
+    in_rounds = workload.get("virtual_stages", 1) > 1 or rng.random() < 0.5
+    rounds = rng.choice((1, 2, 4, 8, 16)) * (mesh["pp"] if in_rounds else 1)
+    workload["global_batch"] = mesh["dp"] * workload["micro_batch"] * rounds
     if isinstance(bare.model, Transformer) and bare.model.image is None:
-        found["sequence"] = rng.choice((512, 2048, 4096, 8192, 32768))
-    return found
+        workload["sequence"] = rng.choice((512, 2048, 4096, 8192, 32768))
+    return workload
 
 
 def _mesh(rng: Random, bare: DesignPoint) -> dict[str, int]:
     """Return degrees of parallelism that use every accelerator."""
-    left = bare.network.npus
+    remaining = bare.network.npus
     mesh = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}
     model = bare.model
     if isinstance(model, Transformer):
         limits = {"tp": model.heads, "cp": 8, "pp": min(16, model.layers)}
         for axis in rng.sample(("tp", "cp", "pp"), 3):
             if rng.random() < (0.3 if axis == "cp" else 0.6):
-                mesh[axis] = rng.choice([divisor for divisor in divisors(left) if divisor <= limits[axis]])
-                left //= mesh[axis]
+                mesh[axis] = rng.choice([divisor for divisor in divisors(remaining) if divisor <= limits[axis]])
+                remaining //= mesh[axis]
         if model.experts:
             ranks = bare.network.npus // mesh["pp"]
             if "etp" in SLOTS and rng.random() < 0.3:

@@ -59,14 +59,17 @@ def relation_of_one(name: str, sentence: str, check: Check) -> Relation:
 
 def sums(_: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where parts are not what they are parts of, or are negative."""
-    for whole, prefix, names in (("step_s", "breakdown", BREAKDOWN), ("memory_bytes", "memory", COMPONENTS)):
+    for total_metric, prefix, names in (("step_s", "breakdown", BREAKDOWN), ("memory_bytes", "memory", COMPONENTS)):
         parts = {name: answer[f"{prefix}.{name}"] for name in names}
         total = sum(parts.values())
-        if not abs(total - answer[whole]) <= 1e-9 * answer[whole]:
-            yield Finding(f"{whole} {answer[whole]:.9g}, its parts {total:.9g}", abs(total / answer[whole] - 1))
+        if not abs(total - answer[total_metric]) <= 1e-9 * answer[total_metric]:
+            yield Finding(
+                f"{total_metric} {answer[total_metric]:.9g}, its parts {total:.9g}",
+                abs(total / answer[total_metric] - 1),
+            )
         for name, part in parts.items():
             if not (np.isfinite(part) and part >= -1e-12 * abs(total)):
-                yield Finding(f"{prefix}.{name} is {part:.6g}", abs(part / answer[whole]))
+                yield Finding(f"{prefix}.{name} is {part:.6g}", abs(part / answer[total_metric]))
 
 
 def rate(answer: RelatedAnswer) -> float:
@@ -77,10 +80,10 @@ def rate(answer: RelatedAnswer) -> float:
 def tokens(point: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where tokens, or samples, a second times seconds are not those of a step."""
     workload = point.workload
-    wanted = workload.global_batch * (1 if workload.task == "decode" else workload.sequence)
-    found = rate(answer) * answer["step_s"]
-    if abs(found / wanted - 1) > 1e-9:
-        yield Finding(f"{found:.9g} tokens in a step of {wanted}", abs(found / wanted - 1))
+    expected = workload.global_batch * (1 if workload.task == "decode" else workload.sequence)
+    processed = rate(answer) * answer["step_s"]
+    if abs(processed / expected - 1) > 1e-9:
+        yield Finding(f"{processed:.9g} tokens in a step of {expected}", abs(processed / expected - 1))
 
 
 def below_peak(_: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
@@ -130,7 +133,7 @@ def simulated_sums(point: DesignPoint, _: Random) -> list[Violation]:
     """Return where a rank of a simulated step is busy and idle for longer than the step, or a part is negative."""
     if not is_small(point):
         return []
-    found = []
+    findings = []
     for npu in simulate_design(point).per_npu:
         parts = {
             "idle": npu.idle_cycles,
@@ -140,8 +143,8 @@ def simulated_sums(point: DesignPoint, _: Random) -> list[Violation]:
         for name, cycles in parts.items():
             if not 0 <= cycles <= npu.cycles:
                 text = f"{name} {cycles} ns of {npu.cycles} ns"
-                found.append(make_violation("sums, simulated", Finding(text, 1.0), point, {}, {}, answer_by_events))
-    return found[:1]
+                findings.append(make_violation("sums, simulated", Finding(text, 1.0), point, {}, {}, answer_by_events))
+    return findings[:1]
 
 
 def engines_agree(point: DesignPoint, _: Random) -> list[Violation]:
@@ -204,12 +207,12 @@ def larger_model(point: DesignPoint, rng: Random) -> list[Changes]:
         return []
     if not isinstance(model, Transformer):
         return [{"model.tables.0": 2 * model.tables[0]}]
-    more: list[Changes] = [{"model.vocab": 2 * model.vocab}, {"model.ffn": 2 * model.ffn}]
+    larger: list[Changes] = [{"model.vocab": 2 * model.vocab}, {"model.ffn": 2 * model.ffn}]
     if point.workload.pp == 1 or not model.encoder_layers:
-        more += [{"model.layers": model.layers + point.workload.pp}, {"model.layers": 2 * model.layers}]
+        larger += [{"model.layers": model.layers + point.workload.pp}, {"model.layers": 2 * model.layers}]
     if model.experts:
-        more.append({"model.experts.ffn": 2 * model.experts.ffn})
-    return [rng.choice(more)]
+        larger.append({"model.experts.ffn": 2 * model.experts.ffn})
+    return [rng.choice(larger)]
 
 
 def played_work(point: DesignPoint, rng: Random) -> list[Changes]:
@@ -228,7 +231,7 @@ def recomputed(point: DesignPoint, _: Random) -> list[Changes]:
     workload = point.workload
     if workload.task != "training" or workload.offload or workload.recompute_num_layers is not None:
         return []
-    return [{"workload.recompute": way} for way in ("none", "selective", "alternate", "full")]
+    return [{"workload.recompute": mode} for mode in ("none", "selective", "alternate", "full")]
 
 
 def recomputed_to_end(point: DesignPoint, _: Random) -> list[Changes]:
@@ -258,9 +261,12 @@ def played_overlap(point: DesignPoint, rng: Random) -> list[Changes]:
 
 def same_tokens(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where tokens a second times seconds are not the tokens of the step, twice as many."""
-    one, other = (rate(answer) * answer["step_s"] for answer in (before, after))
-    if abs(other - 2 * one) > 1e-9 * other:
-        yield Finding(f"tokens {one:.9g} -> {other:.9g}, not twice as many", abs(other / (2 * one) - 1))
+    tokens_before, tokens_after = (rate(answer) * answer["step_s"] for answer in (before, after))
+    if abs(tokens_after - 2 * tokens_before) > 1e-9 * tokens_after:
+        yield Finding(
+            f"tokens {tokens_before:.9g} -> {tokens_after:.9g}, not twice as many",
+            abs(tokens_after / (2 * tokens_before) - 1),
+        )
 
 
 TWO: tuple[tuple[int, int], ...] = ((0, 1),)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import UnknownName, require
 from cosmic.search.provision import libra
 from cosmic.search.provision.bandwidth_optimum import solve_bandwidth
@@ -21,21 +21,20 @@ OBJECTIVES: dict[str, Objective] = {"PerfOpt": "time", "PerfPerCostOpt": "time_p
 _DIMENSION = re.compile(r"([A-Za-z]+)\((\d{1,9})\)")
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each case."""
-    return [judge_row(row, _name(row, index), _set(row), _judge) for index, row in enumerate(rows)]
+    return [
+        compare_row(row, _name(row, index), f"bandwidth {row['workload']} {row['objective']}", _compare_fields)
+        for index, row in enumerate(rows)
+    ]
 
 
-def _name(row: Row, place: int) -> str:
+def _name(row: Row, index: int) -> str:
     parts = [row.get(key, "") for key in ("network", "workload", "total_bw_GBps", "objective")]
-    return "-".join([*parts, str(place)])
+    return "-".join([*parts, str(index)])
 
 
-def _set(row: Row) -> str:
-    return f"bandwidth {row['workload']} {row['objective']}"
-
-
-def _judge(fields: Fields) -> Verdict:
+def _compare_fields(fields: Fields) -> Verdict:
     network = network_named(fields.text("topology"))
     name, chosen = fields.text("workload"), fields.text("objective")
     if name not in libra.shipped_workloads():
@@ -50,13 +49,13 @@ def _judge(fields: Fields) -> Verdict:
     require(total is not None, "total_bw_GBps", "", "is not given")
     spent = Limit("total_bw_GBps", (1.0,) * len(network.npus), "==", float(total or 0.0) * GIGA, budget=True)
     prices = libra.usd_per_bandwidth(network, libra.shipped_prices(network))
-    found = solve_bandwidth(BandwidthProblem((load,), (spent,), prices, OBJECTIVES[chosen]))
+    solution = solve_bandwidth(BandwidthProblem((load,), (spent,), prices, OBJECTIVES[chosen]))
     measured = fields.seconds("gurobi_e2e_ns", NANO)
     if chosen == "PerfPerCostOpt":
         cost = fields.number("gurobi_cost_usd")
         require(cost is not None, "gurobi_cost_usd", "", "is not given, and the objective is time multiplied by it")
         measured *= float(cost or 0.0)
-    return Verdict(row=fields.row, measured_s=measured, predicted_s=found.objective, assumed=tuple(fields.assumed))
+    return Verdict(row=fields.row, measured_s=measured, predicted_s=solution.objective, assumed=tuple(fields.assumed))
 
 
 def network_named(text: str) -> libra.LibraNetwork:
@@ -65,8 +64,8 @@ def network_named(text: str) -> libra.LibraNetwork:
     >>> network_named("Ring(16)_Switch(32)").npus
     (16, 32)
     """
-    parts = [_DIMENSION.fullmatch(each) for each in text.split("_")]
-    found = [part for part in parts if part]
-    require(len(found) == len(parts), "topology", text, "must be written as Ring(16)_FullyConnected(8)_Switch(32)")
-    data = {"Topology": [each[1] for each in found], "NpusCount": [int(each[2]) for each in found]}
+    parts = [_DIMENSION.fullmatch(word) for word in text.split("_")]
+    matches = [part for part in parts if part]
+    require(len(matches) == len(parts), "topology", text, "must be written as Ring(16)_FullyConnected(8)_Switch(32)")
+    data = {"Topology": [match[1] for match in matches], "NpusCount": [int(match[2]) for match in matches]}
     return libra.network_of(data, "topology")

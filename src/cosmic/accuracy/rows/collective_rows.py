@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import get_args
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.measured_hardware import build_machine, find_fabric
@@ -52,31 +52,31 @@ HARDWARE = {
 }
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each collective."""
-    return [judge_row(row, _name(row, index), _set(row), _judge) for index, row in enumerate(rows)]
+    return [compare_row(row, _name(row, index), _set(row), _compare_fields) for index, row in enumerate(rows)]
 
 
-def _name(row: Row, place: int) -> str:
+def _name(row: Row, index: int) -> str:
     parts = [row.get(key, "") for key in ("hardware", "collective", "n_ranks", "size_bytes")]
-    return "-".join([*parts, str(place)])
+    return "-".join([*parts, str(index)])
 
 
 def _set(row: Row) -> str:
     try:
-        inside, large = float(row["n_nodes"]) <= 1, float(row["size_bytes"]) >= MEBI
+        within_node, large = float(row["n_nodes"]) <= 1, float(row["size_bytes"]) >= MEBI
     except ValueError:
         return f"collectives {row['hardware']}"
-    where = "" if inside else " between nodes"
-    return f"collectives {row['hardware']}{where} {'≥' if large else '<'} 1 MiB"
+    suffix = "" if within_node else " between nodes"
+    return f"collectives {row['hardware']}{suffix} {'≥' if large else '<'} 1 MiB"
 
 
-def _judge(fields: Fields) -> Verdict:
+def _compare_fields(fields: Fields) -> Verdict:
     name = fields.text("hardware")
     require(name in HARDWARE, "hardware", name, f"must be one of {', '.join(HARDWARE)}")
-    given = fields.text("collective")
-    kind = KINDS.get(given, given)
-    require(kind in get_args(CollectiveKind), "collective", given, "no such collective")
+    stated_kind = fields.text("collective")
+    kind = KINDS.get(stated_kind, stated_kind)
+    require(kind in get_args(CollectiveKind), "collective", stated_kind, "no such collective")
     ranks, size = fields.whole("n_ranks"), _size(fields)
     nodes = fields.whole("n_nodes", 1)
     require(ranks % nodes == 0, "n_nodes", nodes, f"must divide the {ranks} ranks")
@@ -85,8 +85,8 @@ def _judge(fields: Fields) -> Verdict:
     )
     lanes = [dimension_at(dims, index, "auto") for index in range(len(dims))]
     parts = [Span(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
-    known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
-    seconds = collective_seconds(subgroups(lanes, parts), known, size, chunks, "blueconnect")
+    checked_kind: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
+    seconds = collective_seconds(subgroups(lanes, parts), checked_kind, size, chunks, "blueconnect")
     measured = _measured(fields, kind, ranks, size)
     return Verdict(row=fields.row, measured_s=measured, predicted_s=float(seconds), assumed=tuple(fields.assumed))
 
@@ -116,7 +116,7 @@ def _network(name: str, ranks: int, nodes: int, fabric: str, *, reducing: bool) 
     inner = HARDWARE[name]
     if nodes > 1:
         require(bool(inner.accelerator), "hardware", name, "what joins its nodes is not known")
-        found = build_machine(inner.accelerator, ranks, ranks // nodes, fabric=fabric)
-        return found.network.dims, found.collective.chunks
+        machine = build_machine(inner.accelerator, ranks, ranks // nodes, fabric=fabric)
+        return machine.network.dims, machine.collective.chunks
     dim = link_dimension(inner.link, inner.most, inner.topology)
     return (dim if reducing else replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0)),), 1

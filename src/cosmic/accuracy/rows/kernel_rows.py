@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design import catalog_entries, schema
 from cosmic.design.compute_layer import Compute
@@ -61,11 +61,11 @@ class Offsets:
 def offsets() -> Offsets:
     """Return the offsets that the calibration fitted."""
     entry = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "measurement_offsets.yaml")
-    found: Offsets = schema.read_value(Offsets, entry["offsets"], "measurement_offsets.yaml offsets")
-    return found
+    fitted: Offsets = schema.read_value(Offsets, entry["offsets"], "measurement_offsets.yaml offsets")
+    return fitted
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return a verdict on each kernel, or two where a row has a forward and a backward time."""
     if "gemm_dtype" in rows[0]:
         return _grouped(rows, ("hardware", "gemm_dtype"), _graph_gemms)
@@ -77,19 +77,19 @@ def judge(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _grouped(
-    rows: Sequence[Row], keys: tuple[str, ...], judge_group: Callable[[Sequence[Row]], list[Verdict]]
+    rows: Sequence[Row], keys: tuple[str, ...], compare_group: Callable[[Sequence[Row]], list[Verdict]]
 ) -> list[Verdict]:
     """Return the verdicts on rows, grouped by the columns *keys*."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(key, "") for key in keys), []).append(row)
-    found = []
+    verdicts = []
     for group in groups.values():
         try:
-            found += judge_group(group)
+            verdicts += compare_group(group)
         except SpecError as error:
-            found += [_skipped_verdict(row, error) for row in group]
-    return found
+            verdicts += [_skipped_verdict(row, error) for row in group]
+    return verdicts
 
 
 def _skipped_verdict(row: Row, error: SpecError) -> Verdict:
@@ -114,25 +114,25 @@ def _gemms(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load:
     require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
     compute, memory = accelerator_layers(accelerator, "accelerator")
     unit = matrix_unit(_field(compute), memory.bandwidth_bytes_per_s, FORMATS[number], load=load)
-    read, found = list[tuple[Row, Numbers]](), list[Verdict]()
+    read, verdicts = list[tuple[Row, Numbers]](), list[Verdict]()
     for row in rows:
         try:
             read.append((row, _cells(row, time)))
         except SpecError as error:  # of this row: the others are predicted
-            found.append(_skipped_verdict(row, error))
+            verdicts.append(_skipped_verdict(row, error))
     m, n, k, measured = np.array([cells for _, cells in read]).reshape(-1, 4).T
     seconds = np.asarray(gemm_seconds(1, m, n, k, unit)) + (offsets().gemm_s if load == "repeated" else 0.0)
-    found += [
+    verdicts += [
         Verdict(
             id=_name(row),
             set=_gemm_set(row),
             row={**row, "size": _size(row)},
-            measured_s=float(took),
+            measured_s=float(measured_s),
             predicted_s=float(expected),
         )
-        for (row, _), took, expected in zip(read, measured, seconds, strict=True)
+        for (row, _), measured_s, expected in zip(read, measured, seconds, strict=True)
     ]
-    return found
+    return verdicts
 
 
 def _cells(row: Row, time: tuple[str, float]) -> Numbers:
@@ -153,9 +153,9 @@ def _name(row: Row) -> str:
 
 
 def _gemm_set(row: Row) -> str:
-    where = row.get("hardware")
+    hardware = row.get("hardware")
     number = row.get("gemm_dtype") or row.get("dtype", "")
-    return f"gemm {where} {number} {_size(row)}" if where else f"h200-gemm {_size(row)}"
+    return f"gemm {hardware} {number} {_size(row)}" if hardware else f"h200-gemm {_size(row)}"
 
 
 def _size(row: Row) -> str:
@@ -173,9 +173,9 @@ def _size(row: Row) -> str:
 def _attention(row: Row) -> list[Verdict]:
     fields = Fields(row)
     names = ("batch", "heads", "kv_heads", "seq", "head_dim")
-    name = "attention-" + "-".join(row.get(each, "") for each in (*names, "causal"))
+    name = "attention-" + "-".join(row.get(column, "") for column in (*names, "causal"))
     try:
-        batch, heads, kv_heads, tokens, width = (fields.whole(each) for each in names)
+        batch, heads, kv_heads, tokens, width = (fields.whole(column) for column in names)
         times = {phase: fields.seconds(f"{phase}_ms", MILLI) for phase in ("fwd", "bwd")}
     except SpecError as error:
         return [Verdict(id=name, set="h200-attention", row=row, skipped=str(error))]
@@ -183,7 +183,7 @@ def _attention(row: Row) -> list[Verdict]:
     visible = (1 + 1 / tokens) / 2 if causal else 1.0
     work = Attention(batch, heads, kv_heads, tokens, tokens, width, width, visible)
     rates = attention_rates(*accelerator_layers(OWN, "accelerator"))
-    found = {"fwd": attention_seconds(work, rates), "bwd": attention_backward_seconds(work, rates)}
+    seconds = {"fwd": attention_seconds(work, rates), "bwd": attention_backward_seconds(work, rates)}
     added = {"fwd": offsets().attention_forward_s, "bwd": offsets().attention_backward_s}
     return [
         Verdict(
@@ -191,7 +191,7 @@ def _attention(row: Row) -> list[Verdict]:
             set=f"h200-attention {phase}",
             row=row,
             measured_s=times[phase],
-            predicted_s=float(found[phase]) + added[phase],
+            predicted_s=float(seconds[phase]) + added[phase],
         )
         for phase in times
     ]
@@ -210,8 +210,8 @@ def attention_rates(compute: Compute, memory: Memory) -> AttentionRates:
 
 
 def _streamed(row: Row) -> Verdict:
-    name = "-".join(row.get(each, "") for each in ("op", "rows", "cols"))
-    return judge_row(row, name, f"h200-memory {_amount(row)}", _streaming)
+    name = "-".join(row.get(column, "") for column in ("op", "rows", "cols"))
+    return compare_row(row, name, f"h200-memory {_amount(row)}", _streaming)
 
 
 def _amount(row: Row) -> str:

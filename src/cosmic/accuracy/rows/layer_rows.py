@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import require
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -44,24 +44,24 @@ HEAD_DIM = 128
 MILLI = 1e-3
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each row, for both passes together."""
-    return [judge_row(row, *_named(row, index), _judge) for index, row in enumerate(rows)]
+    return [compare_row(row, *_named(row, index), _compare_fields) for index, row in enumerate(rows)]
 
 
-def _named(row: Row, place: int) -> tuple[str, str]:
+def _named(row: Row, index: int) -> tuple[str, str]:
     """Return the id and the set of a row."""
-    what, mode = row.get("what", ""), row.get("mode", "")
+    part, mode = row.get("what", ""), row.get("mode", "")
     sizes = "-".join(row.get(name, "") for name in ("hidden", "ffn", "vocab", "batch", "sequence") if row.get(name))
-    return row.get("id") or f"{what}-{mode}-{sizes}-{place}", row.get("set") or f"h200-{what} {mode}"
+    return row.get("id") or f"{part}-{mode}-{sizes}-{index}", row.get("set") or f"h200-{part} {mode}"
 
 
-def _judge(fields: Fields) -> Verdict:
-    what, mode = fields.text("what"), fields.text("mode")
-    require(what in BLOCKS, "what", what, f"must be one of {', '.join(BLOCKS)}")
+def _compare_fields(fields: Fields) -> Verdict:
+    part, mode = fields.text("what"), fields.text("mode")
+    require(part in BLOCKS, "what", part, f"must be one of {', '.join(BLOCKS)}")
     require(mode in MODES, "mode", mode, f"must be one of {', '.join(MODES)}")
     step = profile_step(batch_of(block_design(fields)), "first")
-    costs = [operator for operator in step.operators if operator.use.block == BLOCKS[what]]
+    costs = [operator for operator in step.operators if operator.use.block == BLOCKS[part]]
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("fwd_ms", MILLI) + fields.seconds("bwd_ms", MILLI),

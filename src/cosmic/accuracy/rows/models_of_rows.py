@@ -82,7 +82,8 @@ def model_of_row(fields: Fields, tp: int, *, next_tokens: bool = False) -> Trans
 
     With *next_tokens*, a model with a module for the token after next trains it, unless the row says no.
     """
-    arch = _arch(fields)
+    name = fields.text("arch").lower().replace("_", "-")
+    arch = ARCHS.get(name, name)
     if arch in STYLES and fields.text("n_layers"):
         return _from_sizes(fields, arch, tp)
     model = _of_name(fields)
@@ -97,23 +98,18 @@ def model_of_row(fields: Fields, tp: int, *, next_tokens: bool = False) -> Trans
     raise SpecError("model", fields.text("model"), "its sizes are not given, and the catalog has no such model")
 
 
-def _arch(fields: Fields) -> str:
-    name = fields.text("arch").lower().replace("_", "-")
-    return ARCHS.get(name, name)
-
-
 def _likely_style(fields: Fields) -> str:
     """Return the style that sizes tell: shared key heads or a width other than four times the model's is LLaMA's."""
     hidden, ffn = fields.whole("hidden"), fields.number("ffn")
     shared = fields.number("n_kv_heads") != fields.number("n_heads") and fields.text("n_kv_heads")
-    other = ffn is not None and ffn != 4 * hidden
-    return "llama" if shared or other or fields.text("n_experts") else "gpt"
+    unusual_ffn = ffn is not None and ffn != 4 * hidden
+    return "llama" if shared or unusual_ffn or fields.text("n_experts") else "gpt"
 
 
 def _sizes_agree(model: Transformer, fields: Fields) -> bool:
     """Return whether the sizes that a row gives are those of a model."""
-    given = {"hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads}
-    return all(fields.number(name) in (None, size) for name, size in given.items())
+    sizes = {"hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads}
+    return all(fields.number(name) in (None, size) for name, size in sizes.items())
 
 
 # ------------------------------------------------------------------------------------------- of the catalog
@@ -131,12 +127,12 @@ def catalog_name(name: str) -> str:
     """
     plain = re.sub(r"\(.*\)|-\d+-?layers?$", "", name.strip()).strip()
     spelled = re.sub(r"-+", "-", re.sub(r"[\s_/]+", "-", plain.lower())).strip("-")
-    known = {_squeezed(entry_name): entry_name for entry_name in catalog_entries.entry_names("models")}
+    names = {_squeezed(entry_name): entry_name for entry_name in catalog_entries.entry_names("models")}
     for pattern, version in (("", ""), *VERSIONS):
         spelled = re.sub(pattern, version, spelled) if pattern else spelled
-        if _squeezed(spelled) in known:
-            return known[_squeezed(spelled)]
-    longer = [each for each in known.values() if spelled.startswith(f"{each}-")]
+        if _squeezed(spelled) in names:
+            return names[_squeezed(spelled)]
+    longer = [entry for entry in names.values() if spelled.startswith(f"{entry}-")]
     return _nearest(spelled) or max(longer, key=len, default=spelled)
 
 
@@ -151,15 +147,15 @@ def _squeezed(name: str) -> str:
 
 def _nearest(spelled: str) -> str:
     """Return the model of the same family whose size in the name is nearest, within a twentieth; empty if none is."""
-    found = re.fullmatch(r"(.*?)-?(\d+(?:\.\d+)?)([bmt])", spelled)
-    if not found:
+    match = re.fullmatch(r"(.*?)-?(\d+(?:\.\d+)?)([bmt])", spelled)
+    if not match:
         return ""
-    family, size = found[1].rstrip("-"), _billions(found[2], found[3])
+    family, size = match[1].rstrip("-"), _billions(match[2], match[3])
     families = {family} | ({"gpt3", "megatron"} if family in ("gpt", "gpt3", "megatron", "megatron-lm") else set())
     rated = [
-        (abs(_billions(alike[2], alike[3]) / size - 1), name)
+        (abs(_billions(same_family[2], same_family[3]) / size - 1), name)
         for name in catalog_entries.entry_names("models")
-        if (alike := re.fullmatch(r"(.*?)-(\d+(?:\.\d+)?)([bmt])", name)) and alike[1] in families
+        if (same_family := re.fullmatch(r"(.*?)-(\d+(?:\.\d+)?)([bmt])", name)) and same_family[1] in families
     ]
     return min(rated)[1] if size and rated and min(rated)[0] <= NEAR else ""
 
@@ -190,8 +186,8 @@ def _as_in_row(model: Transformer, fields: Fields, next_tokens: bool) -> Transfo
     layers = fields.whole("n_layers", model.layers, "as in the catalog")
     notes = fields.text("notes")
     experts = model.experts
-    if experts and (found := re.search(r"dense_layers=(\d+)", notes)) and layers < model.layers:
-        experts = replace(experts, dense_first=int(found[1]))
+    if experts and (match := re.search(r"dense_layers=(\d+)", notes)) and layers < model.layers:
+        experts = replace(experts, dense_first=int(match[1]))
     if experts and re.search("token-?drop", f"{notes} {fields.text('model')}", re.IGNORECASE):
         experts = replace(experts, capacity_factor=fields.assume("capacity_factor", 1.0, "as tokens are dropped"))
     return replace(
@@ -205,10 +201,10 @@ def _token_modules(model: Transformer, fields: Fields, next_tokens: bool) -> int
     That of DeepSeek-V3 is no part of its main model. Where the tables of Megatron-Bridge do not say, they count as many
     operations per token as for runs that train it.
     """
-    said = f"{fields.text('notes')} {fields.text('model')}".lower()
-    if re.search(r"(no|w/o|without) (mtp|multi-token)", said):
+    words = f"{fields.text('notes')} {fields.text('model')}".lower()
+    if re.search(r"(no|w/o|without) (mtp|multi-token)", words):
         return 0
-    named = re.search(r"\bmtp\b|multi-token prediction", said)
+    named = re.search(r"\bmtp\b|multi-token prediction", words)
     if model.name.startswith("deepseek-v3") and (next_tokens or named):
         fields.assumed.append("multi-token prediction: one module, as the operations published per token tell")
         return 1
@@ -272,8 +268,8 @@ def _padded(vocab: int, tp: int) -> int:
     >>> _padded(50257, 8), _padded(128256, 4)
     (51200, 128256)
     """
-    whole = PADDED_TO * tp
-    return vocab if vocab % (8 * tp) == 0 else -(-vocab // whole) * whole
+    multiple = PADDED_TO * tp
+    return vocab if vocab % (8 * tp) == 0 else -(-vocab // multiple) * multiple
 
 
 def sequence_of(fields: Fields) -> int:

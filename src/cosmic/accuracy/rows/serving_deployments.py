@@ -75,8 +75,8 @@ def in_flight(cells: Fields, mode: str) -> float:
         batch, ranks = cells.whole("batch_size"), _count(cells, "attention_dp_size")
         return float(cells.assume("concurrency", batch * ranks, "a batch for each rank of attention"))
     batch, ranks = cells.whole("decode_batch_size"), _count(cells, "decode_attention_dp_size")
-    found = batch * ranks * _count(cells, "decode_num_workers")
-    return float(cells.assume("concurrency", found, "a batch for each rank of attention that decodes"))
+    requests = batch * ranks * _count(cells, "decode_num_workers")
+    return float(cells.assume("concurrency", requests, "a batch for each rank of attention that decodes"))
 
 
 def deployments(cells: Fields, concurrency: float) -> float:
@@ -93,16 +93,16 @@ def mapping_of_row(cells: Fields, engine: str) -> InstanceMapping:
     """Return the mapping of one deployment of an aggregated row."""
     tp, dp = _count(cells, "tp_size"), _count(cells, "attention_dp_size")
     expert_tp, ep = _count(cells, "moe_tp_size"), _count(cells, "moe_ep_size")
-    stated = cells.text("attention_dp_size") not in NONE
-    if stated and expert_tp == ep > 1 and max(tp, dp) == ep * ep:
+    has_attention_dp = cells.text("attention_dp_size") not in NONE
+    if has_attention_dp and expert_tp == ep > 1 and max(tp, dp) == ep * ep:
         tp, dp = (1, ep) if dp > 1 else (ep, 1)
         cells.assumed.append(f"devices: {ep} assumed, counted twice")
     elif tp == dp > 1 and ep == tp * dp:
         split = engine == "vllm" and (cells.number("concurrency") or 0) < REPLICATED_FROM
         tp, dp, ep = (tp, 1, tp) if split else (1, tp, tp)
         cells.assumed.append(f"devices: {ep} assumed, counted twice")
-    elif (more := _replicated(cells)) > 1:
-        dp = cells.assume("attention_dp", more, "to fill the experts' devices")
+    elif (replicas := _replicated(cells)) > 1:
+        dp = cells.assume("attention_dp", replicas, "to fill the experts' devices")
     return InstanceMapping(tp=tp, dp=dp, ep=dp if expert_tp * ep >= dp else 1, spread_experts=ep > 1)
 
 
@@ -123,17 +123,17 @@ def pools_of_row(cells: Fields, setting: Setting) -> Split:
     if cells.text("mode") != "disagg":
         return _split_of_all(cells, setting, _count(cells, "tp_size"))
     for name in ("prefill", "decode"):
-        given = any(cells.text(f"{name}_{part}") for part in ("tp_size", "attention_dp_size"))
-        require(given, f"{name}_tp_size", "", "is not given")
+        is_stated = any(cells.text(f"{name}_{part}") for part in ("tp_size", "attention_dp_size"))
+        require(is_stated, f"{name}_tp_size", "", "is not given")
     if cells.text("decode_num_workers"):
-        return _stated_split(cells, setting)
+        return _split_of_row(cells, setting)
     width, prefill = _width(cells, "decode"), _width(cells, "prefill")
     if width == prefill > WIDEST:
         return _split_of_all(cells, setting, width)
     return _split_of_widths(cells, setting, prefill, width)
 
 
-def _stated_split(cells: Fields, setting: Setting) -> Split:
+def _split_of_row(cells: Fields, setting: Setting) -> Split:
     """Return the split that a row states. A known recipe says the limit of a rank, and how its attention is mapped."""
     parts = {
         name: Instances(
@@ -144,9 +144,9 @@ def _stated_split(cells: Fields, setting: Setting) -> Split:
         for name in ("prefill", "decode")
     }
     decode = parts["decode"]
-    known = split_of(setting, sum(part.npus for part in parts.values()), (decode.count, decode.tp * decode.dp))
-    if known is not None:
-        return known
+    split = split_of(setting, sum(part.npus for part in parts.values()), (decode.count, decode.tp * decode.dp))
+    if split is not None:
+        return split
     batch = None
     if setting.engine == "trtllm":
         batch = slots_below(setting.concurrency / (decode.count * decode.dp))
@@ -156,33 +156,33 @@ def _stated_split(cells: Fields, setting: Setting) -> Split:
 
 def _split_of_all(cells: Fields, setting: Setting, npus: int) -> Split:
     """Return the split of a row that states only the number of all GPUs."""
-    if (known := split_of(setting, npus)) is not None:
-        cells.assumed.append(f"pools: {_split_in_words(known)} assumed, as the recipe of the run has it")
-        return known
+    if (split := split_of(setting, npus)) is not None:
+        cells.assumed.append(f"pools: {_split_in_words(split)} assumed, as the recipe of the run has it")
+        return split
     width = min(PREFILLING.get(setting.precision, WIDEST), npus // 2)
     share = setting.isl / (setting.isl + 8 * setting.osl)  # a token of an answer costs about that of eight of a prompt
     count = max(1, round(npus * share / width))
-    rest = npus - count * width
-    require(rest > 0, "tp_size", npus, "too few GPUs for two pools")
-    found = Split(prefill=Instances(count, 1, width), decode=Instances(1, 1, rest))
-    cells.assumed.append(f"pools: {_split_in_words(found)} assumed, as no recipe is known")
-    return found
+    remaining = npus - count * width
+    require(remaining > 0, "tp_size", npus, "too few GPUs for two pools")
+    derived_split = Split(prefill=Instances(count, 1, width), decode=Instances(1, 1, remaining))
+    cells.assumed.append(f"pools: {_split_in_words(derived_split)} assumed, as no recipe is known")
+    return derived_split
 
 
 def _split_of_widths(cells: Fields, setting: Setting, prefill: int, decode: int) -> Split:
     """Return the split of a row that states the GPUs of an instance of each pool, but not their number."""
     for count in range(1, 16):
-        known = split_of(setting, decode=(count, decode))
-        if known is not None and known.prefill.tp * known.prefill.dp == prefill:
-            cells.assumed.append(f"pools: {_split_in_words(known)} assumed, as the recipe of the run has it")
-            return known
-    wide = decode > WIDEST
-    found = Split(
+        split = split_of(setting, decode=(count, decode))
+        if split is not None and split.prefill.tp * split.prefill.dp == prefill:
+            cells.assumed.append(f"pools: {_split_in_words(split)} assumed, as the recipe of the run has it")
+            return split
+    too_wide = decode > WIDEST
+    derived_split = Split(
         prefill=Instances(max(1, round(decode / prefill / 2)), prefill, 1),
-        decode=Instances(1, 1 if wide else decode, decode if wide else 1),
+        decode=Instances(1, 1 if too_wide else decode, decode if too_wide else 1),
     )
-    cells.assumed.append(f"pools: {_split_in_words(found)} assumed, as no recipe is known")
-    return found
+    cells.assumed.append(f"pools: {_split_in_words(derived_split)} assumed, as no recipe is known")
+    return derived_split
 
 
 def slots_below(requests: float) -> int:
@@ -198,8 +198,8 @@ def _width(cells: Fields, name: str) -> int:
     return _count(cells, f"{name}_tp_size") * _count(cells, f"{name}_attention_dp_size")
 
 
-def _split_in_words(found: Split) -> str:
-    parts = (found.prefill, found.decode)
+def _split_in_words(split: Split) -> str:
+    parts = (split.prefill, split.decode)
     return " + ".join(f"{part.count} {'dp' if part.dp > 1 else 'tp'}{max(part.dp, part.tp)}" for part in parts)
 
 
@@ -387,7 +387,7 @@ def _read_deployment(cells: Fields, identity: str, mode: str) -> ServedPool | Se
         concurrency=in_flight(cells, mode),
         source=cells.text("silicon_data_source"),
     )
-    known: dict[str, Any] = {
+    shared_fields: dict[str, Any] = {
         "row": cells.row,
         "id": identity,
         "set": f"serving {mode}",
@@ -399,22 +399,22 @@ def _read_deployment(cells: Fields, identity: str, mode: str) -> ServedPool | Se
         "tpot_s": cells.seconds("silicon_tpot_ms", 1e-3),
     }
     if mode == "disagg" or is_split(cells):
-        return _of_pools(cells, setting, known)
-    return _of_one_pool(cells, setting, known, exact)
+        return _of_pools(cells, setting, shared_fields)
+    return _of_one_pool(cells, setting, shared_fields, exact)
 
 
-def _of_one_pool(cells: Fields, setting: Setting, known: dict[str, Any], exact: bool) -> ServedPool:
+def _of_one_pool(cells: Fields, setting: Setting, shared_fields: dict[str, Any], exact: bool) -> ServedPool:
     require(cells.whole("pp_size", 1) == 1, "pp_size", cells.text("pp_size"), "serving in stages is not modelled")
-    found = mapping_of_row(cells, setting.engine)
-    setting = replace(setting, tp=found.tp, dp=found.dp, spread_experts=found.spread_experts)
+    mapping = mapping_of_row(cells, setting.engine)
+    setting = replace(setting, tp=mapping.tp, dp=mapping.dp, spread_experts=mapping.spread_experts)
     recipe = recipe_of(setting)
-    design = _design(setting.model, AICONFIGURATOR[setting.system], _workload(found, setting.precision, recipe))
+    design = _design(setting.model, AICONFIGURATOR[setting.system], _workload(mapping, setting.precision, recipe))
     clients = setting.concurrency / deployments(cells, setting.concurrency)
     if recipe.in_flight:
         clients = cells.assume("concurrency", float(recipe.in_flight), "as the recipe of the run has it")
     _note_drafts(cells, recipe.drafts)
     return ServedPool(
-        **known,
+        **shared_fields,
         design=design,
         concurrency=clients,
         recipe=recipe,
@@ -423,7 +423,7 @@ def _of_one_pool(cells: Fields, setting: Setting, known: dict[str, Any], exact: 
     )
 
 
-def _of_pools(cells: Fields, setting: Setting, known: dict[str, Any]) -> ServedPools:
+def _of_pools(cells: Fields, setting: Setting, shared_fields: dict[str, Any]) -> ServedPools:
     for name in ("pp_size", "prefill_pp_size", "decode_pp_size"):
         require(cells.whole(name, 1) == 1, name, cells.text(name), "serving in stages is not modelled")
     split = pools_of_row(cells, setting)
@@ -432,11 +432,15 @@ def _of_pools(cells: Fields, setting: Setting, known: dict[str, Any]) -> ServedP
     _note_drafts(cells, recipe.drafts)
     accelerator = AICONFIGURATOR[setting.system]
     parts = {
-        name: _design(setting.model, accelerator, _workload(_mapping_of_instances(part), setting.precision, recipe))
+        name: _design(
+            setting.model,
+            accelerator,
+            _workload(InstanceMapping(tp=part.tp, dp=part.dp, ep=part.dp), setting.precision, recipe),
+        )
         for name, part in (("prefill", split.prefill), ("decode", split.decode))
     }
     return ServedPools(
-        **known,
+        **shared_fields,
         prefill=parts["prefill"],
         decode=parts["decode"],
         split=split,
@@ -459,11 +463,11 @@ def model_name(path: str) -> str:
 
 
 def _precision(cells: Fields) -> str:
-    found = cells.text("precision")
-    if not found:
+    precision = cells.text("precision")
+    if not precision:
         return str(cells.assume("precision", "bf16"))
-    require(found in ("bf16", "fp8", "fp4", "int4"), "precision", found, "no such precision")
-    return found
+    require(precision in ("bf16", "fp8", "fp4", "int4"), "precision", precision, "no such precision")
+    return precision
 
 
 def _note_drafts(cells: Fields, drafts: int) -> None:
@@ -471,12 +475,14 @@ def _note_drafts(cells: Fields, drafts: int) -> None:
         cells.assumed.append(f"speculation: {drafts} drafted tokens a step assumed, as the recipe of the run has it")
 
 
-def _mapping_of_instances(part: Instances) -> InstanceMapping:
-    return InstanceMapping(tp=part.tp, dp=part.dp, ep=part.dp)
-
-
-def _workload(found: InstanceMapping, precision: str, recipe: EngineRecipe) -> Workload:
-    sizes: dict[str, Any] = {"sequence": 1, "global_batch": found.dp, "tp": found.tp, "dp": found.dp, "ep": found.ep}
+def _workload(mapping: InstanceMapping, precision: str, recipe: EngineRecipe) -> Workload:
+    sizes: dict[str, Any] = {
+        "sequence": 1,
+        "global_batch": mapping.dp,
+        "tp": mapping.tp,
+        "dp": mapping.dp,
+        "ep": mapping.ep,
+    }
     sizes["cache_dtype"] = {16: "bf16", 8: "fp8", None: "auto"}[recipe.kv_bits]
     return Workload(task="decode", precision=precision, sequence_parallel=False, **sizes)  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -35,7 +35,7 @@ from cosmic.design.workload_layer import Workload
 from cosmic.serving.closed_form import estimate_deployment
 from cosmic.serving.deployment import Deployment, Pool
 from cosmic.serving.request_simulation import simulate_load
-from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.serving.serving_requests import MOST_REQUESTS, Requests
 from cosmic.serving.step_price import StepPrice
 from cosmic.simulate.metrics import Infeasible
@@ -53,22 +53,25 @@ LONGEST = 2**20
 """The most tokens that a request of a row may have."""
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts on loads, two each, or on steps."""
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for index, row in enumerate(rows):
         if "step" in row:
             sizes = "-".join(
                 row.get(name, "") for name in ("model", "step", "batch", "context", "prompts", "tokens", "past")
             )
-            found.append(judge_row(row, row.get("id") or f"{sizes}-{index}", _set(row), _step))
+            verdicts.append(
+                compare_row(
+                    row,
+                    row.get("id") or f"{sizes}-{index}",
+                    row.get("set") or f"h200-serving {row.get('step', '')} step",
+                    _step,
+                )
+            )
         else:
-            found += _load(row)
-    return found
-
-
-def _set(row: Row) -> str:
-    return row.get("set") or f"h200-serving {row.get('step', '')} step"
+            verdicts += _load(row)
+    return verdicts
 
 
 # --------------------------------------------------------------------------------------------------- steps
@@ -78,7 +81,7 @@ def _step(fields: Fields) -> Verdict:
     """Return the verdict on a step: its time on the device, without its host."""
     step = fields.text("step")
     require(step in STEPS, "step", step, f"must be one of {', '.join(STEPS)}")
-    price = StepPrice.of(_design(fields), replace(plain_engine(), step_host_s=0.0, request_host_s=0.0))
+    price = StepPrice.for_design(_design(fields), replace(plain_engine(), step_host_s=0.0, request_host_s=0.0))
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("device_ms", MILLI),
@@ -112,11 +115,11 @@ def _load(row: Row) -> list[Verdict]:
     skipped = ""
     times: dict[str, tuple[float, float, float]] = {}
     try:
-        given = read_served_load(fields)
-        simulated, estimated = _simulated(given), estimate_deployment(given.deployment)
+        served_load = read_served_load(fields)
+        simulated, estimated = _simulated(served_load), estimate_deployment(served_load.deployment)
         for name in TIMES:
-            found = (_mean(getattr(each, name)) for each in (simulated, estimated))
-            times[name] = fields.seconds(f"{name}_mean_ms", MILLI), *found  # type: ignore[assignment]
+            means = (float(np.ravel(getattr(metrics, name).mean_s)[0]) for metrics in (simulated, estimated))
+            times[name] = fields.seconds(f"{name}_mean_ms", MILLI), *means  # type: ignore[assignment]
     except SpecError as error:
         skipped = str(error)
     verdicts = []
@@ -132,10 +135,6 @@ def _load(row: Row) -> list[Verdict]:
     return verdicts
 
 
-def _mean(found: Percentiles) -> float:
-    return float(np.ravel(found.mean_s)[0])
-
-
 @dataclass(frozen=True, slots=True)
 class ServedLoad:
     """A row as a deployment under its load, and the requests that were measured."""
@@ -144,11 +143,11 @@ class ServedLoad:
     requests: Requests
 
 
-def _simulated(given: ServedLoad) -> ServingMetrics:
-    found = simulate_load(given.deployment, given.requests)
-    if isinstance(found, Infeasible):
-        raise SpecError("model", given.deployment.pool.design.model.name, found.reasons[0])
-    return found.metrics
+def _simulated(served_load: ServedLoad) -> ServingMetrics:
+    simulation = simulate_load(served_load.deployment, served_load.requests)
+    if isinstance(simulation, Infeasible):
+        raise SpecError("model", served_load.deployment.pool.design.model.name, simulation.reasons[0])
+    return simulation.metrics
 
 
 def read_served_load(fields: Fields) -> ServedLoad:

@@ -51,8 +51,8 @@ class Setting:
     @property
     def day(self) -> str:
         """The day of the run; empty if the row does not say it."""
-        found = DAY.search(self.source)
-        return found[1] if found else ""
+        match = DAY.search(self.source)
+        return match[1] if match else ""
 
     @property
     def client(self) -> str:
@@ -154,17 +154,17 @@ def _entries() -> Mapping[str, Any]:
 @cache
 def fitted_effects() -> Fitted:
     """Return what was fitted of the recipes."""
-    found: Fitted = schema.read_value(Fitted, _entries()["recipes"], f"{FILE} recipes")
-    return found
+    effects: Fitted = schema.read_value(Fitted, _entries()["recipes"], f"{FILE} recipes")
+    return effects
 
 
 def recipe_of(row: Setting) -> EngineRecipe:
     """Return what the recipe of a row sets."""
-    found = EngineRecipe()
+    recipe = EngineRecipe()
     for entry in _entries()["practice"]:
         if _fits_row(entry, row):
-            found = replace(found, **entry["sets"])
-    return found
+            recipe = replace(recipe, **entry["sets"])
+    return recipe
 
 
 def split_of(row: Setting, npus: int | None = None, decode: tuple[int, int] | None = None) -> Split | None:
@@ -176,15 +176,15 @@ def split_of(row: Setting, npus: int | None = None, decode: tuple[int, int] | No
     for entry in _entries()["pools"]:
         if not _fits_row(entry, row) or row.concurrency not in entry["at"]:
             continue
-        found = Split(
+        split = Split(
             prefill=read_instances(entry["prefill"]),
             decode=read_instances(entry["decode"]),
             batch=entry.get("batch"),
             drafts=entry.get("drafts", 0),
         )
-        width = found.decode.tp * found.decode.dp
-        if npus in (None, found.npus) and decode in (None, (found.decode.count, width)):
-            return found
+        width = split.decode.tp * split.decode.dp
+        if npus in (None, split.npus) and decode in (None, (split.decode.count, width)):
+            return split
     return None
 
 
@@ -194,10 +194,10 @@ def read_instances(text: str) -> Instances:
     >>> read_instances("4 tp8"), read_instances("1 dp32").npus
     (Instances(count=4, tp=8, dp=1), 32)
     """
-    found = re.fullmatch(r"(\d+) (tp|dp)(\d+)", text)
-    require(found is not None, "instances", text, "must be as 4 tp8 or 1 dp32")
-    assert found is not None  # noqa: S101  as was required
-    return Instances(int(found[1]), **{found[2]: int(found[3])})
+    match = re.fullmatch(r"(\d+) (tp|dp)(\d+)", text)
+    require(match is not None, "instances", text, "must be as 4 tp8 or 1 dp32")
+    assert match is not None  # noqa: S101  as was required
+    return Instances(int(match[1]), **{match[2]: int(match[3])})
 
 
 def _fits_row(entry: Mapping[str, Any], row: Setting) -> bool:
@@ -234,9 +234,9 @@ def unknown_keys() -> set[str]:
     """Return keys of the catalog's file that nothing reads."""
     entries = _entries()
     settings = {field.name for field in fields(EngineRecipe)}
-    found = {key for entry in entries["practice"] for key in entry} - KEYS - {"sets"}
-    found |= {key for entry in entries["practice"] for key in entry["sets"]} - settings
-    return found | {key for entry in entries["pools"] for key in entry} - KEYS - {
+    unknown = {key for entry in entries["practice"] for key in entry} - KEYS - {"sets"}
+    unknown |= {key for entry in entries["practice"] for key in entry["sets"]} - settings
+    return unknown | {key for entry in entries["pools"] for key in entry} - KEYS - {
         "prefill",
         "decode",
         "batch",

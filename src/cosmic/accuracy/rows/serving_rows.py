@@ -25,7 +25,7 @@ from cosmic.accuracy.rows.serving_deployments import Measured, ServedPool, Serve
 from cosmic.accuracy.rows.serving_recipes import Fitted, fitted_effects
 from cosmic.base import units
 from cosmic.design.design_batch import Batch
-from cosmic.design.measured_hardware import system_with
+from cosmic.design.measured_hardware import find_system_with
 from cosmic.design.serving_engine import load_engine
 from cosmic.design.systems import system_dimensions
 from cosmic.serving.continuous_batching import RankLoad, estimate_closed_loop
@@ -65,26 +65,26 @@ class RowGroup:
 
 def predict_pool(served: Sequence[ServedPool]) -> list[tuple[float, float]]:
     """Return the predicted TTFT and TPOT of each row."""
-    found: dict[int, tuple[float, float]] = {}
+    times_by_row: dict[int, tuple[float, float]] = {}
     for group in group_rows(served):
-        seen = estimate_closed_loop(group.price, group.load)
+        times_seen = estimate_closed_loop(group.price, group.load)
         cold = stack_column(group.members, "cold_s") / POOL_ROUNDS
-        times = np.stack(np.broadcast_arrays(seen.mean_ttft_s + cold, seen.tpot_s), axis=1)
-        found |= {
-            place: (float(first), float(further)) for place, (first, further) in zip(group.places, times, strict=True)
+        times = np.stack(np.broadcast_arrays(times_seen.mean_ttft_s + cold, times_seen.tpot_s), axis=1)
+        times_by_row |= {
+            row: (float(first), float(further)) for row, (first, further) in zip(group.places, times, strict=True)
         }
-    return [found[index] for index in range(len(served))]
+    return [times_by_row[index] for index in range(len(served))]
 
 
 def group_rows(served: Sequence[ServedPool]) -> list[RowGroup]:
     """Return rows in groups that share engine, model, precision and machine."""
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for index, each in enumerate(served):
-        places.setdefault((*each.key, each.recipe.drafts, each.recipe.eager), []).append(index)
-    return [_group(those, [served[place] for place in those]) for those in places.values()]
+    rows_by_setting: dict[tuple[Any, ...], list[int]] = {}
+    for index, pool in enumerate(served):
+        rows_by_setting.setdefault((*pool.key, pool.recipe.drafts, pool.recipe.eager), []).append(index)
+    return [_group(indices, [served[index] for index in indices]) for indices in rows_by_setting.values()]
 
 
-def _group(places: list[int], members: list[ServedPool]) -> RowGroup:
+def _group(indices: list[int], members: list[ServedPool]) -> RowGroup:
     first = members[0]
     usual = load_engine(first.engine)
     share = np.array([member.recipe.memory_fraction or usual.memory_fraction for member in members])
@@ -97,7 +97,7 @@ def _group(places: list[int], members: list[ServedPool]) -> RowGroup:
         for name in ("tp", "dp", "ep")
     }
     price = StepPrice(Batch(with_collectives(design, engine), degrees), engine, first.recipe.drafts)
-    return RowGroup(places, members, price, _load(members, usual.max_num_batched_tokens))
+    return RowGroup(indices, members, price, _load(members, usual.max_num_batched_tokens))
 
 
 def _load(members: Sequence[ServedPool], usual_tokens: int) -> RankLoad:
@@ -143,9 +143,9 @@ HANDOVER_ROUNDS = 10
 
 def predict_rows(read: Sequence[ServedPool | ServedPools]) -> list[tuple[float, float]]:
     """Return the predicted TTFT and TPOT of each row."""
-    of_one = iter(predict_pool([each for each in read if isinstance(each, ServedPool)]))
-    of_two = iter(predict_pools([each for each in read if isinstance(each, ServedPools)]))
-    return [next(of_one if isinstance(each, ServedPool) else of_two) for each in read]
+    of_one = iter(predict_pool([row for row in read if isinstance(row, ServedPool)]))
+    of_two = iter(predict_pools([row for row in read if isinstance(row, ServedPools)]))
+    return [next(of_one if isinstance(row, ServedPool) else of_two) for row in read]
 
 
 # ----------------------------------------------------------------------------------------------- two pools
@@ -167,9 +167,9 @@ def predict_pools(served: Sequence[ServedPools]) -> list[tuple[float, float]]:
     if not served:
         return []
     handovers = [handover_of(row.engine) for row in served]
-    given = Handover(**{field.name: _stack_parts(handovers, field.name) for field in fields(Handover)})
-    seen = see_pools(served, price_pools(served), given)
-    return [(float(first), float(further)) for first, further in zip(seen.ttft_s, seen.tpot_s, strict=True)]
+    handover = Handover(**{field.name: _stack_parts(handovers, field.name) for field in fields(Handover)})
+    pool_times = see_pools(served, price_pools(served), handover)
+    return [(float(first), float(further)) for first, further in zip(pool_times.ttft_s, pool_times.tpot_s, strict=True)]
 
 
 def see_pools(served: Sequence[ServedPools], priced: PricedPools, handover: Handover) -> PoolPairTimes:
@@ -180,7 +180,7 @@ def see_pools(served: Sequence[ServedPools], priced: PricedPools, handover: Hand
         step_s=priced.step_s,
         slots=stack_column(served, "slots"),
     )
-    tokens = np.array([fitted_effects().tokens_of(each.recipe.drafts) for each in served])
+    tokens = np.array([fitted_effects().tokens_of(pools.recipe.drafts) for pools in served])
     osl = stack_column(served, "osl") * (1 - stack_column(served, "spread") / 2)
     return solve_pools_closed_loop(pools, stack_column(served, "concurrency"), osl, tokens, HANDOVER_ROUNDS)
 
@@ -206,7 +206,7 @@ def price_pools(served: Sequence[ServedPools]) -> PricedPools:
 
 def _price_prefill(row: ServedPools) -> tuple[PrefillTimes, float]:
     """Return what an instance takes that prefills, and a prompt's cache over the network."""
-    price = StepPrice.of(row.prefill, load_engine(row.engine))
+    price = StepPrice.for_design(row.prefill, load_engine(row.engine))
     isl = row.isl * (1 - row.spread / 2)
     seconds = transfer_s(price, isl, network_between(row.prefill.compute.accelerator or ""))
     return price_prefill_pool(price, isl, float(row.room), ranks=row.split.prefill.dp), float(np.ravel(seconds)[0])
@@ -220,13 +220,15 @@ def _price_decode(served: Sequence[ServedPools]) -> DecodeStepTable:
     ranks = np.array([row.split.decode.count * row.split.decode.dp for row in served])
     context = (stack_column(served, "isl") + stack_column(served, "osl") / 2) * (1 - stack_column(served, "spread") / 2)
     steps = np.empty_like(numbers)
-    alike: dict[Any, list[int]] = {}
+    rows_by_design: dict[Any, list[int]] = {}
     for index, row in enumerate(served):
-        alike.setdefault((row.engine, row.decode, row.recipe.drafts), []).append(index)
-    for (engine, design, drafts), places in alike.items():
-        requests = (numbers[places] / ranks[places, None]).ravel()
-        found = StepPrice.of(design, load_engine(engine), drafts).decode_s(requests, np.repeat(context[places], POINTS))
-        steps[places] = np.reshape(found, (len(places), POINTS))
+        rows_by_design.setdefault((row.engine, row.decode, row.recipe.drafts), []).append(index)
+    for (engine, design, drafts), indices in rows_by_design.items():
+        requests = (numbers[indices] / ranks[indices, None]).ravel()
+        decode_s = StepPrice.for_design(design, load_engine(engine), drafts).decode_s(
+            requests, np.repeat(context[indices], POINTS)
+        )
+        steps[indices] = np.reshape(decode_s, (len(indices), POINTS))
     return DecodeStepTable(lowest, highest, steps)
 
 
@@ -241,7 +243,7 @@ def network_between(accelerator: str) -> float:
     >>> network_between("gb200")
     50000000000.0
     """
-    return float(units.parse_quantity(str(system_dimensions(system_with(accelerator))[-1]["bandwidth"])).value)
+    return float(units.parse_quantity(str(system_dimensions(find_system_with(accelerator))[-1]["bandwidth"])).value)
 
 
 # --------------------------------------------------------------------------------------
@@ -249,30 +251,33 @@ def network_between(accelerator: str) -> float:
 # --------------------------------------------------------------------------------------
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return two verdicts for each row: TTFT and TPOT."""
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     read = [read_serving_row(row) for row in rows]
-    times = iter(predict_rows([each for each in read if not isinstance(each, Verdict)]))
-    for each in read:
-        if isinstance(each, Verdict):
-            found += [replace(each, id=f"{each.id}:{name}", set=f"{each.set} {name}") for name in ("ttft", "tpot")]
+    times = iter(predict_rows([row for row in read if not isinstance(row, Verdict)]))
+    for deployment in read:
+        if isinstance(deployment, Verdict):
+            verdicts += [
+                replace(deployment, id=f"{deployment.id}:{name}", set=f"{deployment.set} {name}")
+                for name in ("ttft", "tpot")
+            ]
             continue
         ttft_s, tpot_s = next(times)
-        found.append(_verdict(each, "ttft", each.ttft_s, ttft_s))
-        found.append(_verdict(each, "tpot", each.tpot_s, tpot_s))
-    return found
+        verdicts.append(_verdict(deployment, "ttft", deployment.ttft_s, ttft_s))
+        verdicts.append(_verdict(deployment, "tpot", deployment.tpot_s, tpot_s))
+    return verdicts
 
 
-def _verdict(each: ServedPool | ServedPools, name: str, measured_s: float, predicted_s: float) -> Verdict:
-    alike = ("backend", "model_path", "system", "isl", "osl", "concurrency")
+def _verdict(pool: ServedPool | ServedPools, name: str, measured_s: float, predicted_s: float) -> Verdict:
+    columns = ("backend", "model_path", "system", "isl", "osl", "concurrency")
     return Verdict(
-        id=f"{each.id}:{name}",
-        set=f"{each.set} {name}",
-        row=each.row,
+        id=f"{pool.id}:{name}",
+        set=f"{pool.set} {name}",
+        row=pool.row,
         measured_s=measured_s,
         predicted_s=predicted_s,
-        assumed=each.assumed,
-        group=(name, *(each.row.get(key, "") for key in alike), str(each.npus)),
-        design=each.shown,
+        assumed=pool.assumed,
+        group=(name, *(pool.row.get(key, "") for key in columns), str(pool.npus)),
+        design=pool.shown,
     )

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import require
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -59,22 +59,22 @@ HOST_BOUND = 1.1
 """A step that takes so many times longer than its kernels waits for the host."""
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each step."""
     return [
-        judge_row(row, *_named(row, index), _training if "style" in row else _inference)
+        compare_row(row, *_named(row, index), _training if "style" in row else _inference)
         for index, row in enumerate(rows)
     ]
 
 
-def _named(row: Row, place: int) -> tuple[str, str]:
+def _named(row: Row, index: int) -> tuple[str, str]:
     """Return the id and the set of a row."""
     if "style" in row:
         sizes = "-".join(row.get(name, "") for name in ("style", "layers", "hidden", "seq", "micro_batch"))
-        return row.get("id") or f"{sizes}-{place}", row.get("set") or _step_set(row)
+        return row.get("id") or f"{sizes}-{index}", row.get("set") or _step_set(row)
     sizes = "-".join(row.get(name, "") for name in ("phase", "layers", "hidden", "batch", "context"))
     small = " small" if "device_ms" in row else ""
-    return row.get("id") or f"{sizes}-{place}", row.get("set") or f"h200-{row.get('phase', '')}{small}"
+    return row.get("id") or f"{sizes}-{index}", row.get("set") or f"h200-{row.get('phase', '')}{small}"
 
 
 def _step_set(row: Row) -> str:
@@ -93,16 +93,16 @@ def _training(fields: Fields) -> Verdict:
     point = training_design(fields)
     batch = batch_of(point)
     peak = fields.number("peak_bytes")
-    seconds, held = _master_copy(point)
-    found = evaluate_batch(batch).columns
+    seconds, master_bytes = _master_copy(point)
+    columns = evaluate_batch(batch).columns
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("step_ms", MILLI),
-        predicted_s=float(found["step_s"][0]) - seconds,
-        expected=expected_step_error(point, found),
+        predicted_s=float(columns["step_s"][0]) - seconds,
+        expected=expected_step_error(point, columns),
         assumed=tuple(fields.assumed),
         peak_bytes_measured=peak,
-        peak_bytes_predicted=float(footprint(batch).peak) - held if peak else None,
+        peak_bytes_predicted=float(footprint(batch).peak) - master_bytes if peak else None,
     )
 
 
@@ -115,8 +115,8 @@ def _master_copy(point: DesignPoint) -> tuple[float, float]:
         return 0.0, 0.0
     weights = count_parameters(point.model)
     pure = replace(point, workload=replace(point.workload, precision="bf16_pure"))
-    took = [float(profile_step(batch_of(each)).kernels.update(weights)[0]) for each in (point, pure)]
-    return took[0] - took[1], MASTER_BYTES * weights
+    update_s = [float(profile_step(batch_of(design)).kernels.update(weights)[0]) for design in (point, pure)]
+    return update_s[0] - update_s[1], MASTER_BYTES * weights
 
 
 def training_design(fields: Fields) -> DesignPoint:
@@ -132,12 +132,12 @@ def training_design(fields: Fields) -> DesignPoint:
         image=_image(tokens) if vision else None,
     )
     samples = fields.whole("micro_batch")
-    again = fields.text("recompute", "0")
+    recompute = fields.text("recompute", "0")
     workload = Workload(
         sequence=tokens,
         global_batch=samples,
         micro_batch=samples,
-        recompute="none" if again in ("0", "none") else "full",
+        recompute="none" if recompute in ("0", "none") else "full",
         grouped_gemm=fields.text("expert_gemm", "grouped") == "grouped",
         sequence_parallel=False,
         **_keys_of_word(fields, "loss", LOSSES, "auto"),
@@ -147,11 +147,11 @@ def training_design(fields: Fields) -> DesignPoint:
     return _on_one_gpu(fields, model, workload)
 
 
-def _keys_of_word(fields: Fields, name: str, known: Mapping[str, dict[str, Any]], default: str) -> dict[str, Any]:
+def _keys_of_word(fields: Fields, name: str, choices: Mapping[str, dict[str, Any]], default: str) -> dict[str, Any]:
     """Return the keys of a workload that a word of a row stands for."""
     word = fields.text(name, default)
-    require(word in known, name, word, f"must be one of {', '.join(known)}")
-    return known[word]
+    require(word in choices, name, word, f"must be one of {', '.join(choices)}")
+    return choices[word]
 
 
 def _image(tokens: int) -> Image:
@@ -162,12 +162,12 @@ def _image(tokens: int) -> Image:
 
 def _inference(fields: Fields) -> Verdict:
     point = inference_design(fields)
-    found = evaluate_batch(batch_of(point)).columns
+    columns = evaluate_batch(batch_of(point)).columns
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("ms", MILLI),
-        predicted_s=float(found["step_s"][0]),
-        expected=expected_step_error(point, found),
+        predicted_s=float(columns["step_s"][0]),
+        expected=expected_step_error(point, columns),
         assumed=tuple(fields.assumed),
     )
 

@@ -65,18 +65,18 @@ class StatedMapping:
 
 def mesh_of(fields: Fields, software: Software, count: int) -> dict[str, int]:
     """Return the degrees of parallelism that a row states; empty if it leaves them open."""
-    given = {axis: int(value) for axis in (*SPLIT, "dp") if (value := _whole_number(fields, axis))}
-    if not given and count > 1 and not _replicates(fields, software, count):
+    degrees = {axis: int(value) for axis in (*SPLIT, "dp") if (value := _whole_number(fields, axis))}
+    if not degrees and count > 1 and not _replicates(fields, software, count):
         return {}
-    if "dp" in given:
-        given = _complete_axes(given, count)
-    split = {axis: given.get(axis) or fields.whole(axis, 1) for axis in SPLIT}
-    ways = prod(split.values())
-    require(count % ways == 0, "n_accel", count, f"does not divide by tp × pp × cp = {ways}")
-    dp = count // ways
-    if given.get("dp", dp) != dp:
-        fields.assumed.append(f"dp: {dp} for {given['dp']}, what the other axes leave of {count}")
-    elif "dp" not in given:
+    if "dp" in degrees:
+        degrees = _complete_axes(degrees, count)
+    split = {axis: degrees.get(axis) or fields.whole(axis, 1) for axis in SPLIT}
+    model_ranks = prod(split.values())
+    require(count % model_ranks == 0, "n_accel", count, f"does not divide by tp × pp × cp = {model_ranks}")
+    dp = count // model_ranks
+    if degrees.get("dp", dp) != dp:
+        fields.assumed.append(f"dp: {dp} for {degrees['dp']}, what the other axes leave of {count}")
+    elif "dp" not in degrees:
         fields.assume("dp", dp, "what the other axes leave")
     return {**split, "dp": dp}
 
@@ -85,13 +85,13 @@ def _whole_number(fields: Fields, name: str) -> int | None:
     return fields.whole(name) if fields.text(name) else None
 
 
-def _complete_axes(given: dict[str, int], count: int) -> dict[str, int]:
+def _complete_axes(degrees: dict[str, int], count: int) -> dict[str, int]:
     """Return axes with the one of tp and pp that is not given, where the others leave it something."""
-    missing = [axis for axis in ("tp", "pp") if axis not in given]
-    rest, others = count, prod(given.values())
-    if len(missing) == 1 and others and rest % others == 0:
-        return {**given, missing[0]: rest // others}
-    return given
+    missing = [axis for axis in ("tp", "pp") if axis not in degrees]
+    remaining, known_ranks = count, prod(degrees.values())
+    if len(missing) == 1 and known_ranks and remaining % known_ranks == 0:
+        return {**degrees, missing[0]: remaining // known_ranks}
+    return degrees
 
 
 def _replicates(fields: Fields, software: Software, count: int) -> bool:
@@ -107,58 +107,61 @@ def accumulations(fields: Fields) -> int | None:
     >>> accumulations(Fields({"notes": "grad-accum 24.0; runs 3"})), accumulations(Fields({}))
     (24, None)
     """
-    found = ACCUMULATED.search(fields.text("notes"))
-    return max(1, int(float(found[1]))) if found else None
+    match = ACCUMULATED.search(fields.text("notes"))
+    return max(1, int(float(match[1]))) if match else None
 
 
 def stated_of(
     fields: Fields, software: Software, model: Transformer, mesh: dict[str, int], batch: int
 ) -> StatedMapping:
     """Return the mapping that a row states; *mesh* is empty where it leaves that open."""
-    held: dict[str, Any] = {**mesh, **_experts(fields, model, mesh)}
+    held_fields: dict[str, Any] = {**mesh, **_experts(fields, model, mesh)}
     free = set() if mesh else {"tp", "pp", "cp"}
-    if model.experts is not None and "ep" not in held:
+    if model.experts is not None and "ep" not in held_fields:
         free.add("ep")
     trips = accumulations(fields)
     if micro := _whole_number(fields, "mbs"):
-        held["micro_batch"] = micro
+        held_fields["micro_batch"] = micro
     elif mesh and trips and batch % (mesh["dp"] * trips) == 0:
-        held["micro_batch"] = fields.assume("mbs", batch // (mesh["dp"] * trips), f"as {trips} are accumulated")
+        held_fields["micro_batch"] = fields.assume("mbs", batch // (mesh["dp"] * trips), f"as {trips} are accumulated")
     elif mesh and batch == mesh["dp"]:
-        held["micro_batch"] = fields.assume("mbs", 1, "one sequence for each replica")
+        held_fields["micro_batch"] = fields.assume("mbs", 1, "one sequence for each replica")
     else:
         free.add("micro_batch")
     if not mesh and trips and batch % trips == 0 and fields.whole("n_accel") % (batch // trips) == 0:
-        held |= {"dp": batch // trips, "micro_batch": 1}  # one sequence a pass, as is usual where tensors are split
+        held_fields |= {
+            "dp": batch // trips,
+            "micro_batch": 1,
+        }  # one sequence a pass, as is usual where tensors are split
         fields.assumed.append(f"dp: {batch // trips}, mbs: 1 assumed, as {trips} are accumulated")
         free.discard("micro_batch")
     stages = _stages(fields, software, model.layers, mesh.get("pp", 0))
-    held |= stages
+    held_fields |= stages
     if "micro_batch" in free and mesh.get("pp", 1) > 1 and software.microbatches:
         parts = mesh["pp"] * stages.get("virtual_stages", 1) if software.microbatches == "stages" else batch
         usual = max(1, batch // mesh["dp"] // parts)
-        held["micro_batch"] = fields.assume("mbs", usual, f"as usual with {software.framework}")
+        held_fields["micro_batch"] = fields.assume("mbs", usual, f"as usual with {software.framework}")
         free.discard("micro_batch")
     if "virtual_stages" not in stages:
         free.add("virtual_stages")
-    held["weight_sharding"] = _sharding(fields, software, mesh)
-    held["sequence_parallel"] = _sequence_parallel(fields, software, mesh.get("tp", 0))
-    return StatedMapping(held, frozenset(free))
+    held_fields["weight_sharding"] = _sharding(fields, software, mesh)
+    held_fields["sequence_parallel"] = _sequence_parallel(fields, software, mesh.get("tp", 0))
+    return StatedMapping(held_fields, frozenset(free))
 
 
 def _experts(fields: Fields, model: Transformer, mesh: dict[str, int]) -> dict[str, int]:
     """Return the mapping of experts; a row that states more than there are ranks of a stage is mistaken."""
     if model.experts is None:
         return {}
-    found = {"etp": fields.whole("etp")} if fields.text("etp") else {}
-    given = _whole_number(fields, "ep")
-    if given is None or not mesh:
-        return found
+    expert_fields = {"etp": fields.whole("etp")} if fields.text("etp") else {}
+    ep = _whole_number(fields, "ep")
+    if ep is None or not mesh:
+        return expert_fields
     ranks = mesh["tp"] * mesh["cp"] * mesh["dp"]
-    nearest = gcd(given, ranks)
-    if nearest != given:
-        fields.assumed.append(f"ep: {nearest} for {given}, as tp × cp × dp = {ranks}")
-    return {**found, "ep": nearest}
+    nearest = gcd(ep, ranks)
+    if nearest != ep:
+        fields.assumed.append(f"ep: {nearest} for {ep}, as tp × cp × dp = {ranks}")
+    return {**expert_fields, "ep": nearest}
 
 
 def _stages(fields: Fields, software: Software, layers: int, pp: int) -> dict[str, Any]:
@@ -169,14 +172,14 @@ def _stages(fields: Fields, software: Software, layers: int, pp: int) -> dict[st
         return {"schedule": special or "1f1b", "virtual_stages": 1}
     if special:
         return {"schedule": special, "virtual_stages": 1}
-    given = _whole_number(fields, "vpp")
-    if given is None:
+    vpp = _whole_number(fields, "vpp")
+    if vpp is None:
         plain = not re.search("interleav", name) and ("1f1b" in name or not software.interleaves)
         return {"schedule": "1f1b", "virtual_stages": 1} if plain else {"schedule": "interleaved"}
-    most = max(1, (layers + 2) // pp) if pp else given
-    if given > most:
-        fields.assumed.append(f"vpp: {most} for {given}, as there are no more layers")
-    virtual = min(given, most)
+    largest_vpp = max(1, (layers + 2) // pp) if pp else vpp
+    if vpp > largest_vpp:
+        fields.assumed.append(f"vpp: {largest_vpp} for {vpp}, as there are no more layers")
+    virtual = min(vpp, largest_vpp)
     return {"schedule": "interleaved" if virtual > 1 else "1f1b", "virtual_stages": virtual}
 
 
@@ -243,23 +246,23 @@ class SettledChoice:
 
 
 def settle_choices(
-    fields: Fields, point: DesignPoint, stated: StatedMapping, *, recompute_stated: bool, offloads: bool = False
+    fields: Fields, point: DesignPoint, stated_mapping: StatedMapping, *, recompute_stated: bool, offloads: bool = False
 ) -> SettledChoice:
     """Return the design that a row most likely describes; *point* has every choice that is stated.
 
     *offloads* says whether its framework may keep activations in the memory of the host.
     """
-    held = dict(stated.held)
+    held_fields = dict(stated_mapping.held)
     if recompute_stated or point.workload.recompute != "none":
-        held |= {"recompute": point.workload.recompute, "recompute_modules": point.workload.recompute_modules}
-    freed = {key: value for key, value in held.items() if not key.startswith("recompute")}
-    if stated.open:
-        for known in (held, freed):  # who states no recomputation may still free what is cheap to make again
-            found = _search_choices(fields, point, known, sorted(stated.open))
-            if found is not None:
-                return found
-        require("tp" not in stated.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
-        point = _single_sequences(point)
+        held_fields |= {"recompute": point.workload.recompute, "recompute_modules": point.workload.recompute_modules}
+    freed = {key: value for key, value in held_fields.items() if not key.startswith("recompute")}
+    if stated_mapping.open:
+        for fixed in (held_fields, freed):  # who states no recomputation may still free what is cheap to make again
+            mapping = _search_choices(fields, point, fixed, sorted(stated_mapping.open))
+            if mapping is not None:
+                return mapping
+        require("tp" not in stated_mapping.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
+        point = replace(point, workload=replace(point.workload, micro_batch=1))
     if invalid_reasons(point):
         return SettledChoice(point)
     batch = batch_of(point)
@@ -270,12 +273,14 @@ def settle_choices(
         return SettledChoice(point, batch=batch)
     fitting = [
         other_reading
-        for other_reading in _other_readings(point, held, recompute_stated, offloads)
+        for other_reading in _alternative_mappings(point, held_fields, recompute_stated, offloads)
         if _runs(other_reading[0])
     ]
     if not fitting and recompute_stated:
         fitting = [
-            other_reading for other_reading in _other_readings(point, freed, False, offloads) if _runs(other_reading[0])
+            other_reading
+            for other_reading in _alternative_mappings(point, freed, False, offloads)
+            if _runs(other_reading[0])
         ]
     if not fitting:
         raise SpecError("memory", _needs(point), "does not fit, however it is read")
@@ -299,15 +304,15 @@ def _share(batch: Batch) -> float:
 
 
 def _needs(point: DesignPoint) -> str:
-    there = point.memory.capacity_bytes / GIB
-    return f"{needed_share(point) * there:.4g} of {there:.4g} GiB"
+    capacity_gib = point.memory.capacity_bytes / GIB
+    return f"{needed_share(point) * capacity_gib:.4g} of {capacity_gib:.4g} GiB"
 
 
 # ------------------------------------------------------------------------------------------------- readings
 
 
-def _other_readings(
-    point: DesignPoint, held: dict[str, object], recompute_stated: bool, offloads: bool
+def _alternative_mappings(
+    point: DesignPoint, held_fields: dict[str, object], recompute_stated: bool, offloads: bool
 ) -> Iterator[tuple[DesignPoint, str]]:
     """Yield other ways in which a design that does not fit may be read, with what each assumes."""
     workload = point.workload
@@ -318,13 +323,15 @@ def _other_readings(
         yield sharded, "zero_stage: 3"
     for start, note in starts:
         if (offloads or point.compute.accelerator in SUPERCHIPS) and workload.pp == 1 and not workload.offload:
-            yield from ((each, f"{note}offload: {layers} layers") for each, layers in _offloaded(start))
+            yield from (
+                (offloaded_point, f"{note}offload: {layers} layers") for offloaded_point, layers in _offloaded(start)
+            )
         if workload.recompute in (("selective",) if recompute_stated else ("none", "selective")):
             for mode, modules in RECOMPUTE_MODES:
-                again = replace(start.workload, recompute=mode, recompute_modules=modules)
+                recomputing_workload = replace(start.workload, recompute=mode, recompute_modules=modules)
                 kinds = f" {' '.join(modules)}" if mode == "selective" else ""
-                yield replace(start, workload=again), f"{note}recompute: {mode}{kinds}"
-    if workload.pp > 1 and (regrouped := _regrouped(point, held)):
+                yield replace(start, workload=recomputing_workload), f"{note}recompute: {mode}{kinds}"
+    if workload.pp > 1 and (regrouped := _regrouped(point, held_fields)):
         changed = regrouped.workload
         yield regrouped, f"mbs: {changed.micro_batch}, vpp: {changed.virtual_stages}, recompute: {changed.recompute}"
 
@@ -342,56 +349,51 @@ def _offloaded(point: DesignPoint) -> Iterator[tuple[DesignPoint, int]]:
             return
 
 
-def _regrouped(point: DesignPoint, held: dict[str, object]) -> DesignPoint | None:
+def _regrouped(point: DesignPoint, held_fields: dict[str, object]) -> DesignPoint | None:
     """Return a pipeline with the fastest microbatches and virtual stages that fit, in place of those stated."""
-    freed = {key: value for key, value in held.items() if key not in ("micro_batch", "virtual_stages")}
-    found = search_mapping(point, _with_switches(point, {**freed, "schedule": "interleaved"}))
-    return _applied(point, found) if found is not None and found.fits else None
-
-
-def _single_sequences(point: DesignPoint) -> DesignPoint:
-    """Return a design with single sequences, where no search found any that fits."""
-    return replace(point, workload=replace(point.workload, micro_batch=1))
+    freed = {key: value for key, value in held_fields.items() if key not in ("micro_batch", "virtual_stages")}
+    mapping = search_mapping(point, _with_switches(point, {**freed, "schedule": "interleaved"}))
+    return _applied(point, mapping) if mapping is not None and mapping.fits else None
 
 
 # ------------------------------------------------------------------------------------------------ searching
 
 
 def _search_choices(
-    fields: Fields, point: DesignPoint, held: dict[str, object], free: list[str]
+    fields: Fields, point: DesignPoint, held_fields: dict[str, object], free: list[str]
 ) -> SettledChoice | None:
     """Return the fastest choice that fits of what is *free*; None if there is none."""
-    known = _with_switches(point, held)
-    found = search_mapping(point, known)
-    if found is None or not found.fits:
+    fixed = _with_switches(point, held_fields)
+    mapping = search_mapping(point, fixed)
+    if mapping is None or not mapping.fits:
         return None
-    best = _applied(point, found)
+    best = _applied(point, mapping)
     names = [name for name in (*free, "recompute") if name != "recompute" or best.workload.recompute != "none"]
     values = ", ".join(f"{name} {getattr(best.workload, name)}" for name in names)
-    fields.assumed.append(f"{values} assumed: the fastest that fits of {found.searched} choices")
-    return SettledChoice(best, _spread(best, known))
+    fields.assumed.append(f"{values} assumed: the fastest that fits of {mapping.searched} choices")
+    return SettledChoice(best, _spread(best, fixed))
 
 
-def _with_switches(point: DesignPoint, held: dict[str, object]) -> dict[str, object]:
+def _with_switches(point: DesignPoint, held_fields: dict[str, object]) -> dict[str, object]:
     """Return what a search must keep: what is held, and the switches of the framework."""
     switches = {name: getattr(point.workload, name) for name in SWITCHES}
-    return {name: value for name, value in switches.items() if value is not None} | held
+    return {name: value for name, value in switches.items() if value is not None} | held_fields
 
 
-def _applied(point: DesignPoint, found: FoundMapping) -> DesignPoint:
-    chosen = {key: value for key, value in found.mapping.items() if hasattr(point.workload, key)}
+def _applied(point: DesignPoint, mapping: FoundMapping) -> DesignPoint:
+    chosen = {key: value for key, value in mapping.mapping.items() if hasattr(point.workload, key)}
     return replace(point, workload=replace(point.workload, **chosen))
 
 
-def _spread(best: DesignPoint, known: dict[str, object]) -> float:
+def _spread(best: DesignPoint, fixed: dict[str, object]) -> float:
     """Return the longest step of the near-best choices, relative to the best one."""
-    grid = build_grid(best, known)
+    grid = build_grid(best, fixed)
     if grid is None:
         return 1.0
     rows = grid.coarse(MOST_ROWS)
     batch = Batch(best, {f"workload.{name}": column[rows] for name, column in grid.columns.items()})
     runs, share = runs_and_share(batch)
     seconds = step_seconds(batch)["seconds"]
-    own = float(step_seconds(batch_of(best))["seconds"][0])
-    near = seconds[runs & (share <= 1) & (seconds <= NEAR_BEST * own)]
-    return float(near.max() / own) if len(near) else 1.0
+    best_s = float(step_seconds(batch_of(best))["seconds"][0])
+    near_best = seconds[runs & (share <= 1) & (seconds <= NEAR_BEST * best_s)]
+    return float(near_best.max() / best_s) if len(near_best) else 1.0

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cosmic.accuracy.measured_rows import GIB, Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import GIB, Fields, Row, Verdict, compare_row
 from cosmic.accuracy.rows.models_of_rows import model_of_row, sequence_of, shared_out
 from cosmic.accuracy.rows.training_mappings import mesh_of, settle_choices, stated_of
 from cosmic.accuracy.rows.training_software import (
@@ -42,7 +42,7 @@ from cosmic.base.errors import SpecError
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import MeasuredMachine, accelerator_named, build_machine, find_fabric, host_memory
+from cosmic.design.measured_hardware import MeasuredMachine, build_machine, find_accelerator, find_fabric, host_memory
 from cosmic.design.model_layer import Transformer, count_active_parameters
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate_batch
@@ -103,8 +103,8 @@ def flop_per_token(point: DesignPoint, convention: Convention) -> float:
     total = (6.0 * count_active_parameters(model) if convention.attention == "none" else gemms) + attention
     if not convention.hardware:
         return total
-    again = {"full": total, "alternate": total / 2, "selective": attention}.get(workload.recompute, 0.0)
-    return total + FORWARD * again
+    recomputed_flop = {"full": total, "alternate": total / 2, "selective": attention}.get(workload.recompute, 0.0)
+    return total + FORWARD * recomputed_flop
 
 
 def measured_s(fields: Fields, point: DesignPoint, usual: str = "full") -> float:
@@ -117,8 +117,8 @@ def measured_s(fields: Fields, point: DesignPoint, usual: str = "full") -> float
         return tokens / (rate * count)
     column, achieved = _achieved_rate(fields, point)
     convention = convention_of(fields.text("flops_kind"), usual, hardware=column == "hfu")
-    said = f"{'hardware' if convention.hardware else 'model'} operations, {convention.attention} attention"
-    fields.assumed.append(f"measured_s: from {column}, {said}")
+    convention_text = f"{'hardware' if convention.hardware else 'model'} operations, {convention.attention} attention"
+    fields.assumed.append(f"measured_s: from {column}, {convention_text}")
     return flop_per_token(point, convention) * tokens / (achieved * count)
 
 
@@ -128,15 +128,15 @@ def _achieved_rate(fields: Fields, point: DesignPoint) -> tuple[str, float]:
         return "tflops_per_accel", tera * TERA
     for column in ("mfu", "hfu"):
         if (share := fields.number(column)) is not None:
-            peak = _stated_peak(fields) or peak_of(point.compute, point.workload.precision)
+            peak = _peak_of_row(fields) or peak_of(point.compute, point.workload.precision)
             return column, (share / PERCENT if share > 1 else share) * peak
     raise SpecError("iter_time_s", "", "neither a time nor a rate is given")
 
 
-def _stated_peak(fields: Fields) -> float | None:
+def _peak_of_row(fields: Fields) -> float | None:
     """Return the peak that a row's utilisation refers to, if its flops_kind says: "MFU of 989 TFLOP/s"."""
-    found = re.search(r"(?:of|peak)\s+(\d+(?:\.\d+)?)\s*TFLOP", fields.text("flops_kind"), re.IGNORECASE)
-    return float(found[1]) * TERA if found else None
+    match = re.search(r"(?:of|peak)\s+(\d+(?:\.\d+)?)\s*TFLOP", fields.text("flops_kind"), re.IGNORECASE)
+    return float(match[1]) * TERA if match else None
 
 
 def peak_of(compute: Compute, precision: str) -> float:
@@ -155,17 +155,17 @@ GROUP = ("set", "source", "model", "accel", "n_accel", "seq_len", "gbs", "precis
 """Columns of rows that do the same work on the same machine with the same software."""
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each published run."""
-    return [judge_row(row, row.get("id", ""), row.get("set") or "training", _judge) for row in rows]
+    return [compare_row(row, row.get("id", ""), row.get("set") or "training", _compare_fields) for row in rows]
 
 
-def _judge(fields: Fields) -> Verdict:
+def _compare_fields(fields: Fields) -> Verdict:
     run = read_run(fields)
     require_fit(run.point)
     batch = run.batch or batch_of(run.point)
-    found = evaluate_batch(batch).columns
-    predicted = float(found["step_s"][0])
+    columns = evaluate_batch(batch).columns
+    predicted = float(columns["step_s"][0])
     peak = fields.number("peak_mem_gib")
     return Verdict(
         row=fields.row,
@@ -179,7 +179,7 @@ def _judge(fields: Fields) -> Verdict:
         flop=6 * count_active_parameters(run.point.model) * _tokens(run.point) / run.point.network.npus,
         group=tuple(fields.text(name) for name in GROUP),
         design=repr(run.point.workload),
-        expected=expected_step_error(run.point, found),
+        expected=expected_step_error(run.point, columns),
     )
 
 
@@ -204,29 +204,29 @@ class PublishedRun:
 
 def read_run(fields: Fields) -> PublishedRun:
     """Return the run of a row."""
-    software = software_of(fields, accelerator_named(fields.text("accel")).like)
+    software = software_of(fields, find_accelerator(fields.text("accel")).like)
     count = fields.whole("n_accel")
     mesh = mesh_of(fields, software, count)
     model = model_of_row(fields, mesh.get("tp", 1), next_tokens=software.next_tokens)
     model = shared_out(model, mesh.get("pp", 1), int(fields.number("vpp") or 1))
-    workload, stated, recompute = _workload(fields, software, mesh, model)
+    workload, mapping, recompute = _workload(fields, software, mesh, model)
     point = _hardware(fields, count, workload).design(model, workload)
-    chosen = settle_choices(fields, point, stated, recompute_stated=bool(recompute), offloads=software.offloads)
+    chosen = settle_choices(fields, point, mapping, recompute_stated=bool(recompute), offloads=software.offloads)
     return PublishedRun(chosen.point, measured_s(fields, chosen.point, software.counts), chosen.most, chosen.batch)
 
 
 def _hardware(fields: Fields, count: int, workload: Workload) -> MeasuredMachine:
-    found = build_machine(
+    machine = build_machine(
         fields.text("accel"),
         count,
         fields.whole("accel_per_node", 8, "as usual") if fields.text("accel_per_node") else None,
         fields.number("inter_node_gbps_per_accel"),
         find_fabric(fields.text("notes")),
     )
-    fields.assumed.extend(found.assumed)
+    fields.assumed.extend(machine.assumed)
     if not workload.offload:
-        return found
-    return replace(found, memory=replace(found.memory, tiers=(host_memory(found.compute.accelerator),)))
+        return machine
+    return replace(machine, memory=replace(machine.memory, tiers=(host_memory(machine.compute.accelerator),)))
 
 
 def _workload(
@@ -235,7 +235,7 @@ def _workload(
     """Return the workload with all that a row states, its mapping, and what it says of recomputation."""
     sequence = sequence_of(fields)
     batch = _global_batch(fields, sequence, mesh)
-    stated = stated_of(fields, software, model, mesh, batch)
+    mapping = stated_of(fields, software, model, mesh, batch)
     recompute = recompute_of(fields, software)
     stages = mesh.get("pp", 1)
     recipe = recipe_of(software.recipe, fields, stages, software.date)
@@ -248,12 +248,12 @@ def _workload(
         **settings_of(fields, software),
         **recipe,
         **recompute,
-        **stated.held,
+        **mapping.held,
     }
     if model.experts is None:
         settings.pop("etp", None)
     settings["tp_overlap"] &= settings["sequence_parallel"]  # frameworks overlap gathers and scatters alone
-    return Workload(**settings), stated, recompute
+    return Workload(**settings), mapping, recompute
 
 
 def _global_batch(fields: Fields, sequence: int, mesh: dict[str, int]) -> int:
@@ -265,8 +265,8 @@ def _global_batch(fields: Fields, sequence: int, mesh: dict[str, int]) -> int:
     if rate and seconds:
         batch = max(1, round(rate * seconds * count / sequence))
         return int(fields.assume("gbs", batch, "as time and rate tell"))
-    wanted = max(1, TOKENS_PER_STEP // sequence // replicas) * replicas
-    return int(fields.assume("gbs", wanted if mesh else shared_batch(wanted, count), "as usual"))
+    batch_size = max(1, TOKENS_PER_STEP // sequence // replicas) * replicas
+    return int(fields.assume("gbs", batch_size if mesh else shared_batch(batch_size, count), "as usual"))
 
 
 def _tokens(point: DesignPoint) -> int:

@@ -25,7 +25,7 @@ from cosmic.accuracy.measured_rows import Fields
 from cosmic.accuracy.rows.models_of_rows import catalog_name
 from cosmic.base.errors import require
 from cosmic.design import catalog_entries
-from cosmic.design.measured_hardware import accelerator_named, accelerator_year
+from cosmic.design.measured_hardware import accelerator_year, find_accelerator
 from cosmic.design.model_layer import Transformer
 from cosmic.design.workload_layer import Precision, Workload
 
@@ -89,24 +89,24 @@ class Software:
 
 def software_of(fields: Fields, accelerator: str) -> Software:
     """Return the software of a row that runs on an accelerator of the catalog."""
-    framework, made = framework_of(fields), catalog_entries.read_entry("accelerators", accelerator)
+    framework, hardware = framework_of(fields), catalog_entries.read_entry("accelerators", accelerator)
     date = date_of(fields, accelerator_year(accelerator))
     merged: dict[str, Any] = {}
     for step in _practice_by_date(framework):
-        if made.get("vendor") in step.get("vendors", [made.get("vendor")]) and (
+        if hardware.get("vendor") in step.get("vendors", [hardware.get("vendor")]) and (
             str(step["since"]) <= date or not merged
         ):
             merged |= step
-    apart = {each.name: merged[each.name] for each in fields_of(Software) if each.name in merged}
-    settings = workload_settings({key: value for key, value in merged.items() if key not in apart})
-    return Software(framework, date, settings or {"attention": attention_of_date(date)}, **apart)
+    software_fields = {slot.name: merged[slot.name] for slot in fields_of(Software) if slot.name in merged}
+    settings = workload_settings({key: value for key, value in merged.items() if key not in software_fields})
+    return Software(framework, date, settings or {"attention": attention_of_date(date)}, **software_fields)
 
 
 def workload_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are fields of a workload."""
-    known = {each.name for each in fields_of(Workload)}
+    field_names = {slot.name for slot in fields_of(Workload)}
     listed = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    return {key: value for key, value in listed.items() if key in known}
+    return {key: value for key, value in listed.items() if key in field_names}
 
 
 def attention_of_date(date: str) -> str:
@@ -131,10 +131,13 @@ def _practice_by_date(framework: str) -> list[dict[str, Any]]:
     if entry is None:
         return []
     shared = _practice_by_date(entry["like"]) if "like" in entry else []
-    own = [dict(each) for each in entry["practice"]]
-    started = str(own[0]["since"])
+    practice = [dict(practice_entry) for practice_entry in entry["practice"]]
+    started = str(practice[0]["since"])
     # what it took over before it began is there from its beginning; what its model does later, it does later
-    return sorted([*shared, *own], key=lambda each: (str(each["since"]), str(each["since"]) >= started))
+    return sorted(
+        [*shared, *practice],
+        key=lambda practice_entry: (str(practice_entry["since"]), str(practice_entry["since"]) >= started),
+    )
 
 
 # ------------------------------------------------------------------------------------------------ framework
@@ -149,24 +152,24 @@ def framework_of(fields: Fields) -> str:
     ('megatron-lm', 'pytorch')
     """
     for column in NAMING:
-        if found := _named(fields.text(column).lower(), "words"):
-            return found
-    if found := _named(fields.text("accel").lower(), "words"):
-        return found
-    if found := _named(fields.text("model").lower(), "models"):
-        return found
+        if framework := _named(fields.text(column).lower(), "words"):
+            return framework
+    if framework := _named(fields.text("accel").lower(), "words"):
+        return framework
+    if framework := _named(fields.text("model").lower(), "models"):
+        return framework
     return _structural(fields)
 
 
 def _named(text: str, key: str) -> str:
     """Return the framework with the longest of the words that *text* has."""
-    found = [
+    names = [
         (len(word), name)
         for name, entry in _table().items()
         for word in entry.get(key, ())
         if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", text)
     ]
-    return max(found)[1] if found else ""
+    return max(names)[1] if names else ""
 
 
 def _structural(fields: Fields) -> str:
@@ -198,13 +201,13 @@ def date_of(fields: Fields, year: int) -> str:
 def _dates(texts: Sequence[str]) -> Iterator[str]:
     """Yield the dates that texts have, the most telling first."""
     for pattern in (RELEASE, ARCHIVED, DATED):
-        yield from (f"20{found[1][-2:]}-{found[2]}" for text in texts for found in pattern.finditer(text))
+        yield from (f"20{match[1][-2:]}-{match[2]}" for text in texts for match in pattern.finditer(text))
     for text in texts:
-        yield from (f"202{found[1]}-{'11' if found[2] == '1' else '06'}" for found in ROUND.finditer(text))
+        yield from (f"202{match[1]}-{'11' if match[2] == '1' else '06'}" for match in ROUND.finditer(text))
     for text in texts:
-        yield from (f"{1999 + int(found[1])}-06" for found in PUBLISHED.finditer(text))
+        yield from (f"{1999 + int(match[1])}-06" for match in PUBLISHED.finditer(text))
     for text in texts:
-        yield from (f"{found[1]}-06" for found in YEAR.finditer(text))
+        yield from (f"{match[1]}-06" for match in YEAR.finditer(text))
 
 
 # --------------------------------------------------------------------------------------
@@ -228,30 +231,25 @@ def recipe_of(name: str, fields: Fields, stages: int, date: str) -> dict[str, An
     ('mla_up_proj',)
     """
     model = catalog_name(fields.text("model"))
-    found: dict[str, Any] = {}
+    recipe: dict[str, Any] = {}
     for entry in _entries(name):
-        if _applies(entry, fields, model, stages, date):
-            found |= entry["set"]
+        if (
+            model.startswith(tuple(entry["models"]))
+            and fields.text("accel").upper().startswith(tuple(entry.get("accelerators", [""])))
+            and fields.text("precision").upper().startswith(tuple(entry.get("formats", [""])))
+            and fields.text("mbs") in ("", str(entry.get("micro_batch", fields.text("mbs"))))
+            and str(entry.get("since", "")) <= date < str(entry.get("until", "9999"))
+            and stages == entry.get("stages", stages)
+        ):
+            recipe |= entry["set"]
     regressed = name and "cudnn regression" in fields.text("notes").lower() and model.startswith("gpt-oss")
-    return workload_settings(found) | (WITHOUT_SINKS if regressed else {})
+    return workload_settings(recipe) | (WITHOUT_SINKS if regressed else {})
 
 
 @cache
 def _entries(name: str) -> list[dict[str, Any]]:
     table = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "recipes.yaml")
     return list(table[name]["entries"]) if name in table else []
-
-
-def _applies(entry: dict[str, Any], fields: Fields, model: str, stages: int, date: str) -> bool:
-    """Return whether an entry is for a run."""
-    return (
-        model.startswith(tuple(entry["models"]))
-        and fields.text("accel").upper().startswith(tuple(entry.get("accelerators", [""])))
-        and fields.text("precision").upper().startswith(tuple(entry.get("formats", [""])))
-        and fields.text("mbs") in ("", str(entry.get("micro_batch", fields.text("mbs"))))
-        and str(entry.get("since", "")) <= date < str(entry.get("until", "9999"))
-        and stages == entry.get("stages", stages)
-    )
 
 
 def last_stage(model: Transformer, stages: int) -> dict[str, int]:
@@ -264,10 +262,10 @@ def last_stage(model: Transformer, stages: int) -> dict[str, int]:
     >>> last_stage(deepseek, 8), last_stage(deepseek, 1)
     ({'last_stage_layers': 5}, {})
     """
-    each = -(-(model.layers + 1 + model.mtp_layers) // stages)
-    left = model.layers - each * (stages - 1)
+    layers_per_stage = -(-(model.layers + 1 + model.mtp_layers) // stages)
+    remaining = model.layers - layers_per_stage * (stages - 1)
     ends = stages > 1 and bool(model.mtp_layers) and not model.pattern
-    return {"last_stage_layers": left} if ends and left > 0 else {}
+    return {"last_stage_layers": remaining} if ends and remaining > 0 else {}
 
 
 # --------------------------------------------------------------------------------------
@@ -309,7 +307,7 @@ RECOMPUTES = (
 
 def settings_of(fields: Fields, software: Software) -> dict[str, Any]:
     """Return the settings of a run's software, without its mapping and what it recomputes."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         **software.settings,
         "precision": precision_of(fields, software),
         "attention": _attention(fields, software),
@@ -324,10 +322,10 @@ def settings_of(fields: Fields, software: Software) -> dict[str, Any]:
         **_adapters(fields, software),
         **_packing(fields),
     }
-    return {key: value for key, value in workload_settings(found).items() if value is not None}
+    return {key: value for key, value in workload_settings(settings).items() if value is not None}
 
 
-def _own_words(fields: Fields) -> str:
+def _words_of_row(fields: Fields) -> str:
     """Return what a row says in words of its own."""
     return " ".join(fields.text(name) for name in ("notes", "overlap", "schedule", "source_loc")).lower()
 
@@ -349,16 +347,20 @@ def precision_of(fields: Fields, software: Software) -> str:
         return "fp4"
     if re.search(r"fp8|float8|e4m3|e5m2|hybrid8", name):
         return "fp8"
-    wide = next((number for word, number in SIXTEEN.items() if word in name), "")
-    if not wide and re.search("amp|mixed|16", name):
-        wide = str(fields.assume("precision", _usual_precision(fields, software), f"of {name}"))
-    require(bool(wide), "precision", fields.text("precision"), "no such precision")
-    return "bf16_pure" if wide == "bf16" and re.search(r"pure", f"{name} {fields.text('notes')}", re.I) else wide
+    sixteen_bit = next((number for word, number in SIXTEEN.items() if word in name), "")
+    if not sixteen_bit and re.search("amp|mixed|16", name):
+        sixteen_bit = str(fields.assume("precision", _usual_precision(fields, software), f"of {name}"))
+    require(bool(sixteen_bit), "precision", fields.text("precision"), "no such precision")
+    return (
+        "bf16_pure"
+        if sixteen_bit == "bf16" and re.search(r"pure", f"{name} {fields.text('notes')}", re.I)
+        else sixteen_bit
+    )
 
 
 def _usual_precision(fields: Fields, software: Software) -> str:
     """Return the number format that its framework uses on a row's accelerator, or the next wider that this has."""
-    accelerator = accelerator_named(fields.text("accel"))
+    accelerator = find_accelerator(fields.text("accel"))
     if accelerator.like.startswith(NO_BF16):
         return "fp16"
     compute, _ = accelerator.layers()
@@ -385,7 +387,7 @@ def _scaling(fields: Fields) -> str | None:
 def _attention(fields: Fields, software: Software) -> str:
     """Return the kernels of attention: as the row says, else its framework's of that date."""
     usual = str(software.settings.get("attention", "fused"))
-    for text in (fields.text("attention").lower(), _own_words(fields)):
+    for text in (fields.text("attention").lower(), _words_of_row(fields)):
         if re.search(
             r"unfused|naive|(no|not|without|w/o) (flash|fused attention)|eager attention|math attention", text
         ):
@@ -405,27 +407,27 @@ def _attention(fields: Fields, software: Software) -> str:
 
 def _execution(fields: Fields, software: Software) -> str:
     """Return how kernels run: as the row says, else its framework; PyTorch's fp8 needs a compiler."""
-    given = fields.text("execution").lower()
-    if given in ("eager", "compiled", "fused"):
-        return given
+    text = fields.text("execution").lower()
+    if text in ("eager", "compiled", "fused"):
+        return text
     usual = str(software.settings.get("execution", "fused"))
-    words = f"{given} {_own_words(fields)}"
+    words = f"{text} {_words_of_row(fields)}"
     if re.search(r"(no|without|w/o)[ -](torch\.)?compile|compile ?= ?(0|false|off)|eager mode", words):
         return "eager"
     if usual == "eager" and re.search(r"\bte\b|transformer engine", words):
         return "fused"
-    narrow = "fp8" in fields.text("precision").lower() or "float8" in fields.text("precision").lower()
-    return "compiled" if usual == "eager" and ("compile" in words or narrow) else usual
+    narrow_format = "fp8" in fields.text("precision").lower() or "float8" in fields.text("precision").lower()
+    return "compiled" if usual == "eager" and ("compile" in words or narrow_format) else usual
 
 
 def _dropout(fields: Fields) -> dict[str, bool]:
-    given = fields.text("dropout").lower()
-    if given:
-        return {"dropout": given not in NO}
-    found = re.search(r"dropout\s*[=:]?\s*(0?\.\d+|0|1|yes|no|off|on)", _own_words(fields))
-    if re.search(r"(no|without|w/o) dropout", _own_words(fields)):
+    text = fields.text("dropout").lower()
+    if text:
+        return {"dropout": text not in NO}
+    match = re.search(r"dropout\s*[=:]?\s*(0?\.\d+|0|1|yes|no|off|on)", _words_of_row(fields))
+    if re.search(r"(no|without|w/o) dropout", _words_of_row(fields)):
         return {"dropout": False}
-    return {"dropout": found[1] not in NO} if found else {}
+    return {"dropout": match[1] not in NO} if match else {}
 
 
 # ------------------------------------------------------------------------------------------------- overlap
@@ -441,7 +443,7 @@ def _overlaps(fields: Fields, software: Software) -> bool:
 
 def _tensors_overlap(fields: Fields, software: Software) -> bool:
     """Return whether tensor-parallel communication overlaps GEMMs: as the row says, else its framework."""
-    words = _own_words(fields)
+    words = _words_of_row(fields)
     off = r"all overlap off|(no|without) (tp|tensor|any)[ -]?(comm\w*)?[ -]?overlap|vanilla tp|no async"
     if re.search(rf"{off}|(tp|tensor)[ _-](comm[ _-])?overlap (is )?off", words):
         return False
@@ -451,7 +453,7 @@ def _tensors_overlap(fields: Fields, software: Software) -> bool:
 
 
 def _experts_overlap(fields: Fields) -> dict[str, bool]:
-    overlap, words = r"(ep|a2a|all-?to-?all|expert)[ _-](comm[ _-])?overlap", _own_words(fields)
+    overlap, words = r"(ep|a2a|all-?to-?all|expert)[ _-](comm[ _-])?overlap", _words_of_row(fields)
     if re.search(rf"(no|without) {overlap}|{overlap} (is )?off", words):
         return {"ep_overlap": False}
     return {"ep_overlap": True} if re.search(rf"{overlap}|dualpipe|1f1b overlap", words) else {}
@@ -459,18 +461,18 @@ def _experts_overlap(fields: Fields) -> dict[str, bool]:
 
 def _graphs(fields: Fields) -> dict[str, tuple[str, ...]]:
     """Return what a step replays from CUDA graphs, if the row says."""
-    words = _own_words(fields)
+    words = _words_of_row(fields)
     if not re.search(r"cuda[ _-]?graphs?|_cg\b|_cg_", words):
         return {}
     if re.search(r"(no|without|w/o) cuda[ _-]?graph", words):
         return {"cuda_graph": ()}
-    whole = re.search(r"full[ _-]iteration|whole step|full cuda|_cg\b|_cg_", words)
-    return {"cuda_graph": ("full_iteration",) if whole else ("attn", "mlp", "moe_router", "moe_preprocess")}
+    full_iteration = re.search(r"full[ _-]iteration|whole step|full cuda|_cg\b|_cg_", words)
+    return {"cuda_graph": ("full_iteration",) if full_iteration else ("attn", "mlp", "moe_router", "moe_preprocess")}
 
 
 def _dispatcher(fields: Fields) -> dict[str, str]:
     """Return how tokens reach experts, if the row says."""
-    words = _own_words(fields)
+    words = _words_of_row(fields)
     if re.search(r"deep-?ep|hybrid-?ep|flex dispatcher", words):
         return {"moe_token_dispatcher_type": "flex"}
     return {"moe_token_dispatcher_type": "alltoall"} if "all-to-all dispatcher" in words else {}
@@ -485,8 +487,8 @@ def is_adapted(fields: Fields) -> bool:
     >>> is_adapted(Fields({"set": "mlperf-llama2_70b_lora"})), is_adapted(Fields({"notes": "no LoRA"}))
     (True, False)
     """
-    if given := fields.text("lora").lower():
-        return given not in NO
+    if text := fields.text("lora").lower():
+        return text not in NO
     words = " ".join(fields.text(name) for name in ("set", "model", "notes", "source_loc")).lower()
     return bool(re.search(r"(?<![a-z])q?lora(?![a-z])|adapters", words)) and not re.search(
         r"(no|not|without) lora", words
@@ -496,9 +498,9 @@ def is_adapted(fields: Fields) -> bool:
 def _adapters(fields: Fields, software: Software) -> dict[str, Any]:
     if not is_adapted(fields):
         return {}
-    given = fields.text("lora")
-    found = re.search(r"(?:rank|dim|\br)\s*=?\s*(\d+)", f"{given} {fields.text('notes')}".lower())
-    rank = int(given) if given.isdecimal() and int(given) > 1 else int(found[1]) if found else None
+    text = fields.text("lora")
+    match = re.search(r"(?:rank|dim|\br)\s*=?\s*(\d+)", f"{text} {fields.text('notes')}".lower())
+    rank = int(text) if text.isdecimal() and int(text) > 1 else int(match[1]) if match else None
     usual = {"lora_rank": LORA_RANK, **software.adapters}
     chosen = rank or fields.assume("lora_rank", usual["lora_rank"], f"as usual with {software.framework}")
     return {**usual, "lora_rank": chosen}
@@ -506,12 +508,12 @@ def _adapters(fields: Fields, software: Software) -> dict[str, Any]:
 
 def _packing(fields: Fields) -> dict[str, float]:
     """Return the mean length of packed documents, where the row gives it."""
-    given = fields.text("packing")
-    found = re.search(r"(\d+(?:\.\d+)?)", given) if given.lower() not in (*YES, *NO) else None
-    said = found or re.search(
-        r"(?:mean|average|avg)\w* (?:document|sample|length)\D{0,12}(\d{2,6})", _own_words(fields)
+    text = fields.text("packing")
+    match = re.search(r"(\d+(?:\.\d+)?)", text) if text.lower() not in (*YES, *NO) else None
+    density = match or re.search(
+        r"(?:mean|average|avg)\w* (?:document|sample|length)\D{0,12}(\d{2,6})", _words_of_row(fields)
     )
-    return {"packed_length": float(said[1])} if said else {}
+    return {"packed_length": float(density[1])} if density else {}
 
 
 # ---------------------------------------------------------------------------------------------- recomputing
@@ -555,18 +557,18 @@ def _modules(fields: Fields) -> tuple[str, ...]:
     ('layernorm', 'moe')
     """
     notes = fields.text("notes").lower()
-    said = re.search(r"([^;()]+?) (?:are |is )?recomputed", notes)
-    said = said or re.search(r"(?:recompute\b|recomputation|recompute_modules)[ =:]+(?:of )?([^;()]+)", notes)
-    if not said or "not stated" in said[1] or "not read" in said[1]:
+    match = re.search(r"([^;()]+?) (?:are |is )?recomputed", notes)
+    match = match or re.search(r"(?:recompute\b|recomputation|recompute_modules)[ =:]+(?:of )?([^;()]+)", notes)
+    if not match or "not stated" in match[1] or "not read" in match[1]:
         return ()
-    return tuple(name for name, pattern in MODULES if re.search(pattern, said[1]))
+    return tuple(name for name, pattern in MODULES if re.search(pattern, match[1]))
 
 
 def _noted_recompute(fields: Fields, software: Software) -> dict[str, Any]:
     words = fields.text("notes").lower()
-    what = r"(activation |gradient )?(recomput\w*|checkpointing|remat\w*)"
-    if re.search(rf"(no|without|w/o) (full |selective )?{what}", words):
+    pattern = r"(activation |gradient )?(recomput\w*|checkpointing|remat\w*)"
+    if re.search(rf"(no|without|w/o) (full |selective )?{pattern}", words):
         return {"recompute": "none"}
-    if found := re.search(rf"(full|selective) {what}", words):
-        return {"recompute": software.selective if found[1] == "selective" else "full"}
+    if match := re.search(rf"(full|selective) {pattern}", words):
+        return {"recompute": software.selective if match[1] == "selective" else "full"}
     return {"recompute": "full"} if re.search(r"(activation|gradient) checkpointing", words) else {}

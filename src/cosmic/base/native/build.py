@@ -31,30 +31,30 @@ def build(folder: Path = FOLDER, into: Path | None = None) -> tuple[Path, str]:
     """
     into = folder if into is None else into
     try:
-        of = source_digest(folder)
-        target = into / library_file_name(of)
+        digest = source_digest(folder)
+        target = into / library_file_name(digest)
         beside = into / f".{target.name}.{os.getpid()}"
         try:
-            warnings = _compile(folder, of, beside)
+            warnings = _compile(folder, digest, beside)
             beside.chmod(0o644)
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)
-        for other in into.glob(f"_native-*.{platform_tag()}.so"):
-            if other != target:
-                other.unlink(missing_ok=True)
+        for stale in into.glob(f"_native-*.{platform_tag()}.so"):
+            if stale != target:
+                stale.unlink(missing_ok=True)
     except OSError as error:
         raise NotBuilt(f"{error.strerror or error}: {error.filename or folder}") from None
     return target, warnings
 
 
-def _compile(folder: Path, of: str, target: Path) -> str:
+def _compile(folder: Path, digest: str, target: Path) -> str:
     # Relative names, and no number of the build: the same sources give the same bytes, wherever they lie.
     files = [path.name for path in source_files(folder) if path.suffix == ".c"]
     plain = ["-Wl,--build-id=none"] if sys.platform == "linux" else []
-    command = [*compiler(), *FLAGS, "-Wall", "-Wextra", f'-DCOSMIC_NATIVE_DIGEST="{of}"', *plain]
+    command = [*compiler(), *FLAGS, "-Wall", "-Wextra", f'-DCOSMIC_NATIVE_DIGEST="{digest}"', *plain]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "-o", str(target.absolute()), *files, "-lm"],
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -66,10 +66,10 @@ def _compile(folder: Path, of: str, target: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         raise NotBuilt(f"{shlex.join(command[:1])} took more than {LONGEST_S} s") from None
-    if done.returncode != 0 or not target.is_file():
-        said = next((line for line in done.stderr.splitlines() if "error" in line), "it said nothing")
-        raise NotBuilt(f"{shlex.join(command[:1])} ended with {done.returncode}: {said.strip()}")
-    return done.stderr
+    if result.returncode != 0 or not target.is_file():
+        message = next((line for line in result.stderr.splitlines() if "error" in line), "it said nothing")
+        raise NotBuilt(f"{shlex.join(command[:1])} ended with {result.returncode}: {message.strip()}")
+    return result.stderr
 
 
 def compiler() -> list[str]:
@@ -77,13 +77,13 @@ def compiler() -> list[str]:
     if sys.maxsize < 2**32:
         raise NotBuilt("this is no 64-bit Python")
     try:
-        stated = shlex.split(os.environ.get("CC", ""))
+        command = shlex.split(os.environ.get("CC", ""))
     except ValueError:
         raise NotBuilt("CC has a quote that is not closed") from None
-    for words in [stated] if stated else [[name] for name in COMPILERS]:
+    for words in [command] if command else [[name] for name in COMPILERS]:
         if found := shutil.which(words[0]):
             return [found, *words[1:]]
-    raise NotBuilt(f"there is no compiler: no {stated[0] if stated else ', '.join(COMPILERS)}")
+    raise NotBuilt(f"there is no compiler: no {command[0] if command else ', '.join(COMPILERS)}")
 
 
 def main() -> int:

@@ -38,9 +38,9 @@ def load_library(folder: Path) -> CDLL | None:
             return None
         from ctypes import CDLL, c_char_p  # noqa: PLC0415  only where there is something to load
 
-        found = CDLL(str(path))
-        found.cosmic_native_digest.restype = c_char_p
-        return found if found.cosmic_native_digest() == wanted.encode() else None
+        library = CDLL(str(path))
+        library.cosmic_native_digest.restype = c_char_p
+        return library if library.cosmic_native_digest() == wanted.encode() else None
     except (ImportError, OSError, AttributeError):  # another C library, half a file, a file of somebody else
         return None
 
@@ -61,13 +61,13 @@ def source_digest(folder: Path = FOLDER) -> str:
     return state.hexdigest()[:12]
 
 
-def library_file_name(of: str) -> str:
+def library_file_name(digest: str) -> str:
     """Return the name of the library of a digest on this machine; the point inside keeps it from being a module.
 
     >>> library_file_name("0123456789ab") == f"_native-0123456789ab.{platform_tag()}.so"
     True
     """
-    return f"_native-{of}.{platform_tag()}.so"
+    return f"_native-{digest}.{platform_tag()}.so"
 
 
 def platform_tag() -> str:

@@ -74,9 +74,11 @@ class DragonflyBuild:
         if nics <= site.radix:
             return single_switch_bill(nics, copies)
         plan = _plan_dragonfly(site)
-        local, far = plan.switches * plan.local // 2, plan.switches * plan.far // 2
+        local, global_links = plan.switches * plan.local // 2, plan.switches * plan.far // 2
         return Bill(
-            switches=plan.switches * copies, optics=2 * (nics + far) * copies, cables=(nics + local + far) * copies
+            switches=plan.switches * copies,
+            optics=2 * (nics + global_links) * copies,
+            cables=(nics + local + global_links) * copies,
         )
 
 
@@ -85,12 +87,12 @@ def _plan_dragonfly(site: Site) -> _DragonflyPlan:
     radix, nics, thinned = site.radix, site.npus * site.inside, site.oversubscription
     groups = 1
     while True:
-        outside = (groups - 1) / groups
-        own = max(1, int(radix / (3 - 1 / groups + outside / thinned)))
-        far = min(radix - own, ceil(own * outside / thinned))
-        local = radix - own - far
-        switches = count_groups(nics, own)
-        reached = groups * (local + 1) * own
-        if reached >= nics or (local + 1) * far < groups - 1 or groups > 4 * radix * radix:
-            return _DragonflyPlan(own, local, far, groups, switches)
+        outside_share = (groups - 1) / groups
+        nic_ports = max(1, int(radix / (3 - 1 / groups + outside_share / thinned)))
+        global_ports = min(radix - nic_ports, ceil(nic_ports * outside_share / thinned))
+        local = radix - nic_ports - global_ports
+        switches = count_groups(nics, nic_ports)
+        reached = groups * (local + 1) * nic_ports
+        if reached >= nics or (local + 1) * global_ports < groups - 1 or groups > 4 * radix * radix:
+            return _DragonflyPlan(nic_ports, local, global_ports, groups, switches)
         groups += 1

@@ -56,5 +56,10 @@ def _leaves(site: Site) -> LeafTier:
     if nodes:
         count = count_groups(site.npus, nodes)
         return LeafTier(count, up_ports(nodes * site.inside, site.oversubscription), nodes)
-    each = count_groups(site.inside, down)
-    return LeafTier(site.npus * each, up_ports(count_groups(site.inside, each), site.oversubscription), 1, each)
+    leaves_per_node = count_groups(site.inside, down)
+    return LeafTier(
+        site.npus * leaves_per_node,
+        up_ports(count_groups(site.inside, leaves_per_node), site.oversubscription),
+        1,
+        leaves_per_node,
+    )

@@ -61,10 +61,10 @@ def _leaves(site: Site) -> LeafTier:
     """
     down = down_ports(site.radix, site.oversubscription)
     nodes, rails = min(site.npus, down), min(site.inside, max(1, down // site.npus))
-    each = count_groups(site.inside, rails)
+    leaves_per_node = count_groups(site.inside, rails)
     return LeafTier(
-        each * count_groups(site.npus, nodes),
-        up_ports(count_groups(nodes * site.inside, each), site.oversubscription),
+        leaves_per_node * count_groups(site.npus, nodes),
+        up_ports(count_groups(nodes * site.inside, leaves_per_node), site.oversubscription),
         nodes,
-        each,
+        leaves_per_node,
     )

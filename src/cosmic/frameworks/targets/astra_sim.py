@@ -134,10 +134,12 @@ def _direct(dim: Dimension) -> str:
 def _network(draft: Draft, point: DesignPoint) -> dict[str, Any]:
     dims = point.network.dims
     for dim in dims:
-        known = dim.topology in TOPOLOGIES
-        draft.warn(f"ASTRA-sim has no {dim.topology}: a switch of the same bandwidth replaces it", when=not known)
+        is_supported = dim.topology in TOPOLOGIES
+        draft.warn(
+            f"ASTRA-sim has no {dim.topology}: a switch of the same bandwidth replaces it", when=not is_supported
+        )
     for index, dim in enumerate(dims):
-        tiers = [each for each in tiers_of(dims, index) if each.oversubscription > 1 and each.npus < dim.npus]
+        tiers = [tier for tier in tiers_of(dims, index) if tier.oversubscription > 1 and tier.npus < dim.npus]
         for tier in tiers:
             draft.warn(
                 f"ASTRA-sim's dimensions have one bandwidth: dimension {index} has that of an NPU, also where traffic "
@@ -190,29 +192,34 @@ def _step_memory(draft: Draft, job: StepTraces) -> dict[str, Any]:
     tiers = job.point.memory.tiers
     draft.warn(READ_IN_PLACE, when=any(tier.access == "load_store" for tier in tiers))
     moved = [_transfers(job, template) for template in job.traces.templates()]
-    count, size, seconds = (sum(each) for each in zip(*moved, strict=True))
+    count, size, seconds = (sum(column) for column in zip(*moved, strict=True))
     if not count:
         return NO_MEMORY
     copied = [tier for tier in tiers if tier.access == "copy"]
-    alone = len(copied) == 1 and copied[0].pool is None and job.point.workload.optimizer_device == "gpu"
+    single_tier = len(copied) == 1 and copied[0].pool is None and job.point.workload.optimizer_device == "gpu"
     draft.warn(
-        "ASTRA-sim has one outer tier of memory: it gets the rate of all transfers of the step together", when=not alone
+        "ASTRA-sim has one outer tier of memory: it gets the rate of all transfers of the step together",
+        when=not single_tier,
     )
     draft.warn(POOLS, when=any(tier.pool is not None for tier in copied))
     draft.warn("ASTRA-sim gives no statistics of overlap for steps with memory nodes, only their cycles")
-    late = copied[0].latency_s if alone and _with_latency(job.point) else 0.0
+    # Transfers that start ahead of their use hide the latency of their tier.
+    late = (
+        copied[0].latency_s
+        if single_tier and is_state_placed(job.point) and job.point.memory.prefetch != "step"
+        else 0.0
+    )
     return _private_memory(late, size / (seconds - count * late))
-
-
-def _with_latency(point: DesignPoint) -> bool:
-    """Return whether every transfer of a step has its tier's latency: those that start ahead of their use hide it."""
-    return is_state_placed(point) and point.memory.prefetch != "step"
 
 
 def _transfers(job: StepTraces, template: Template) -> tuple[int, float, float]:
     """Return how many nodes of a rank move bytes between tiers, their bytes and their seconds."""
-    found = np.isin(template.type, [int(memory_node) for memory_node in MEMORY_NODES])
-    return int(found.sum()), float(template.tensor_size[found].sum()), float(job.seconds_of(template)[found].sum())
+    is_transfer = np.isin(template.type, [int(memory_node) for memory_node in MEMORY_NODES])
+    return (
+        int(is_transfer.sum()),
+        float(template.tensor_size[is_transfer].sum()),
+        float(job.seconds_of(template)[is_transfer].sum()),
+    )
 
 
 def _private_memory(latency_s: float, rate: float) -> dict[str, Any]:

@@ -13,16 +13,15 @@ from typing import Any
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import is_moe
-from cosmic.design.workload_layer import Workload
 from cosmic.frameworks.launch import (
     Draft,
     Launch,
     common_warnings,
     count_hosts,
     describe_launch,
-    has_other_placement,
     outer_device,
     outer_share,
+    places_otherwise,
     targets,
     trained_decoder,
 )
@@ -44,9 +43,9 @@ def launch_deepspeed(point: DesignPoint) -> Launch:
     draft = Draft()
     draft.add("--deepspeed")
     draft.add("--deepspeed_config", CONFIG)
-    nodes, each = count_hosts(point)
-    where = ' --hostfile "$HOSTFILE"' if nodes > 1 else ""
-    launcher = f"deepspeed --num_nodes {nodes} --num_gpus {each}{where}"
+    nodes, gpus_per_node = count_hosts(point)
+    hostfile = ' --hostfile "$HOSTFILE"' if nodes > 1 else ""
+    launcher = f"deepspeed --num_nodes {nodes} --num_gpus {gpus_per_node}{hostfile}"
     _warn_left_to_code(draft, point)
     return Launch(
         about=describe_launch(point, "DeepSpeed's configuration"),
@@ -61,7 +60,7 @@ def deepspeed_json(point: DesignPoint) -> dict[str, Any]:
     """Return the content of the JSON file."""
     w = point.workload
     count = int(microbatches(batch_of(point)))
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "train_batch_size": w.micro_batch * count * w.dp,
         "train_micro_batch_size_per_gpu": w.micro_batch,
         "gradient_accumulation_steps": count,
@@ -70,13 +69,13 @@ def deepspeed_json(point: DesignPoint) -> dict[str, Any]:
         "zero_optimization": _zero(point),
     }
     if w.recompute != "none":
-        found["activation_checkpointing"] = {
+        config["activation_checkpointing"] = {
             "partition_activations": w.sequence_parallel and w.tp > 1,
             "cpu_checkpointing": outer_device(point, "activations") != "none",
         }
     if w.tp > 1:
-        found["tensor_parallel"] = {"autotp_size": w.tp}
-    return found
+        config["tensor_parallel"] = {"autotp_size": w.tp}
+    return config
 
 
 def _zero(point: DesignPoint) -> dict[str, Any]:
@@ -104,8 +103,8 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
     w = point.workload
     draft.warn("write train.py yourself: it builds the model and calls deepspeed.initialize")
     draft.warn(f"pp {w.pp}: the script makes a PipelineModule(num_stages={w.pp}); it runs 1F1B", when=w.pp > 1)
-    stated = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
-    for key, layers in stated.items():
+    layer_counts = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
+    for key, layers in layer_counts.items():
         draft.warn(
             f"{key} {layers}: DeepSpeed balances stages itself; the script overrides PipelineModule's partition",
             when=layers is not None,
@@ -144,21 +143,14 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
         when=outer_device(point, "activations") != "none" and w.recompute == "none",
     )
     outer = outer_device(point, "optimizer") != "none"
-    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and _is_unsharded(w))
+    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and STAGES[w.weight_sharding] == 0)
     draft.warn(
-        "offload_optimizer updates on the CPU, not on the GPU", when=is_state_placed(point) and outer and _is_on_gpu(w)
+        "offload_optimizer updates on the CPU, not on the GPU",
+        when=is_state_placed(point) and outer and w.optimizer_device == "gpu",
     )
     draft.warn(
         "/local_nvme stands for the path of your drives",
         when="nvme" in (outer_device(point, "optimizer"), outer_device(point, "weights")),
     )
-    if has_other_placement(point, [ORDER]):
+    if places_otherwise(point, [ORDER]):
         draft.warn(f"DeepSpeed numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
-
-
-def _is_on_gpu(w: Workload) -> bool:
-    return w.optimizer_device == "gpu"
-
-
-def _is_unsharded(w: Workload) -> bool:
-    return STAGES[w.weight_sharding] == 0

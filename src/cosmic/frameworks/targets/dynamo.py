@@ -33,8 +33,8 @@ CLASHING = ("--disaggregation-mode", "--model-path")
 @targets.register("dynamo")
 def launch_dynamo(point: DesignPoint) -> Launch:
     """Return how Dynamo serves *point*."""
-    stated = point.serving.engine if point.serving else DEFAULT_ENGINE
-    engine = stated if stated in IMAGES else DEFAULT_ENGINE
+    stated_engine = point.serving.engine if point.serving else DEFAULT_ENGINE
+    engine = stated_engine if stated_engine in IMAGES else DEFAULT_ENGINE
     design = describe_served(point, "dynamo", engine)
     pools: dict[str, dict[str, ArgumentValue]] = {pool.role: _arguments(design, pool) for pool in design.pools}
     documents = [*_config_map(design), _deployment(design, pools)]
@@ -58,9 +58,11 @@ def _manual_steps(point: DesignPoint, engine: str) -> Iterator[str]:
 def _engine_warnings(point: DesignPoint, engine: str) -> list[str]:
     """Return what the engine's own target warns of, and this module does not say in other words."""
     shared = set(describe_served(point, "dynamo", engine).warnings())
-    found = targets[engine](point).warnings
-    apart = ("has no router", "started by Slurm")
-    return [each for each in found if each not in shared and not any(part in each for part in apart)]
+    warnings = targets[engine](point).warnings
+    not_for_dynamo = ("has no router", "started by Slurm")
+    return [
+        warning for warning in warnings if warning not in shared and not any(part in warning for part in not_for_dynamo)
+    ]
 
 
 def _arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]:
@@ -71,9 +73,9 @@ def _arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]:
         connector: dict[str, ArgumentValue] = {"--kv-transfer-config": CONNECTOR} if role else {}
         return {"--model": name, **vllm.vllm_arguments(design, pool), **connector, **role}
     if design.target == "sglang":
-        given = {key: value for key, value in sglang.sglang_arguments(design, pool).items() if key not in CLASHING}
+        arguments = {key: value for key, value in sglang.sglang_arguments(design, pool).items() if key not in CLASHING}
         listening = sglang.LISTENING if role else {}
-        return {"--model-path": name, "--served-model-name": name, **given, **listening, **role}
+        return {"--model-path": name, "--served-model-name": name, **arguments, **listening, **role}
     file = f"{CONFIG_FOLDER}/{trtllm.FILES[pool.role]}"
     return {"--model-path": name, "--served-model-name": name, "--extra-engine-args": file, **role}
 
@@ -107,14 +109,14 @@ def _worker(design: Served, pool: EnginePool, arguments: dict[str, ArgumentValue
     if design.target == "trtllm":
         container["volumeMounts"] = [{"name": "engine", "mountPath": CONFIG_FOLDER, "readOnly": True}]
         spec["volumes"] = [{"name": "engine", "configMap": {"name": _config_name(design)}}]
-    found: dict[str, Any] = {
+    worker: dict[str, Any] = {
         "name": "worker" if pool.role == "serve" else pool.role,
         "type": "worker" if pool.role == "serve" else pool.role,
         "replicas": pool.replicas,
     }
     if pool.nodes > 1:
-        found["multinode"] = {"nodeCount": pool.nodes}
-    return {**found, "podTemplate": {"spec": spec}}
+        worker["multinode"] = {"nodeCount": pool.nodes}
+    return {**worker, "podTemplate": {"spec": spec}}
 
 
 def _container_words(arguments: dict[str, ArgumentValue]) -> list[str]:
@@ -131,7 +133,7 @@ def _config_map(design: Served) -> list[dict[str, Any]]:
     if design.target != "trtllm":
         return []
     data = {
-        trtllm.FILES[pool.role]: dump_launch_yaml(trtllm.trtllm_config(design, pool, whole=True))
+        trtllm.FILES[pool.role]: dump_launch_yaml(trtllm.trtllm_config(design, pool, with_all=True))
         for pool in design.pools
     }
     return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _config_name(design)}, "data": data}]

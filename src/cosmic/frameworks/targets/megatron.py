@@ -13,9 +13,9 @@ from cosmic.frameworks.launch import (
     Launch,
     common_warnings,
     describe_launch,
-    has_other_placement,
     outer_device,
     outer_share,
+    places_otherwise,
     targets,
     torchrun_command,
     trained_decoder,
@@ -89,13 +89,13 @@ def _add_biases(draft: Draft, model: Transformer) -> None:
     """Add which projections have biases: all, none, or those of queries, keys and values."""
     moe = [is_moe_layer(model, layer) for layer in range(model.layers)]
     usual = {"qkv", "out"} | {"experts" for _ in range(any(moe))} | {"ffn" for _ in range(not all(moe))}
-    given = set(model.biases) & usual
-    draft.add("--disable-bias-linear", when=given != usual and given <= {"qkv"})
-    draft.add("--add-qkv-bias", when=given == {"qkv"})
-    some = given != usual and not given <= {"qkv"}
-    draft.warn(f"Megatron-LM adds biases to all projections, the design to {', '.join(sorted(given))}", when=some)
-    for place in sorted(set(model.biases) & {"head", "router"}):
-        draft.warn(f"Megatron-LM has no argument for a bias of the {place}")
+    biased = set(model.biases) & usual
+    draft.add("--disable-bias-linear", when=biased != usual and biased <= {"qkv"})
+    draft.add("--add-qkv-bias", when=biased == {"qkv"})
+    partly = biased != usual and not biased <= {"qkv"}
+    draft.warn(f"Megatron-LM adds biases to all projections, the design to {', '.join(sorted(biased))}", when=partly)
+    for part in sorted(set(model.biases) & {"head", "router"}):
+        draft.warn(f"Megatron-LM has no argument for a bias of the {part}")
 
 
 def _add_model_experts(draft: Draft, model: Transformer, experts: Experts) -> None:
@@ -261,9 +261,9 @@ def _uneven_ends(chunks: list[int], w: Workload) -> dict[str, int] | None:
         return None
     first = {"--decoder-first-pipeline-num-layers": stages[0] * rounds} if stages[0] != usual else {}
     last = {"--decoder-last-pipeline-num-layers": stages[-1] * rounds} if stages[-1] != usual else {}
-    found = first | last
-    stated = not first or w.first_stage_layers is not None
-    return found if stated and all(found.values()) else None  # the arguments take no 0
+    ends = first | last
+    is_stated = not first or w.first_stage_layers is not None
+    return ends if is_stated and all(ends.values()) else None  # the arguments take no 0
 
 
 def pipeline_layout(chunks: list[int]) -> str:
@@ -280,28 +280,33 @@ def pipeline_layout(chunks: list[int]) -> str:
 
 def _placement(draft: Draft, point: DesignPoint) -> None:
     w = point.workload
-    usual = not has_other_placement(point, ORDERS[:1])
-    draft.add("--use-tp-pp-dp-mapping", when=not usual and not has_other_placement(point, ORDERS[1:]))
-    if has_other_placement(point, ORDERS):
+    usual = not places_otherwise(point, ORDERS[:1])
+    draft.add("--use-tp-pp-dp-mapping", when=not usual and not places_otherwise(point, ORDERS[1:]))
+    if places_otherwise(point, ORDERS):
         draft.warn(f"Megatron-LM numbers ranks in the order tp, cp, dp, pp, not {', '.join(w.placement)}")
 
 
 def _batch(draft: Draft, w: Workload) -> None:
     draft.add("--micro-batch-size", w.micro_batch)
     draft.add("--global-batch-size", w.global_batch)
-    each = w.micro_batch * w.dp
-    draft.warn(f"Megatron-LM needs a global batch that divides by {each}", when=w.global_batch % each != 0)
+    samples_per_pass = w.micro_batch * w.dp
+    draft.warn(
+        f"Megatron-LM needs a global batch that divides by {samples_per_pass}",
+        when=w.global_batch % samples_per_pass != 0,
+    )
 
 
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("--fp16", when=w.precision == "fp16")
     draft.add("--bf16", when=w.precision not in ("fp16", "fp32"))
-    wide = recipe_for(w).gradient > recipe_for(w).weight
-    draft.add("--accumulate-allreduce-grads-in-fp32", when=wide and w.precision == "fp16")  # else it is the default
-    draft.add("--grad-reduce-in-bf16", when=not wide and w.precision not in ("fp16", "fp32"))
+    wide_gradients = recipe_for(w).gradient > recipe_for(w).weight
+    draft.add(
+        "--accumulate-allreduce-grads-in-fp32", when=wide_gradients and w.precision == "fp16"
+    )  # else it is the default
+    draft.add("--grad-reduce-in-bf16", when=not wide_gradients and w.precision not in ("fp16", "fp32"))
     draft.add("--fp8-format", "hybrid", when=w.precision == "fp8")
-    stated = w.precision == "fp8" and w.fp8_recipe not in ("auto", "rowwise")
-    draft.add("--fp8-recipe", w.fp8_recipe, when=stated)
+    other_recipe = w.precision == "fp8" and w.fp8_recipe not in ("auto", "rowwise")
+    draft.add("--fp8-recipe", w.fp8_recipe, when=other_recipe)
     draft.warn("Megatron-LM does not scale rows", when=w.precision == "fp8" and w.fp8_recipe == "rowwise")
     draft.add("--fp4-format", "e2m1", when=w.precision == "fp4")
     draft.warn("Megatron-LM keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
@@ -329,10 +334,10 @@ def _states(draft: Draft, point: DesignPoint) -> None:
     share = outer_share(point, "optimizer")
     draft.add("--optimizer-offload-fraction", round(share, 4), when=outer and share < 1)
     draft.warn("Megatron-LM keeps no optimizer states on drives", when=outer_device(point, "optimizer") == "nvme")
-    narrow = w.moments == "bf16"
-    draft.add("--use-precision-aware-optimizer", when=outer or narrow)
-    draft.add("--exp-avg-dtype", "bf16", when=narrow)
-    draft.add("--exp-avg-sq-dtype", "bf16", when=narrow)
+    bf16_moments = w.moments == "bf16"
+    draft.add("--use-precision-aware-optimizer", when=outer or bf16_moments)
+    draft.add("--exp-avg-dtype", "bf16", when=bf16_moments)
+    draft.add("--exp-avg-sq-dtype", "bf16", when=bf16_moments)
     draft.warn("Megatron-LM does not offload weights", when=outer_device(point, "weights") != "none")
 
 
@@ -342,7 +347,7 @@ def _overlap(draft: Draft, w: Workload) -> None:
     draft.add("--overlap-grad-reduce", when=w.dp_overlap and replicas)
     draft.add("--overlap-param-gather", when=w.dp_overlap and replicas and w.weight_sharding != "none")
     draft.add("--cuda-graph-impl", "local" if "full_iteration" in w.cuda_graph else "transformer_engine", when=graphs)
-    draft.add("--cuda-graph-scope", [str(each) for each in w.cuda_graph], when=graphs)
+    draft.add("--cuda-graph-scope", [str(scope) for scope in w.cuda_graph], when=graphs)
     tensor = w.tp_overlap and w.tp > 1
     draft.add("--tp-comm-overlap", when=tensor and w.sequence_parallel)
     draft.warn("--tp-comm-overlap needs sequence_parallel", when=tensor and not w.sequence_parallel)
@@ -361,13 +366,13 @@ def _overlap(draft: Draft, w: Workload) -> None:
 def _activations(draft: Draft, model: Transformer, point: DesignPoint) -> None:
     w = point.workload
     draft.add("--recompute-granularity", "full" if w.recompute == "full" else "selective", when=w.recompute != "none")
-    some = w.recompute_num_layers
+    recomputed_layers = w.recompute_num_layers
     full = w.recompute == "full"
-    draft.add("--recompute-method", "uniform" if some is None else "block", when=full)
-    draft.add("--recompute-num-layers", 1 if some is None else some, when=full)
+    draft.add("--recompute-method", "uniform" if recomputed_layers is None else "block", when=full)
+    draft.add("--recompute-num-layers", 1 if recomputed_layers is None else recomputed_layers, when=full)
     draft.warn(
         "Megatron-LM recomputes some layers only in full; modules are recomputed in all",
-        when=some is not None and w.recompute in ("selective", "alternate"),
+        when=recomputed_layers is not None and w.recompute in ("selective", "alternate"),
     )
     draft.add("--recompute-modules", [str(module) for module in w.recompute_modules], when=w.recompute == "selective")
     draft.add("--recompute-modules", ["core_attn", "mlp"], when=w.recompute == "alternate")
@@ -377,8 +382,8 @@ def _activations(draft: Draft, model: Transformer, point: DesignPoint) -> None:
         when=w.recompute == "full" and not w.recompute_to_end,
     )
     offloaded = outer_device(point, "activations") != "none"
-    most = max(1, model.layers - 1)
-    draft.add("--cpu-offloading-num-layers", min(most, w.offload_num_layers or most), when=offloaded)
+    last_layer = max(1, model.layers - 1)
+    draft.add("--cpu-offloading-num-layers", min(last_layer, w.offload_num_layers or last_layer), when=offloaded)
     draft.warn("Megatron-LM offloads activations only without a pipeline", when=offloaded and w.pp > 1)
     draft.warn(
         "Megatron-LM offloads activations or recomputes them, not both", when=offloaded and w.recompute != "none"

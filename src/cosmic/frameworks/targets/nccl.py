@@ -61,11 +61,11 @@ def _algorithm(draft: Draft, names: tuple[str, ...]) -> str | None:
     if AUTO in names:
         draft.warn(f"NCCL_ALGO covers all levels, but {', '.join(names)} leaves some to NCCL: it stays unset")
         return None
-    found = None
+    algorithm = None
     if len(names) in (1, 2):
-        found = ONE_LEVEL.get(names[0]) if len(names) == 1 else ALL_REDUCE.get((names[0], names[1]))
-    draft.warn(f"NCCL has no algorithm like {', '.join(names)}: it chooses itself", when=found is None)
-    return found
+        algorithm = ONE_LEVEL.get(names[0]) if len(names) == 1 else ALL_REDUCE.get((names[0], names[1]))
+    draft.warn(f"NCCL has no algorithm like {', '.join(names)}: it chooses itself", when=algorithm is None)
+    return algorithm
 
 
 def _by_function(name: str) -> str:
@@ -83,11 +83,11 @@ def _switches(point: DesignPoint) -> dict[str, str]:
     """Return whether NVLS (reduction in a host's switches) is enabled: if the design uses it, or lets NCCL choose."""
     if not point.network.dims:
         return {}
-    able = point.network.dims[0].transport.reduction_efficiency > 0
+    reduces_in_switch = point.network.dims[0].transport.reduction_efficiency > 0
     inner = point.collective.algorithms[0]
     if inner == "in_network":
         return {"NCCL_NVLS_ENABLE": "1"}
-    return {} if inner == AUTO and able else {"NCCL_NVLS_ENABLE": "0"}
+    return {} if inner == AUTO and reduces_in_switch else {"NCCL_NVLS_ENABLE": "0"}
 
 
 def _protocol(point: DesignPoint) -> dict[str, str]:

@@ -50,11 +50,11 @@ def launch_sglang(point: DesignPoint) -> Launch:
     pools: dict[str, dict[str, ArgumentValue]] = {pool.role: sglang_arguments(design, pool) for pool in design.pools}
     main = pools[design.pools[-1].role]
     servers = place_servers(design.pools)
-    alone = len(servers) == 1 and count_server_hosts(servers) == 1
+    single_host = len(servers) == 1 and count_server_hosts(servers) == 1
     return Launch(
         about=f"{design.about}: SGLang's arguments",
         command=(PROGRAM, *quote_options(main | LISTENING)),
-        body=() if alone else _body(design, servers, pools),
+        body=() if single_host else _body(design, servers, pools),
         arguments=main,
         pools=pools,
         warnings=(*draft.warnings, *design.warnings()),
@@ -70,13 +70,13 @@ def sglang_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValu
     draft.add("--dp-size", pool.ranks, when=pool.ranks > 1)
     draft.add("--enable-dp-attention", when=pool.ranks > 1)
     draft.add("--ep-size", pool.ep, when=design.moe and pool.ep > 1)
-    eplb, more = design.workload.enable_eplb, design.workload.num_redundant_experts
+    eplb, redundant_experts = design.workload.enable_eplb, design.workload.num_redundant_experts
     draft.add("--enable-eplb", when=design.moe and eplb)
-    draft.add("--ep-num-redundant-experts", more, when=design.moe and eplb and more > 0)
+    draft.add("--ep-num-redundant-experts", redundant_experts, when=design.moe and eplb and redundant_experts > 0)
     draft.add("--dtype", DTYPES.get(design.workload.precision, ""), when=design.workload.precision in DTYPES)
     draft.add("--quantization", "fp8", when=design.checkpoint.quantize)
-    stated = design.point.serving is not None and design.point.serving.kv_cache_dtype == "bf16"
-    draft.add("--kv-cache-dtype", "bf16" if stated else "fp8_e4m3", when=stated or design.cache_bytes == 1)
+    bf16_cache = design.point.serving is not None and design.point.serving.kv_cache_dtype == "bf16"
+    draft.add("--kv-cache-dtype", "bf16" if bf16_cache else "fp8_e4m3", when=bf16_cache or design.cache_bytes == 1)
     draft.add("--context-length", design.longest)
     draft.add("--max-running-requests", design.seats(pool) * pool.ranks)
     draft.add("--cuda-graph-max-bs", captured_batches(design, pool), when=pool.role != "prefill")
@@ -86,10 +86,10 @@ def sglang_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValu
         draft.add("--enable-lora")
         draft.add("--max-loras-per-batch", design.workload.lora_adapters)
         draft.add("--max-lora-rank", design.workload.lora_rank)
-    own = design.checkpoint.draft is None
+    own_draft = design.checkpoint.draft is None
     if design.draft_tokens > 0:
-        draft.add("--speculative-algorithm", "EAGLE" if own else "EAGLE3")
-        draft.add("--speculative-draft-model-path", design.checkpoint.draft or "", when=not own)
+        draft.add("--speculative-algorithm", "EAGLE" if own_draft else "EAGLE3")
+        draft.add("--speculative-draft-model-path", design.checkpoint.draft or "", when=not own_draft)
         draft.add("--speculative-num-steps", design.draft_tokens)
         draft.add("--speculative-eagle-topk", 1)
         draft.add("--speculative-num-draft-tokens", design.draft_tokens + 1)
@@ -101,11 +101,11 @@ def sglang_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValu
 
 def captured_batches(design: Served, pool: EnginePool) -> int:
     """Return the largest batch of a rank that is captured as a CUDA graph: twice its share of a load in flight."""
-    most = min(design.seats(pool), MOST_CAPTURED)
-    together = design.point.serving.load.concurrency if design.point.serving else None
-    if together is None:
-        return most
-    return min(most, 1 << (2 * ceil(together / (pool.replicas * pool.ranks)) - 1).bit_length())
+    largest = min(design.seats(pool), MOST_CAPTURED)
+    concurrency = design.point.serving.load.concurrency if design.point.serving else None
+    if concurrency is None:
+        return largest
+    return min(largest, 1 << (2 * ceil(concurrency / (pool.replicas * pool.ranks)) - 1).bit_length())
 
 
 def static_memory_fraction(design: Served, pool: EnginePool) -> float:
@@ -115,8 +115,8 @@ def static_memory_fraction(design: Served, pool: EnginePool) -> float:
     """
     capacity = design.point.memory.capacity_bytes
     share = design.memory_fraction - design.engine.workspace_bytes / capacity
-    stated = design.point.serving is not None and design.point.serving.memory_fraction is not None
-    if not stated:
+    is_stated = design.point.serving is not None and design.point.serving.memory_fraction is not None
+    if not is_stated:
         share = min(share, 1 - _reserved(design, pool) / capacity)
     return round(max(0.05, share), 4)
 
@@ -146,36 +146,42 @@ def _unsupported(draft: Draft, design: Served) -> None:
 
 
 def _body(design: Served, servers: list[Server], pools: dict[str, dict[str, ArgumentValue]]) -> tuple[str, ...]:
-    alone = count_server_hosts(servers) == 1
+    single_host = count_server_hosts(servers) == 1
     port = '--port "$2"'
     bootstrap = f'--disaggregation-bootstrap-port "$(($2 + {BOOTSTRAP}))"'
     commands = {
         role: ServerCommand(
-            program=PROGRAM, arguments=given | LISTENING, last=(port, bootstrap) if role == "prefill" else (port,)
+            program=PROGRAM, arguments=arguments | LISTENING, last=(port, bootstrap) if role == "prefill" else (port,)
         )
-        for role, given in pools.items()
+        for role, arguments in pools.items()
     }
-    return script_body(servers, commands, _further, _router(design, servers, alone=alone))
+    return script_body(servers, commands, _further, _router(design, servers, single_host=single_host))
 
 
-def _further(place: ServerPlace) -> list[str]:
+def _further(server_place: ServerPlace) -> list[str]:
     """Return what a server is told of the hosts that it spans."""
-    pool = place.server.pool
+    pool = server_place.server.pool
     if pool.nodes == 1:
         return []
-    meeting = f"{place.head}:{MEETING_PORT}"
-    return ["--nnodes", str(pool.nodes), "--node-rank", str(place.rank), "--dist-init-addr", meeting]
+    meeting = f"{server_place.head}:{MEETING_PORT}"
+    return ["--nnodes", str(pool.nodes), "--node-rank", str(server_place.rank), "--dist-init-addr", meeting]
 
 
-def _router(design: Served, servers: list[Server], *, alone: bool) -> list[str]:
+def _router(design: Served, servers: list[Server], *, single_host: bool) -> list[str]:
     if len(servers) == 1:
         return []
-    where = ["--host 0.0.0.0", f"--port {ROUTER_PORT}"]
+    address = ["--host 0.0.0.0", f"--port {ROUTER_PORT}"]
     policy = "--policy cache_aware" if design.shares_prefixes else "--policy round_robin"
     if not design.disaggregated:
-        return [ROUTER, "--worker-urls", *(server_url(each, alone=alone) for each in servers), policy, *where]
+        return [
+            ROUTER,
+            "--worker-urls",
+            *(server_url(server, single_host=single_host) for server in servers),
+            policy,
+            *address,
+        ]
     roles = []
     for server in servers:
         bootstrap = f" {server.port + BOOTSTRAP}" if server.pool.role == "prefill" else ""
-        roles.append(f"--{server.pool.role} {server_url(server, alone=alone)}{bootstrap}")
-    return [ROUTER, "--pd-disaggregation", *roles, policy, *where]
+        roles.append(f"--{server.pool.role} {server_url(server, single_host=single_host)}{bootstrap}")
+    return [ROUTER, "--pd-disaggregation", *roles, policy, *address]

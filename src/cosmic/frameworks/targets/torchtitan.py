@@ -18,8 +18,8 @@ from cosmic.frameworks.launch import (
     Launch,
     common_warnings,
     describe_launch,
-    has_other_placement,
     outer_device,
+    places_otherwise,
     targets,
     torchrun_command,
     trained_decoder,
@@ -103,9 +103,12 @@ def _training(draft: Draft, point: DesignPoint) -> None:
     draft.add("training.steps", 50)
     draft.add("training.compile", w.execution != "eager")
     draft.warn("TorchTitan fuses only what torch.compile fuses", when=w.execution == "fused")
-    each = w.micro_batch * w.dp
-    draft.warn(f"TorchTitan needs a global batch that divides by {each}", when=w.global_batch % each != 0)
-    states = any(outer_device(point, each) != "none" for each in ("weights", "optimizer"))
+    samples_per_pass = w.micro_batch * w.dp
+    draft.warn(
+        f"TorchTitan needs a global batch that divides by {samples_per_pass}",
+        when=w.global_batch % samples_per_pass != 0,
+    )
+    states = any(outer_device(point, samples_per_pass) != "none" for samples_per_pass in ("weights", "optimizer"))
     draft.add("training.enable_cpu_offload", when=states)
     draft.warn("TorchTitan offloads weights and optimizer states together", when=states)
     draft.warn("TorchTitan does not offload activations", when=outer_device(point, "activations") != "none")
@@ -154,7 +157,7 @@ def _parallelism(draft: Draft, point: DesignPoint) -> None:
     )
     draft.warn("TorchTitan does not overlap expert-parallel communication", when=w.ep_overlap and w.ep > 1)
     draft.warn("TorchTitan needs ep to be at least cp", when=1 < w.ep < w.cp)
-    if has_other_placement(point, [ORDER]):
+    if places_otherwise(point, [ORDER]):
         draft.warn(f"TorchTitan numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
 
 
@@ -174,17 +177,17 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
 def _stage_layers(draft: Draft, model: Transformer, w: Workload, virtual: int) -> None:
     """Add the layers of stages: as many for each, fewer for the first and the last, or names of modules."""
     first, last = w.first_stage_layers, w.last_stage_layers
-    if odd := [each for each in (first, last) if each is not None and each % virtual]:
+    if odd := [count for count in (first, last) if count is not None and count % virtual]:
         draft.warn(f"TorchTitan's stages have {virtual} chunks, into which {odd[0]} layers do not divide")
         first = last = None
     parts = layers_per_part(model.layers, w.pp, virtual, first, last)
-    less = fewer_layers(parts)
-    if less is None:
+    less_layers = fewer_layers(parts)
+    if less_layers is None:
         draft.add("parallelism.module_fqns_per_model_part", stage_modules(parts))
         return
-    draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-(model.layers + sum(less)) // len(parts)))
-    draft.add("parallelism.pipeline_parallel_first_stage_less_layers", less[0])
-    draft.add("parallelism.pipeline_parallel_last_stage_less_layers", less[1])
+    draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-(model.layers + sum(less_layers)) // len(parts)))
+    draft.add("parallelism.pipeline_parallel_first_stage_less_layers", less_layers[0])
+    draft.add("parallelism.pipeline_parallel_last_stage_less_layers", less_layers[1])
 
 
 def fewer_layers(parts: list[int]) -> tuple[int, int] | None:
@@ -197,12 +200,12 @@ def fewer_layers(parts: list[int]) -> tuple[int, int] | None:
     ((0, 0), (1, 0), (0, 1), None)
     """
     for first, last in product(range(max(parts) + 1), repeat=2):
-        whole = sum(parts) + first + last
-        each, more = divmod(whole, len(parts))
-        shared = [each + (part < more) for part in range(len(parts))]
-        counted = -(-whole // max(shared)) == len(parts)
+        total = sum(parts) + first + last
+        per_stage, longer_stages = divmod(total, len(parts))
+        shared = [per_stage + (part < longer_stages) for part in range(len(parts))]
+        counted = -(-total // max(shared)) == len(parts)
         shared[0], shared[-1] = shared[0] - first, shared[-1] - last
-        if shared == parts and max(first, last) <= each and counted:
+        if shared == parts and max(first, last) <= per_stage and counted:
             return first, last
     return None
 
@@ -214,10 +217,12 @@ def stage_modules(parts: list[int]) -> list[list[str]]:
     [['tok_embeddings', 'layers.0'], ['norm', 'output']]
     """
     starts = [sum(parts[:part]) for part in range(len(parts))]
-    found = [[f"layers.{start + layer}" for layer in range(count)] for start, count in zip(starts, parts, strict=True)]
-    found[0] = ["tok_embeddings", *found[0]]
-    found[-1] = [*found[-1], "norm", "output"]
-    return found
+    modules = [
+        [f"layers.{start + layer}" for layer in range(count)] for start, count in zip(starts, parts, strict=True)
+    ]
+    modules[0] = ["tok_embeddings", *modules[0]]
+    modules[-1] = [*modules[-1], "norm", "output"]
+    return modules
 
 
 def _recomputation(draft: Draft, w: Workload) -> None:
@@ -231,13 +236,13 @@ def _recomputation(draft: Draft, w: Workload) -> None:
 
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("training.mixed_precision_param", "float32" if w.precision == "fp32" else "bfloat16")
-    narrow = recipe_for(w).gradient == 2
-    draft.add("training.mixed_precision_reduce", "bfloat16", when=narrow and w.precision != "fp32")
+    bf16_gradients = recipe_for(w).gradient == 2
+    draft.add("training.mixed_precision_reduce", "bfloat16", when=bf16_gradients and w.precision != "fp32")
     if w.precision == "fp8":
         draft.add("model.converters", ["float8"])
         draft.add("float8.recipe_name", "rowwise" if w.fp8_recipe == "rowwise" else "tensorwise")
-        known = w.fp8_recipe in ("auto", "tensorwise", "rowwise")
-        draft.warn(f"torchao's float8 is not {w.fp8_recipe}: this is tensorwise", when=not known)
+        known_recipe = w.fp8_recipe in ("auto", "tensorwise", "rowwise")
+        draft.warn(f"torchao's float8 is not {w.fp8_recipe}: this is tensorwise", when=not known_recipe)
         draft.add("float8.filter_fqns", ["output"])
     odd = w.precision in ("fp16", "fp4", "int4")
     draft.warn(f"TorchTitan does not train in {w.precision}: this is bf16", when=odd)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.design.design_point import DesignPoint
-from cosmic.frameworks.launch import Draft, Launch, not_made_for, targets
+from cosmic.frameworks.launch import Draft, Launch, targets, unsupported_reason
 from cosmic.frameworks.launch_quoting import ArgumentValue, dump_launch_yaml, quote_options
 from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
 from cosmic.frameworks.server_scripts import (
@@ -48,12 +48,12 @@ def launch_trtllm(point: DesignPoint) -> Launch:
     files = {FILES[pool.role]: dump_launch_yaml(trtllm_config(design, pool)) for pool in design.pools}
     if design.disaggregated:
         files[DISAGGREGATED] = dump_launch_yaml(_disaggregated(servers))
-    alone = len(servers) == 1 and count_server_hosts(servers) == 1
+    single_host = len(servers) == 1 and count_server_hosts(servers) == 1
     program = quote_program("trtllm-serve", design.checkpoint.name)
     return Launch(
         about=f"{design.about}: TensorRT-LLM's arguments",
         command=(program, *quote_options(main | LISTENING)),
-        body=() if alone else _body(design, servers, program, pools),
+        body=() if single_host else _body(design, servers, program, pools),
         arguments=main,
         pools=pools,
         files=files,
@@ -76,11 +76,11 @@ def trtllm_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValu
     return draft.arguments
 
 
-def trtllm_config(design: Served, pool: EnginePool, *, whole: bool = False) -> dict[str, Any]:
-    """Return the options of a pool's servers in YAML; *whole*, with those that are arguments of `trtllm-serve`."""
-    found: dict[str, Any] = {}
-    if whole:
-        found |= {
+def trtllm_config(design: Served, pool: EnginePool, *, with_all: bool = False) -> dict[str, Any]:
+    """Return the options of a pool's servers in YAML; *with_all*, with those that are arguments of `trtllm-serve`."""
+    config: dict[str, Any] = {}
+    if with_all:
+        config |= {
             "backend": "pytorch",
             "tensor_parallel_size": pool.tp * pool.ranks,
             "pipeline_parallel_size": pool.pp,
@@ -90,24 +90,24 @@ def trtllm_config(design: Served, pool: EnginePool, *, whole: bool = False) -> d
             "trust_remote_code": design.checkpoint.remote_code,
         }
         if design.moe:
-            found["moe_expert_parallel_size"] = pool.ep
+            config["moe_expert_parallel_size"] = pool.ep
     if design.workload.precision in DTYPES:
-        found["dtype"] = DTYPES[design.workload.precision]
+        config["dtype"] = DTYPES[design.workload.precision]
     chunked = bool(design.engine.chunked_prefill) or pool.batched_tokens < design.longest_input
-    found |= {
+    config |= {
         "enable_attention_dp": pool.ranks > 1,
         "enable_chunked_prefill": chunked,
         "kv_cache_config": _cache(design),
         "cuda_graph_config": _graphs(design, pool),
     }
     if design.moe:
-        found["moe_config"] = {"backend": _expert_backend(design, pool)}
+        config["moe_config"] = {"backend": _expert_backend(design, pool)}
     if design.draft_tokens:
-        found["speculative_config"] = _speculation(design)
+        config["speculative_config"] = _speculation(design)
     if design.disaggregated:
-        found["disable_overlap_scheduler"] = pool.role == "prefill"  # servers that only prefill do not support it
-        found["cache_transceiver_config"] = {"backend": "DEFAULT", "max_tokens_in_buffer": design.longest}
-    return found
+        config["disable_overlap_scheduler"] = pool.role == "prefill"  # servers that only prefill do not support it
+        config["cache_transceiver_config"] = {"backend": "DEFAULT", "max_tokens_in_buffer": design.longest}
+    return config
 
 
 def _graphs(design: Served, pool: EnginePool) -> dict[str, Any] | None:
@@ -118,18 +118,18 @@ def _graphs(design: Served, pool: EnginePool) -> dict[str, Any] | None:
 def _captured(design: Served, pool: EnginePool) -> int:
     """Return the largest batch of a CUDA graph: the limit, or what the load keeps in flight if it states no limit."""
     serving = design.point.serving
-    most = design.running(pool)
+    largest = design.running(pool)
     if serving is None or serving.max_num_seqs is not None or serving.load.concurrency is None:
-        return most
-    return min(most, 1 << (serving.load.concurrency - 1).bit_length())
+        return largest
+    return min(largest, 1 << (serving.load.concurrency - 1).bit_length())
 
 
 def _cache(design: Served) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    cache: dict[str, Any] = {
         "dtype": "fp8" if design.cache_bytes == 1 else "auto",
         "free_gpu_memory_fraction": round(design.memory_fraction, 4),
     }
-    return found | {"enable_block_reuse": True} if design.shares_prefixes else found
+    return cache | {"enable_block_reuse": True} if design.shares_prefixes else cache
 
 
 def _expert_backend(design: Served, pool: EnginePool) -> str:
@@ -148,7 +148,7 @@ def _speculation(design: Served) -> dict[str, Any]:
 
 
 def _unsupported(draft: Draft, design: Served) -> None:
-    why = not_made_for("trtllm", design.point)
+    why = unsupported_reason("trtllm", design.point)
     draft.warn(why or "", when=why is not None)
     for pool in design.pools:
         spread = pool.tp * pool.ranks
@@ -184,26 +184,29 @@ def _unsupported(draft: Draft, design: Served) -> None:
 
 def _disaggregated(servers: list[Server]) -> dict[str, Any]:
     """Return the file of the server before disaggregated pools; the script puts names of hosts in place of HOST0."""
-    alone = count_server_hosts(servers) == 1
-    found: dict[str, Any] = {"hostname": "0.0.0.0", "port": ROUTER_PORT, "backend": "pytorch"}
+    single_host = count_server_hosts(servers) == 1
+    config: dict[str, Any] = {"hostname": "0.0.0.0", "port": ROUTER_PORT, "backend": "pytorch"}
     for role, key in SERVERS.items():
-        there = [server for server in servers if server.pool.role == role]
-        urls = [f"localhost:{each.port}" if alone else f"HOST{each.first}:{each.port}" for each in there]
-        found[key] = {"num_instances": len(there), "urls": urls}
-    return found
+        role_servers = [server for server in servers if server.pool.role == role]
+        urls = [
+            f"localhost:{server.port}" if single_host else f"HOST{server.first}:{server.port}"
+            for server in role_servers
+        ]
+        config[key] = {"num_instances": len(role_servers), "urls": urls}
+    return config
 
 
 def _body(
     design: Served, servers: list[Server], program: str, pools: dict[str, dict[str, ArgumentValue]]
 ) -> tuple[str, ...]:
-    alone = count_server_hosts(servers) == 1
+    single_host = count_server_hosts(servers) == 1
     by_role: dict[str, EnginePool] = {pool.role: pool for pool in design.pools}
-    commands = {role: _command(by_role[role], program, given | LISTENING) for role, given in pools.items()}
+    commands = {role: _command(by_role[role], program, arguments | LISTENING) for role, arguments in pools.items()}
     prepared: list[str] = []
     router: list[str] = []
     if design.disaggregated:
-        router = [f"trtllm-serve disaggregated -c {DISAGGREGATED if alone else WITH_HOSTS}"]
-        if not alone:
+        router = [f"trtllm-serve disaggregated -c {DISAGGREGATED if single_host else WITH_HOSTS}"]
+        if not single_host:
             prepared = [
                 'for place in "${!HOST[@]}"; do names+=(-e "s/HOST$place:/${HOST[place]}:/"); done',
                 f'sed "${{names[@]}}" {DISAGGREGATED} > {WITH_HOSTS}',
@@ -216,13 +219,13 @@ def _command(pool: EnginePool, program: str, arguments: dict[str, ArgumentValue]
     if pool.nodes == 1:
         return ServerCommand(program=program, arguments=arguments)
     size = f"-N {pool.nodes} --ntasks {pool.world} --ntasks-per-node={pool.gpus} --gres=gpu:{pool.gpus}"
-    before = f'srun -w "$3" {size} --mpi=pmix trtllm-llmapi-launch'
-    return ServerCommand(program=program, arguments=arguments, before=before, rest="")
+    launcher = f'srun -w "$3" {size} --mpi=pmix trtllm-llmapi-launch'
+    return ServerCommand(program=program, arguments=arguments, before=launcher, rest="")
 
 
-def _further(place: ServerPlace) -> list[str] | None:
+def _further(server_place: ServerPlace) -> list[str] | None:
     """Return the hosts that a server spans; the first of them starts it on all."""
-    if place.rank:
+    if server_place.rank:
         return None
-    names = ",".join(f"${{HOST[{host}]}}" for host in place.server.hosts)
-    return [f'"{names}"'] if place.server.pool.nodes > 1 else []
+    names = ",".join(f"${{HOST[{host}]}}" for host in server_place.server.hosts)
+    return [f'"{names}"'] if server_place.server.pool.nodes > 1 else []

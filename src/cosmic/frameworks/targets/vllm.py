@@ -47,11 +47,11 @@ def launch_vllm(point: DesignPoint) -> Launch:
     main = pools[design.pools[-1].role]
     program = quote_program("vllm serve", design.checkpoint.name)
     servers = place_servers(design.pools)
-    alone = len(servers) == 1 and count_server_hosts(servers) == 1
+    single_host = len(servers) == 1 and count_server_hosts(servers) == 1
     return Launch(
         about=f"{design.about}: vLLM's arguments",
         command=(program, *quote_options(main)),
-        body=() if alone else _body(design, servers, program, pools),
+        body=() if single_host else _body(design, servers, program, pools),
         arguments=main,
         pools=pools,
         warnings=(*draft.warnings, *design.warnings()),
@@ -65,9 +65,13 @@ def vllm_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]
     draft.add("--pipeline-parallel-size", pool.pp, when=pool.pp > 1)
     draft.add("--data-parallel-size", pool.ranks, when=pool.ranks > 1)
     draft.add("--enable-expert-parallel", when=design.moe and pool.ep > 1)
-    eplb, more = design.workload.enable_eplb, design.workload.num_redundant_experts
+    eplb, redundant_experts = design.workload.enable_eplb, design.workload.num_redundant_experts
     draft.add("--enable-eplb", when=design.moe and eplb)
-    draft.add("--eplb-config", f'{{"num_redundant_experts": {more}}}', when=design.moe and eplb and more > 0)
+    draft.add(
+        "--eplb-config",
+        f'{{"num_redundant_experts": {redundant_experts}}}',
+        when=design.moe and eplb and redundant_experts > 0,
+    )
     draft.add("--dtype", DTYPES.get(design.workload.precision, ""), when=design.workload.precision in DTYPES)
     draft.add("--quantization", "fp8", when=design.checkpoint.quantize)
     draft.add("--kv-cache-dtype", "fp8", when=design.cache_bytes == 1)
@@ -88,8 +92,8 @@ def vllm_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]
 
 
 def _speculation(design: Served) -> str:
-    own = design.checkpoint.draft is None
-    method = {"method": "mtp"} if own else {"method": "eagle3", "model": design.checkpoint.draft}
+    own_draft = design.checkpoint.draft is None
+    method = {"method": "mtp"} if own_draft else {"method": "eagle3", "model": design.checkpoint.draft}
     return json.dumps({**method, "num_speculative_tokens": design.draft_tokens})
 
 
@@ -121,43 +125,60 @@ def _unsupported(draft: Draft, design: Served) -> None:
 def _body(
     design: Served, servers: list[Server], program: str, pools: dict[str, dict[str, ArgumentValue]]
 ) -> tuple[str, ...]:
-    alone = count_server_hosts(servers) == 1
-    before = SIDE_CHANNEL.format(host="127.0.0.1" if alone else '"${HOST[NODE_RANK]}"')
+    single_host = count_server_hosts(servers) == 1
+    side_channel = SIDE_CHANNEL.format(host="127.0.0.1" if single_host else '"${HOST[NODE_RANK]}"')
     plain = ServerCommand(program=program, arguments={})
     commands = {
-        role: ServerCommand(program=program, arguments=given, before=before if design.disaggregated else plain.before)
-        for role, given in pools.items()
+        role: ServerCommand(
+            program=program, arguments=arguments, before=side_channel if design.disaggregated else plain.before
+        )
+        for role, arguments in pools.items()
     }
-    return script_body(servers, commands, _further, _router(design, servers, alone=alone))
+    return script_body(servers, commands, _further, _router(design, servers, single_host=single_host))
 
 
-def _further(place: ServerPlace) -> list[str]:
+def _further(server_place: ServerPlace) -> list[str]:
     """Return what a server is told of the hosts that it spans."""
-    pool = place.server.pool
+    pool = server_place.server.pool
     if pool.nodes == 1:
         return []
-    headless = ["--headless"] if place.rank else []
+    headless = ["--headless"] if server_place.rank else []
     if pool.ranks > 1:
         local = pool.ranks // pool.nodes or 1
-        found = ["--data-parallel-size-local", str(local)]
-        if place.rank:
-            found += ["--data-parallel-start-rank", str(place.rank * pool.ranks // pool.nodes)]
-        return [*found, "--data-parallel-address", place.head, "--data-parallel-rpc-port", str(RPC_PORT), *headless]
-    return ["--nnodes", str(pool.nodes), "--node-rank", str(place.rank), "--master-addr", place.head, *headless]
+        options = ["--data-parallel-size-local", str(local)]
+        if server_place.rank:
+            options += ["--data-parallel-start-rank", str(server_place.rank * pool.ranks // pool.nodes)]
+        return [
+            *options,
+            "--data-parallel-address",
+            server_place.head,
+            "--data-parallel-rpc-port",
+            str(RPC_PORT),
+            *headless,
+        ]
+    return [
+        "--nnodes",
+        str(pool.nodes),
+        "--node-rank",
+        str(server_place.rank),
+        "--master-addr",
+        server_place.head,
+        *headless,
+    ]
 
 
-def _router(design: Served, servers: list[Server], *, alone: bool) -> list[str]:
+def _router(design: Served, servers: list[Server], *, single_host: bool) -> list[str]:
     if len(servers) == 1:
         return []
-    where = ["--host 0.0.0.0", f"--port {ROUTER_PORT}"]
+    address = ["--host 0.0.0.0", f"--port {ROUTER_PORT}"]
     policy = "--policy cache_aware" if design.shares_prefixes else "--policy round_robin"
     if not design.disaggregated:
         return [
             "vllm-router",
             "--worker-urls",
-            *(server_url(server, alone=alone) for server in servers),
+            *(server_url(server, single_host=single_host) for server in servers),
             policy,
-            *where,
+            *address,
         ]
-    roles = [f"--{server.pool.role} {server_url(server, alone=alone)}" for server in servers]
-    return ["vllm-router", "--vllm-pd-disaggregation", *roles, policy, *where]
+    roles = [f"--{server.pool.role} {server_url(server, single_host=single_host)}" for server in servers]
+    return ["vllm-router", "--vllm-pd-disaggregation", *roles, policy, *address]

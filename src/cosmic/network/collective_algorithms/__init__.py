@@ -1,1 +1,1 @@
-"""Collective algorithms, one file each; `cosmic.design.collective.algorithms` finds them here."""
+"""Collective algorithms, one file each; `cosmic.design.collective_layer.algorithms` finds them here."""

@@ -22,7 +22,7 @@ class Synthesized:
 
     @staticmethod
     def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
-        """Return ceil(log2 p) a pass: what one NPU knows spreads to twice as many at best in each step."""
+        """Return ceil(log2 p) a pass: at best, each step doubles the NPUs that have a chunk."""
         return passes_of(kind) * tree_depth(p)
 
     @staticmethod

@@ -28,28 +28,34 @@ _EDGES = ("links", "edges")
 def parse_graphml(text: str, where: str) -> LinkGraph:
     """Return the network of a GraphML file."""
     root = parse_xml(text, where)
-    require(_tag(root) == "graphml", where, _tag(root), "is not GraphML")
-    keys = {key.get("id", ""): key.get("attr.name", "") for key in root.iter() if _tag(key) == "key"}
-    graphs = [each for each in root if _tag(each) == "graph"]
+    require(_local_tag(root) == "graphml", where, _local_tag(root), "is not GraphML")
+    keys = {key.get("id", ""): key.get("attr.name", "") for key in root.iter() if _local_tag(key) == "key"}
+    graphs = [element for element in root if _local_tag(element) == "graph"]
     require(len(graphs) == 1, where, f"{len(graphs)} graphs", "must hold one graph")
-    nodes = [(each.get("id", ""), _graphml_data(each, keys)) for each in graphs[0] if _tag(each) == "node"]
+    nodes = [
+        (element.get("id", ""), _read_data(element, keys)) for element in graphs[0] if _local_tag(element) == "node"
+    ]
     directed = graphs[0].get("edgedefault", "undirected") == "directed"
     links: list[NamedLink] = []
-    for each in (each for each in graphs[0] if _tag(each) == "edge"):
-        own = {"true": True, "false": False}.get(each.get("directed", ""), directed)
-        links += _links(each.get("source"), each.get("target"), _graphml_data(each, keys), own, where)
+    for element in (element for element in graphs[0] if _local_tag(element) == "edge"):
+        own = {"true": True, "false": False}.get(element.get("directed", ""), directed)
+        links += _read_edge(element.get("source"), element.get("target"), _read_data(element, keys), own, where)
     return _build_network(nodes, links, where)
 
 
-def _tag(element: ElementTree.Element) -> str:
+def _local_tag(element: ElementTree.Element) -> str:
     """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
-def _graphml_data(element: ElementTree.Element, keys: dict[str, str]) -> dict[str, Any]:
+def _read_data(element: ElementTree.Element, keys: dict[str, str]) -> dict[str, Any]:
     """Return the attributes of a node or an edge, by their names."""
-    found = {keys.get(each.get("key", ""), ""): (each.text or "").strip() for each in element if _tag(each) == "data"}
-    return {name: text for name, text in found.items() if name}
+    attributes = {
+        keys.get(child.get("key", ""), ""): (child.text or "").strip()
+        for child in element
+        if _local_tag(child) == "data"
+    }
+    return {name: text for name, text in attributes.items() if name}
 
 
 def is_node_link(tree: Any) -> bool:
@@ -65,28 +71,28 @@ def graph_of_node_link(tree: dict[str, Any], where: str) -> LinkGraph:
     2
     """
     nodes: list[tuple[str, dict[str, Any]]] = []
-    for index, node in enumerate(_mappings(tree, "nodes", where)):
+    for index, node in enumerate(_read_mappings(tree, "nodes", where)):
         require("id" in node, f"{where}: nodes.{index}", node, "has no id")
         nodes.append((str(node["id"]), node))
-    key = next(each for each in _EDGES if each in tree)
+    key = next(name for name in _EDGES if name in tree)
     links: list[NamedLink] = []
-    for edge in _mappings(tree, key, where):
-        links += _links(edge.get("source"), edge.get("target"), edge, tree.get("directed", False) is True, where)
+    for edge in _read_mappings(tree, key, where):
+        links += _read_edge(edge.get("source"), edge.get("target"), edge, tree.get("directed", False) is True, where)
     return _build_network(nodes, links, where)
 
 
-def _mappings(tree: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    given = tree[key]
-    fits = isinstance(given, list) and all(isinstance(each, dict) for each in given)
-    require(fits, f"{where}: {key}", given, "must be a list of mappings")
-    return list(given)
+def _read_mappings(tree: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    entries = tree[key]
+    fits = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    require(fits, f"{where}: {key}", entries, "must be a list of mappings")
+    return list(entries)
 
 
-def _links(source: Any, target: Any, attributes: dict[str, Any], directed: bool, where: str) -> list[NamedLink]:
-    place = f"{where}: edge {source}→{target}"
-    require(source is not None and target is not None, place, "", "has two ends")
-    require(source != target, place, source, "a link joins two different nodes")
-    link = NamedLink(str(source), str(target), rate_of(attributes, place), latency_of(attributes, place))
+def _read_edge(source: Any, target: Any, attributes: dict[str, Any], directed: bool, where: str) -> list[NamedLink]:
+    location = f"{where}: edge {source}→{target}"
+    require(source is not None and target is not None, location, "", "has two ends")
+    require(source != target, location, source, "a link joins two different nodes")
+    link = NamedLink(str(source), str(target), rate_of(attributes, location), latency_of(attributes, location))
     return [link] if directed else [link, link.turned()]
 
 

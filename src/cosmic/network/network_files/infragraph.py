@@ -48,64 +48,64 @@ def is_infragraph(tree: Any) -> bool:
 def graph_of_infragraph(tree: dict[str, Any], where: str) -> LinkGraph:
     """Return the network of an infrastructure."""
     inner = tree.get("infrastructure", tree)
-    devices = _by_name(inner, "devices", where)
-    instances = _by_name(inner, "instances", where)
+    devices = _index_by_name(inner, "devices", where)
+    instances = _index_by_name(inner, "instances", where)
     npus: list[str] = []
     cables: list[_Cable] = []
-    counts = {name: _counts(device, f"{where}: {name}") for name, device in devices.items()}
+    counts = {name: _count_components(device, f"{where}: {name}") for name, device in devices.items()}
     for name, instance in instances.items():
-        place = f"{where}: instances.{name}"
+        location = f"{where}: instances.{name}"
         device = instance.get("device")
         if device not in devices:
-            raise UnknownName.among(f"{place}.device", device, "device", devices)
-        copies = read_whole_number(instance.get("count"), f"{place}.count", 1)
-        check_size(copies * sum(count for count, _ in counts[device].values()), place)
-        inside = list(_device_cables(devices[device], counts[device], f"{where}: {device}"))
+            raise UnknownName.among(f"{location}.device", device, "device", devices)
+        copies = read_whole_number(instance.get("count"), f"{location}.count", 1)
+        check_size(copies * sum(count for count, _ in counts[device].values()), location)
+        inner_cables = list(_device_cables(devices[device], counts[device], f"{where}: {device}"))
         for copy in range(copies):
             start = f"{name}.{copy}."
             for part, (count, kind) in counts[device].items():
                 npus += [f"{start}{part}.{number}" for number in range(count)] if kind == "npu" else []
-            cables += [each._replace(ends=(start + each.ends[0], start + each.ends[1])) for each in inside]
+            cables += [cable._replace(ends=(start + cable.ends[0], start + cable.ends[1])) for cable in inner_cables]
     cables += _outer_cables(inner, instances, counts, where)
     require(bool(npus), where, f"{len(instances)} instances", "no component is an npu")
     kept = _drop_dead_ends(cables, set(npus))
     switches = dict.fromkeys(end for cable in kept for end in cable.ends if end not in set(npus))
-    links = [direction for cable in kept for direction in _directions(cable)]
+    links = [direction for cable in kept for direction in _both_directions(cable)]
     return assemble_graph([*npus, *switches], switches.keys(), links, where)
 
 
-def _directions(cable: _Cable) -> tuple[NamedLink, NamedLink]:
+def _both_directions(cable: _Cable) -> tuple[NamedLink, NamedLink]:
     link = NamedLink(*cable.ends, cable.bandwidth_bytes_per_s, cable.latency_s)
     return link, link.turned()
 
 
-def _by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, Any]]:
+def _index_by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, Any]]:
     """Return the members of a list of mappings, by their names."""
-    given = tree.get(key) or []
-    mappings = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-    fits = isinstance(given, list) and len(mappings) == len(given)
+    entries = tree.get(key) or []
+    mappings = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    fits = isinstance(entries, list) and len(mappings) == len(entries)
     fits = fits and all(isinstance(mapping.get("name"), str) for mapping in mappings)
-    require(fits, f"{where}: {key}", given, "must be a list of mappings, each with a name")
+    require(fits, f"{where}: {key}", entries, "must be a list of mappings, each with a name")
     return {mapping["name"]: mapping for mapping in mappings}
 
 
-def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
-    """Return how many of each component a device has, and of which kind."""
-    found: dict[str, tuple[int, str]] = {}
-    for name, part in _by_name(device, "components", where).items():
+def _count_components(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
+    """Return the number and the kind of each component of a device."""
+    counts: dict[str, tuple[int, str]] = {}
+    for name, part in _index_by_name(device, "components", where).items():
         kind = part.get("choice", part.get("type", "custom"))
         require(kind != "device", f"{where}: {name}", kind, "devices composed of devices are not read")
-        found[name] = (read_whole_number(part.get("count", 1), f"{where}: {name}.count", 1), str(kind))
-    return found
+        counts[name] = (read_whole_number(part.get("count", 1), f"{where}: {name}.count", 1), str(kind))
+    return counts
 
 
 def _device_cables(device: dict[str, Any], counts: dict[str, tuple[int, str]], where: str) -> Iterator[_Cable]:
-    links = _by_name(device, "links", where)
-    for index, edge in enumerate(_edges(device, where)):
+    links = _index_by_name(device, "links", where)
+    for index, edge in enumerate(_read_edges(device, where)):
         ends = []
         for key in ("ep1", "ep2"):
-            component = _endpoint(edge, key, f"{where}: edges.{index}").get("component")
-            ends.append(_parts(component, counts, f"{where}: edges.{index}.{key}"))
+            component = _read_endpoint(edge, key, f"{where}: edges.{index}").get("component")
+            ends.append(_expand_slice(component, counts, f"{where}: edges.{index}.{key}"))
         yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{index}")
 
 
@@ -115,34 +115,34 @@ def _outer_cables(
     counts: dict[str, dict[str, tuple[int, str]]],
     where: str,
 ) -> Iterator[_Cable]:
-    links = _by_name(tree, "links", where)
+    links = _index_by_name(tree, "links", where)
     copies = {name: (int(instance["count"]), "") for name, instance in instances.items()}
-    for index, edge in enumerate(_edges(tree, where)):
+    for index, edge in enumerate(_read_edges(tree, where)):
         ends = []
         for key in ("ep1", "ep2"):
-            at, point = f"{where}: edges.{index}.{key}", _endpoint(edge, key, f"{where}: edges.{index}")
-            outer = _parts(point.get("instance"), copies, at)
+            location, point = f"{where}: edges.{index}.{key}", _read_endpoint(edge, key, f"{where}: edges.{index}")
+            outer = _expand_slice(point.get("instance"), copies, location)
             device = instances[outer[0].rpartition(".")[0]]["device"]
-            inner = _parts(point.get("component"), counts[device], at)
-            ends.append([f"{one}.{part}" for one in outer for part in inner])
+            inner = _expand_slice(point.get("component"), counts[device], location)
+            ends.append([f"{copy}.{part}" for copy in outer for part in inner])
         yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{index}")
 
 
-def _edges(tree: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    given = tree.get("edges") or []
-    fits = isinstance(given, list) and all(isinstance(each, dict) for each in given)
-    require(fits, f"{where}: edges", given, "must be a list of mappings")
-    return list(given)
+def _read_edges(tree: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    edges = tree.get("edges") or []
+    fits = isinstance(edges, list) and all(isinstance(edge, dict) for edge in edges)
+    require(fits, f"{where}: edges", edges, "must be a list of mappings")
+    return list(edges)
 
 
-def _endpoint(edge: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+def _read_endpoint(edge: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     point = edge.get(key)
     require(isinstance(point, dict), f"{where}.{key}", point, "must be a mapping with a component")
     return dict(point or {})
 
 
-def _parts(text: Any, counts: dict[str, tuple[int, str]], where: str) -> list[str]:
-    """Return what a name with a slice stands for, such as ``nic[0:2]``; a name alone stands for all."""
+def _expand_slice(text: Any, counts: dict[str, tuple[int, str]], where: str) -> list[str]:
+    """Expand a name with a slice, such as ``nic[0:2]``; a name alone stands for all."""
     match = _SLICE.fullmatch(text) if isinstance(text, str) else None
     require(match is not None, where, text, "is a name with a slice, such as nic[0:2]")
     name, first, colon, stop = match.groups() if match else ("", "", "", "")
@@ -156,7 +156,7 @@ def _parts(text: Any, counts: dict[str, tuple[int, str]], where: str) -> list[st
 
 
 def _join_endpoints(
-    ones: list[str], others: list[str], edge: dict[str, Any], links: dict[str, dict[str, Any]], where: str
+    firsts: list[str], seconds: list[str], edge: dict[str, Any], links: dict[str, dict[str, Any]], where: str
 ) -> Iterator[_Cable]:
     """Yield the cables of an edge: each end with its counterpart, or each with each."""
     scheme = edge.get("scheme", "many2many" if edge.get("many2many") is True else "one2one")
@@ -165,26 +165,26 @@ def _join_endpoints(
         raise UnknownName.among(f"{where}.link", edge.get("link"), "link", links)
     rate, latency = _read_link(links[edge["link"]], f"{where}: link {edge['link']}")
     if scheme == "one2one":
-        rule = f"one2one joins as many ends to as many: here {len(ones)} to {len(others)}"
-        require(len(ones) == len(others), where, scheme, rule)
-        pairs = list(zip(ones, others, strict=True))
+        rule = f"one2one joins as many ends to as many: here {len(firsts)} to {len(seconds)}"
+        require(len(firsts) == len(seconds), where, scheme, rule)
+        pairs = list(zip(firsts, seconds, strict=True))
     else:
-        pairs = [(one, other) for one in ones for other in others]
+        pairs = [(first, second) for first in firsts for second in seconds]
     seen: set[frozenset[str]] = set()
-    for one, other in pairs:
-        if one != other and (both := frozenset((one, other))) not in seen:
+    for first, second in pairs:
+        if first != second and (both := frozenset((first, second))) not in seen:
             seen.add(both)
-            yield _Cable((one, other), rate, latency)
+            yield _Cable((first, second), rate, latency)
 
 
 def _read_link(link: dict[str, Any], where: str) -> tuple[float, float]:
     """Return the bandwidth and the latency of a link."""
     physical = link.get("physical") or {}
-    given = physical.get("bandwidth") if isinstance(physical, dict) else None
-    stated = given if isinstance(given, dict) else {}
+    bandwidth = physical.get("bandwidth") if isinstance(physical, dict) else None
+    rates = bandwidth if isinstance(bandwidth, dict) else {}
     rule = f"states no bandwidth in {' or '.join(BANDWIDTHS)}"
-    require(bool(set(BANDWIDTHS) & set(stated)), where, given, rule)
-    rate = next(read_number(stated[key], where) * worth for key, worth in BANDWIDTHS.items() if key in stated)
+    require(bool(set(BANDWIDTHS) & set(rates)), where, bandwidth, rule)
+    rate = next(read_number(rates[key], where) * worth for key, worth in BANDWIDTHS.items() if key in rates)
     late = physical.get("latency") or {}
     require(isinstance(late, dict), where, late, "states its latency as a mapping, such as {ns: 300}")
     return rate, next((read_number(late[key], where) / worth for key, worth in LATENCIES.items() if key in late), 0.0)
@@ -192,26 +192,27 @@ def _read_link(link: dict[str, Any], where: str) -> tuple[float, float]:
 
 def _drop_dead_ends(cables: list[_Cable], npus: set[str]) -> list[_Cable]:
     """Return the cables without dead ends, and with what lies between just two others as part of the cable."""
-    found = dict(enumerate(cables))
-    at: dict[str, set[int]] = defaultdict(set)
-    for number, cable in found.items():
+    remaining = dict(enumerate(cables))
+    cables_at: dict[str, set[int]] = defaultdict(set)
+    for number, cable in remaining.items():
         for end in cable.ends:
-            at[end].add(number)
-    left = [end for end in at if end not in npus]
-    while left:
-        node = left.pop()
-        own = sorted(at[node])
+            cables_at[end].add(number)
+    pending = [end for end in cables_at if end not in npus]
+    while pending:
+        node = pending.pop()
+        own = sorted(cables_at[node])
         if not 0 < len(own) <= 2:
             continue
-        ends = [next(end for end in found[number].ends if end != node) for number in own]
+        ends = [next(end for end in remaining[number].ends if end != node) for number in own]
         for number, end in zip(own, ends, strict=True):
-            at[end].discard(number)
-        gone = [found.pop(number) for number in own]
-        at[node].clear()
+            cables_at[end].discard(number)
+        merged = [remaining.pop(number) for number in own]
+        cables_at[node].clear()
         if len(own) == 2 and ends[0] != ends[1]:
-            rate, late = min(each[1] for each in gone), gone[0].latency_s + gone[1].latency_s
-            found[own[0]] = _Cable((ends[0], ends[1]), rate, late)
+            # A node between just two others, such as a NIC, is part of the cable: the slower rate, and both latencies.
+            rate, late = min(cable[1] for cable in merged), merged[0].latency_s + merged[1].latency_s
+            remaining[own[0]] = _Cable((ends[0], ends[1]), rate, late)
             for end in ends:
-                at[end].add(own[0])
-        left += [end for end in ends if end not in npus]
-    return list(found.values())
+                cables_at[end].add(own[0])
+        pending += [end for end in ends if end not in npus]
+    return list(remaining.values())

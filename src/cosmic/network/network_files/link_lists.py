@@ -56,13 +56,16 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
     >>> graph.npus, graph.links, float(graph.latency_s[0])
     (2, 2, 5e-07)
     """
-    lines = _lines(text)
+    # Errors name a line by its number in the file: comments and blank lines count.
+    stripped = ((number, line.partition("#")[0].strip()) for number, line in enumerate(text.splitlines(), start=1))
+    lines = [(number, line) for number, line in stripped if line]
     require(bool(lines), where, "", "is empty: the first line is the number of NPUs")
     npus = read_whole_number(lines[0][1].strip(), f"{where} line {lines[0][0]}", 1)
     check_size(npus, where)
-    rows = [_tacos_link(line, npus, f"{where} line {number}") for number, line in lines[1:]]
+    rows = [_parse_tacos_link(line, npus, f"{where} line {number}") for number, line in lines[1:]]
     columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
     try:
+        # Ends, GiB/s and microseconds, as TACOS reads them.
         return LinkGraph(
             npus,
             np.array(columns[0], np.int64),
@@ -74,13 +77,7 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
         raise SpecError(f"{where}: {error.where}", error.value, error.rule) from None
 
 
-def _lines(text: str) -> list[tuple[int, str]]:
-    """Return numbered lines without comments and blank ones."""
-    kept = ((number, line.partition("#")[0].strip()) for number, line in enumerate(text.splitlines(), start=1))
-    return [(number, line) for number, line in kept if line]
-
-
-def _tacos_link(line: str, npus: int, where: str) -> tuple[int, int, float, float]:
+def _parse_tacos_link(line: str, npus: int, where: str) -> tuple[int, int, float, float]:
     words = line.split()
     require(len(words) == 4, where, line, "a link is four numbers: source, target, GiB/s and microseconds")
     ends = [read_whole_number(word, where) for word in words[:2]]
@@ -119,35 +116,37 @@ def parse_csv(text: str, where: str) -> LinkGraph:
     """
     links: list[NamedLink] = []
     switches: set[str] = set()
-    for number, row in _rows(text, where):
-        place = f"{where} line {number}"
+    for number, row in _read_rows(text, where):
+        location = f"{where} line {number}"
         for end, kind in zip(row[:2], row[4:], strict=True):
-            require(bool(end), place, end, "a node has a name or a number")
-            require(kind.lower() in ("", *KINDS), place, kind, f"a node is one of {', '.join(KINDS)}")
+            require(bool(end), location, end, "a node has a name or a number")
+            require(kind.lower() in ("", *KINDS), location, kind, f"a node is one of {', '.join(KINDS)}")
             if kind.lower() == "switch" or (not kind and end.lower().startswith("switch")):
                 switches.add(end)
-        require(row[0] != row[1], place, row[0], "a link joins two different nodes")
-        rate = read_quantity(row[2], BYTES_PER_S, f"{place}: bandwidth")
-        links.append(NamedLink(row[0], row[1], rate, read_quantity(row[3], SECONDS, f"{place}: latency")))
+        require(row[0] != row[1], location, row[0], "a link joins two different nodes")
+        rate = read_quantity(row[2], BYTES_PER_S, f"{location}: bandwidth")
+        links.append(NamedLink(row[0], row[1], rate, read_quantity(row[3], SECONDS, f"{location}: latency")))
     require(bool(links), where, "", "has no links")
     return assemble_graph(sort_names(chain.from_iterable(link[:2] for link in links)), switches, links, where)
 
 
-def _rows(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row in the order of `COLUMNS` and `TYPES`, with the number of its line."""
     reader = csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         head = [cell.strip().lower() for cell in next(reader, [])]
         rule = f"the header must be {','.join(COLUMNS)}, with {' and '.join(TYPES)} where nodes are switches"
-        known = {*COLUMNS, *TYPES}
-        require(set(COLUMNS) <= set(head) <= known and len(set(head)) == len(head), where, ",".join(head), rule)
-        place = [head.index(name) if name in head else -1 for name in (*COLUMNS, *TYPES)]
+        allowed = {*COLUMNS, *TYPES}
+        require(set(COLUMNS) <= set(head) <= allowed and len(set(head)) == len(head), where, ",".join(head), rule)
+        indices = [head.index(name) if name in head else -1 for name in (*COLUMNS, *TYPES)]
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
-            found = f"{where} line {reader.line_num}"
-            require(len(cells) == len(head), found, len(cells), f"has other than the {len(head)} cells of the header")
-            yield reader.line_num, [cells[at].strip() if at >= 0 else "" for at in place]
+            location = f"{where} line {reader.line_num}"
+            require(
+                len(cells) == len(head), location, len(cells), f"has other than the {len(head)} cells of the header"
+            )
+            yield reader.line_num, [cells[index].strip() if index >= 0 else "" for index in indices]
     except csv.Error as error:
         raise SpecError(f"{where} line {reader.line_num}", "", f"is no valid CSV: {error}") from None
 
@@ -184,13 +183,13 @@ def parse_physical_topology(text: str, where: str) -> LinkGraph:
     (2, 1, 4, 5e-07)
     """
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1)]
-    kept = [(f"{where} line {number}", words) for number, words in lines if words]
-    place, head = kept[0]
-    require(len(head) == 3, place, " ".join(head), "the first line is the numbers of nodes, switches and links")
-    nodes, switches, cables = (read_whole_number(word, place) for word in head)
+    numbered = [(f"{where} line {number}", words) for number, words in lines if words]
+    location, head = numbered[0]
+    require(len(head) == 3, location, " ".join(head), "the first line is the numbers of nodes, switches and links")
+    nodes, switches, cables = (read_whole_number(word, location) for word in head)
     check_size(nodes, where)
-    require(switches < nodes, place, switches, f"a network has at least 1 NPU among its {nodes} nodes")
-    rest = kept[1:]
+    require(switches < nodes, location, switches, f"a network has at least 1 NPU among its {nodes} nodes")
+    rest = numbered[1:]
     listed: list[str] = []
     while rest and len(listed) < switches:
         listed += rest.pop(0)[1]
@@ -200,13 +199,13 @@ def parse_physical_topology(text: str, where: str) -> LinkGraph:
     require(len(set(listed)) == len(listed) == switches, f"{where}: switches", " ".join(listed), rule)
     rule = f"the first line says that there are {cables} links"
     require(len(rest) == cables, where, f"{len(rest)} links", rule)
-    links = [_link(words, nodes, place) for place, words in rest]
-    directions = [each for link in links for each in (link, link.turned())]
+    links = [_parse_link(words, nodes, location) for location, words in rest]
+    directions = [direction for link in links for direction in (link, link.turned())]
     forwarding = {str(int(name)) for name in listed}
     return assemble_graph(map(str, range(nodes)), forwarding, directions, where)
 
 
-def _link(words: list[str], nodes: int, where: str) -> NamedLink:
+def _parse_link(words: list[str], nodes: int, where: str) -> NamedLink:
     rule = "a link is both ends, rate, delay and error rate, such as 0 4 400Gbps 0.0005ms 0"
     require(len(words) == 5, where, " ".join(words), rule)
     ends = [read_whole_number(word, where) for word in words[:2]]

@@ -47,27 +47,27 @@ def assemble_graph(
     where: str,
     reducing: Collection[str] = (),
 ) -> LinkGraph:
-    """Return the network of *links* between *nodes*, of which some are *switches*; accelerators keep their order.
+    """Return the network of *links* between *nodes*; those in *switches* are numbered after the accelerators.
 
     >>> links = [NamedLink("a", "sw", 1e9, 0.0), NamedLink("sw", "b", 1e9, 0.0)]
     >>> graph = assemble_graph(["a", "sw", "b"], {"sw"}, links, "file")
     >>> graph.npus, graph.switches, graph.names
     (2, 1, ('a', 'b', 'sw'))
     """
-    known = list(dict.fromkeys(check_text(name, f"{where}: node", LONGEST_NAME) for name in nodes))
-    check_size(len(known), where)
+    unique = list(dict.fromkeys(check_text(name, f"{where}: node", LONGEST_NAME) for name in nodes))
+    check_size(len(unique), where)
     forwarding = set(switches)
-    npus = [name for name in known if name not in forwarding]
-    ordered = [*npus, *(name for name in known if name in forwarding)]
-    place = {name: number for number, name in enumerate(ordered)}
-    require(bool(npus), where, f"{len(known)} nodes", "a network has at least 1 NPU")
+    npus = [name for name in unique if name not in forwarding]
+    ordered = [*npus, *(name for name in unique if name in forwarding)]
+    number_of = {name: number for number, name in enumerate(ordered)}
+    require(bool(npus), where, f"{len(unique)} nodes", "a network has at least 1 NPU")
     for name in reducing:
         require(name in forwarding, f"{where}: reducing", name, "is no switch of this network")
     for link in links:
         for end in link[:2]:
-            if end not in place:
-                raise UnknownName.among(f"{where}: link {link.source}→{link.target}", end, "node", place)
-    rows = [(place[link.source], place[link.target], link[2], link[3]) for link in links]
+            if end not in number_of:
+                raise UnknownName.among(f"{where}: link {link.source}→{link.target}", end, "node", number_of)
+    rows = [(number_of[link.source], number_of[link.target], link[2], link[3]) for link in links]
     try:
         plain = graph_of(len(npus), rows, len(ordered) - len(npus))
     except SpecError as error:
@@ -80,7 +80,7 @@ def assemble_graph(
         plain.bandwidth_bytes_per_s,
         plain.latency_s,
         plain.switches,
-        frozenset(place[name] for name in reducing),
+        frozenset(number_of[name] for name in reducing),
         names,
     )
 
@@ -101,10 +101,10 @@ def sort_names(names: Iterable[str]) -> list[str]:
     >>> sort_names(["10", "s1", "2", "s0"]), sort_names(["b", "a", "b"])
     (['2', '10', 's0', 's1'], ['b', 'a'])
     """
-    found = list(dict.fromkeys(names))
-    parts = [_NUMBERED.fullmatch(name) for name in found]
-    keys = {name: (part[1], int(part[2])) for name, part in zip(found, parts, strict=True) if part}
-    return sorted(found, key=keys.__getitem__) if len(keys) == len(found) else found
+    unique = list(dict.fromkeys(names))
+    parts = [_NUMBERED.fullmatch(name) for name in unique]
+    keys = {name: (part[1], int(part[2])) for name, part in zip(unique, parts, strict=True) if part}
+    return sorted(unique, key=keys.__getitem__) if len(keys) == len(unique) else unique
 
 
 def node_of(graph: LinkGraph, name: str, where: str) -> int:
@@ -115,13 +115,13 @@ def node_of(graph: LinkGraph, name: str, where: str) -> int:
     >>> node_of(star, "s0", "--fail"), node_of(star, "2", "--fail")
     (2, 2)
     """
-    found = find_node(graph, name)
-    if found is None:
+    node = find_node(graph, name)
+    if node is None:
         if graph.names:
             raise UnknownName.among(where, name, "node", graph.names)
         switches = f" and switches s0 to s{graph.switches - 1}" if graph.switches else ""
         raise SpecError(where, name, f"no such node; there are NPUs 0 to {graph.npus - 1}{switches}")
-    return found
+    return node
 
 
 def find_node(graph: LinkGraph, name: str) -> int | None:
@@ -148,18 +148,20 @@ def rate_of(attributes: dict[str, Any], where: str) -> float:
     """
     if "bandwidth" in attributes:
         return read_quantity(attributes["bandwidth"], BYTES_PER_S, f"{where}.bandwidth")
-    stated = {unit: f"bandwidth_{unit}" for unit in BANDWIDTH_UNITS if f"bandwidth_{unit}" in attributes}
-    require(bool(stated), where, sorted(map(str, attributes)), "states no bandwidth, such as bandwidth: 400 Gbps")
-    return next(read_number(attributes[key], f"{where}.{key}") * BANDWIDTH_UNITS[unit] for unit, key in stated.items())
+    key_of_unit = {unit: f"bandwidth_{unit}" for unit in BANDWIDTH_UNITS if f"bandwidth_{unit}" in attributes}
+    require(bool(key_of_unit), where, sorted(map(str, attributes)), "states no bandwidth, such as bandwidth: 400 Gbps")
+    return next(
+        read_number(attributes[key], f"{where}.{key}") * BANDWIDTH_UNITS[unit] for unit, key in key_of_unit.items()
+    )
 
 
 def latency_of(attributes: dict[str, Any], where: str) -> float:
     """Return the latency among the *attributes* of a link, 0 where there is none."""
     if "latency" in attributes:
         return read_quantity(attributes["latency"], SECONDS, f"{where}.latency")
-    stated = {unit: f"latency_{unit}" for unit in PER_S if f"latency_{unit}" in attributes}
-    found = [read_number(attributes[key], f"{where}.{key}") / PER_S[unit] for unit, key in stated.items()]
-    return found[0] if found else 0.0
+    key_of_unit = {unit: f"latency_{unit}" for unit in PER_S if f"latency_{unit}" in attributes}
+    latencies = [read_number(attributes[key], f"{where}.{key}") / PER_S[unit] for unit, key in key_of_unit.items()]
+    return latencies[0] if latencies else 0.0
 
 
 def read_quantity(text: Any, dimension: Any, where: str) -> float:

@@ -75,19 +75,19 @@ def degrade_links(graph: LinkGraph, failures: Sequence[str], where: str = "--fai
             hit |= (graph.sources == target) & (graph.targets == source)
         require(bool(hit.any()), where, failure, "there is no such link")
         rate[hit] *= share
-    kept = rate > 0
+    working = rate > 0
     return replace(
         graph,
-        sources=graph.sources[kept],
-        targets=graph.targets[kept],
-        bandwidth_bytes_per_s=np.ascontiguousarray(rate[kept]),
-        latency_s=graph.latency_s[kept],
+        sources=graph.sources[working],
+        targets=graph.targets[working],
+        bandwidth_bytes_per_s=np.ascontiguousarray(rate[working]),
+        latency_s=graph.latency_s[working],
     )
 
 
 def _parse_fault(graph: LinkGraph, failure: str, where: str) -> tuple[int, int, bool, float]:
     """Return both ends of a failed link, whether both directions fail, and the share of its bandwidth that is left."""
-    for link, share in _shares(failure, where):
+    for link, share in _split_share(failure, where):
         for index, letter in enumerate(link):
             if letter not in "->":
                 continue
@@ -102,13 +102,13 @@ def _parse_fault(graph: LinkGraph, failure: str, where: str) -> tuple[int, int, 
     raise SpecError(where, failure, RULE)
 
 
-def _shares(failure: str, where: str) -> Iterator[tuple[str, float]]:
+def _split_share(failure: str, where: str) -> Iterator[tuple[str, float]]:
     """Yield a link and the share that is left of it; names may have asterisks."""
     link, mark, share = failure.rpartition("*")
     if mark:
-        left = read_number(share.strip(), f"{where} {failure}")
-        require(0 < left <= 1, where, failure, "the share of bandwidth that is left is more than 0, and 1 at most")
-        yield link, left
+        remaining = read_number(share.strip(), f"{where} {failure}")
+        require(0 < remaining <= 1, where, failure, "the share of bandwidth that is left is more than 0, and 1 at most")
+        yield link, remaining
     yield failure, 0.0
 
 
@@ -135,56 +135,56 @@ def graph_of_tree(tree: dict[str, Any], where: str) -> LinkGraph:
     for key, value in tree.items():
         if key not in KEYS:
             raise UnknownName(f"{where}: {key}", value, f"no such key{suggest_names(str(key), KEYS)}")
-    npus = _names(tree["npus"], f"{where}: npus", "")
-    switches = _names(tree.get("switches", 0), f"{where}: switches", "s")
+    npus = _read_names(tree["npus"], f"{where}: npus", "")
+    switches = _read_names(tree.get("switches", 0), f"{where}: switches", "s")
     both = set(npus) & set(switches)
     require(not both, f"{where}: switches", sorted(both), "is an NPU too")
     require(isinstance(tree["links"], list), f"{where}: links", tree["links"], "must be a list of links")
     common: dict[str, Any] = {key: tree[key] for key in ("bandwidth", "latency") if key in tree}
     links: list[NamedLink] = []
-    for index, given in enumerate(tree["links"]):
-        links += _links(given, common, f"{where}: links.{index}")
-    reducing = _list(tree.get("reducing", []), f"{where}: reducing")
+    for index, entry in enumerate(tree["links"]):
+        links += _read_links(entry, common, f"{where}: links.{index}")
+    reducing = _read_name_list(tree.get("reducing", []), f"{where}: reducing")
     graph = assemble_graph([*npus, *switches], switches, links, where, reducing)
-    return degrade_links(graph, _list(tree.get("fail", []), f"{where}: fail"), f"{where}: fail")
+    return degrade_links(graph, _read_name_list(tree.get("fail", []), f"{where}: fail"), f"{where}: fail")
 
 
-def _names(given: Any, where: str, prefix: str) -> list[str]:
-    """Return the names of nodes, of which a file states the number or the names."""
-    if isinstance(given, list):
-        names = _list(given, where)
-        require(len(set(names)) == len(names), where, given, "names a node twice")
+def _read_names(tree: Any, where: str, prefix: str) -> list[str]:
+    """Return the names of nodes from a file that states their number or their names."""
+    if isinstance(tree, list):
+        names = _read_name_list(tree, where)
+        require(len(set(names)) == len(names), where, tree, "names a node twice")
         return names
-    count = read_whole_number(given, where)
+    count = read_whole_number(tree, where)
     check_size(count, where)
     return [f"{prefix}{number}" for number in range(count)]
 
 
-def _list(given: Any, where: str) -> list[str]:
-    require(isinstance(given, list), where, given, "must be a list")
-    return [_name(each, where) for each in given]
+def _read_name_list(tree: Any, where: str) -> list[str]:
+    require(isinstance(tree, list), where, tree, "must be a list")
+    return [_read_name(name, where) for name in tree]
 
 
-def _name(given: Any, where: str) -> str:
-    is_name = isinstance(given, str | int) and not isinstance(given, bool)
-    require(is_name, where, given, "a node is named by text or a whole number")
-    return str(given)
+def _read_name(tree: Any, where: str) -> str:
+    is_name = isinstance(tree, str | int) and not isinstance(tree, bool)
+    require(is_name, where, tree, "a node is named by text or a whole number")
+    return str(tree)
 
 
-def _links(given: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
+def _read_links(entry: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
     """Return the one or two directions of a stated link."""
-    require(isinstance(given, dict), where, given, "must be a mapping, such as {source: 0, target: 1}")
-    for key, value in given.items():
+    require(isinstance(entry, dict), where, entry, "must be a mapping, such as {source: 0, target: 1}")
+    for key, value in entry.items():
         if key not in LINK_KEYS:
             raise UnknownName(f"{where}.{key}", value, f"no such key{suggest_names(str(key), LINK_KEYS)}")
     for key in ("source", "target"):
-        require(key in given, where, given, f"has no {key}")
-    both = given.get("both", False)
+        require(key in entry, where, entry, f"has no {key}")
+    both = entry.get("both", False)
     require(isinstance(both, bool), f"{where}.both", both, "must be true or false")
-    source, target = _name(given["source"], f"{where}.source"), _name(given["target"], f"{where}.target")
+    source, target = _read_name(entry["source"], f"{where}.source"), _read_name(entry["target"], f"{where}.target")
     require(source != target, where, source, "a link joins two different nodes")
-    whole = common | given
-    link = NamedLink(source, target, rate_of(whole, where), latency_of(whole, where))
+    attributes = common | entry
+    link = NamedLink(source, target, rate_of(attributes, where), latency_of(attributes, where))
     return [link, link.turned()] if both else [link]
 
 

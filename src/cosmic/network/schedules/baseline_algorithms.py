@@ -59,7 +59,7 @@ def make_baselines(
     graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Sequence[int]], root: int = 0
 ) -> list[Baseline]:
     """Return the times of all textbook algorithms that do a collective."""
-    return [_baseline(graph, name, kind, size_bytes, groups, root) for name in ALGORITHMS[kind]]
+    return [_time_baseline(graph, name, kind, size_bytes, groups, root) for name in ALGORITHMS[kind]]
 
 
 ALGORITHMS: dict[Kind, tuple[str, ...]] = {
@@ -72,29 +72,30 @@ ALGORITHMS: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def _baseline(
+def _time_baseline(
     graph: LinkGraph, name: str, kind: Kind, size_bytes: float, groups: Sequence[Sequence[int]], root: int
 ) -> Baseline:
+    # Recursive halving needs a partner for every member in each round.
     if name == "halving_doubling" and not all(is_power_of_two(len(group)) for group in groups):
         return Baseline(name, None, "needs a power of two of members")
     programs = [algorithm_rounds(name, kind, len(group), size_bytes, root) for group in groups]
-    messages = sum(len(each) for program in programs for each in program)
+    messages = sum(len(sends) for program in programs for sends in program)
     if messages > MOST_HOPS:
         return Baseline(name, None, f"has more than {MOST_HOPS:,} messages")
-    largest = max((size for program in programs for each in program for *_, size in each), default=1.0)
+    largest = max((size for program in programs for sends in program for *_, size in sends), default=1.0)
     routes = Routes(graph, largest, balanced=True)
-    hops, longest = _hops(routes, programs, groups)
+    hops, longest = _count_hops(routes, programs, groups)
     if hops > MOST_HOPS:
         return Baseline(name, None, f"has more than {MOST_HOPS:,} messages on links")
     tried = [pieces for pieces in PIECES if pieces == 1 or (longest > 1 and hops * pieces <= MOST_HOPS)]
-    return Baseline(name, min(_Play(graph, routes, programs, groups, pieces).run() for pieces in tried))
+    return Baseline(name, min(_AlgorithmRun(graph, routes, programs, groups, pieces).run() for pieces in tried))
 
 
-def _hops(routes: Routes, programs: Sequence[list[Round]], groups: Sequence[Sequence[int]]) -> tuple[int, int]:
+def _count_hops(routes: Routes, programs: Sequence[list[Round]], groups: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Return on how many links all messages are together, and the most of one."""
     total = longest = 0
     for program, group in zip(programs, groups, strict=True):
-        for source, target, _ in (message for each in program for message in each):
+        for source, target, _ in (message for sends in program for message in sends):
             links = len(routes.path(group[source], group[target]))
             total, longest = total + links, max(longest, links)
     return total, longest
@@ -121,35 +122,35 @@ def algorithm_rounds(algorithm: str, kind: Kind, members: int, size_bytes: float
     if members == 1:
         return []
     if algorithm == "ring":
-        return list(_ring(kind, members, size_bytes))
+        return list(_ring_rounds(kind, members, size_bytes))
     if algorithm == "two_way_ring":
         way = [[(i, (i + 1) % members, size_bytes / members / 2) for i in range(members)] for _ in range(1, members)]
-        return [each + [(target, source, size) for source, target, size in each] for each in way]
+        return [sends + [(target, source, size) for source, target, size in sends] for sends in way]
     if algorithm == "direct":
         shifts = range(1, members)
         return [[(i, (i + shift) % members, size_bytes / members) for shift in shifts for i in range(members)]]
     if algorithm == "tree":
-        down = list(_tree(members, size_bytes, root))
-        return down if kind == "broadcast" else [[(b, a, size) for a, b, size in each] for each in reversed(down)]
-    halving = list(_halving(members, size_bytes))
+        down = list(_tree_rounds(members, size_bytes, root))
+        return down if kind == "broadcast" else [[(b, a, size) for a, b, size in sends] for sends in reversed(down)]
+    halving = list(_halving_rounds(members, size_bytes))
     return halving if kind == "reduce_scatter" else halving[::-1]
 
 
-def _ring(kind: Kind, members: int, size_bytes: float) -> Iterator[Round]:
+def _ring_rounds(kind: Kind, members: int, size_bytes: float) -> Iterator[Round]:
     """Yield shards that go round; an all-to-all forwards all that is not for the receiver."""
     for step in range(1, members):
         shards = members - step if kind == "all_to_all" else 1
         yield [(i, (i + 1) % members, shards * size_bytes / members) for i in range(members)]
 
 
-def _halving(members: int, size_bytes: float) -> Iterator[Round]:
+def _halving_rounds(members: int, size_bytes: float) -> Iterator[Round]:
     distance, part = members // 2, size_bytes / 2
     while distance:
         yield [(i, i ^ distance, part) for i in range(members)]
         distance, part = distance // 2, part / 2
 
 
-def _tree(members: int, size_bytes: float, root: int) -> Iterator[Round]:
+def _tree_rounds(members: int, size_bytes: float, root: int) -> Iterator[Round]:
     """Yield the rounds of a binomial tree: all that have it send it to one more."""
     for power in count():
         have = 1 << power
@@ -162,7 +163,7 @@ def _tree(members: int, size_bytes: float, root: int) -> Iterator[Round]:
 # ------------------------------------------------------------------------------------------------------- simulation
 
 
-class _Play:
+class _AlgorithmRun:
     """All groups at once: a member enters a round when it has received all of the round before."""
 
     def __init__(
@@ -180,8 +181,8 @@ class _Play:
         self._due: dict[tuple[int, int, int], int] = defaultdict(int)
         self._rounds = [len(program) for program in programs]
         for group, program in enumerate(programs):
-            for step, each in enumerate(program):
-                for source, target, size in each:
+            for step, sends in enumerate(program):
+                for source, target, size in sends:
                     self._sends[group, source, step].append((target, size))
                     self._due[group, target, step] += pieces
         self._at: dict[tuple[int, int], int] = {}
@@ -255,12 +256,12 @@ def binary_tree(members: Sequence[int]) -> dict[int, int]:
 
 
 def double_trees(members: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return two trees, of which an even number of members each has children in one: the second is mirrored.
+    """Return two binary trees, the second mirrored or shifted: with an even number, each member is a leaf in one.
 
     Of an odd number it is shifted by one member, and one has children in both, or in none.
     """
-    other = [*members[1:], *members[:1]] if len(members) % 2 else members[::-1]
-    return binary_tree(members), binary_tree(other)
+    mirrored = [*members[1:], *members[:1]] if len(members) % 2 else members[::-1]
+    return binary_tree(members), binary_tree(mirrored)
 
 
 def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> float | None:
@@ -273,22 +274,22 @@ def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> f
     for chunks in CHUNKS:
         hops = list(_tree_hops(trees, chunks, overlapped))
         if len(hops) <= MOST_MESSAGES:
-            times.append(_played_s(graph, hops, size_bytes / (2 * chunks)))
+            times.append(_replay_s(graph, hops, size_bytes / (2 * chunks)))
     return min(times, default=None)
 
 
 def _tree_hops(trees: Sequence[dict[int, int]], chunks: int, overlapped: bool) -> Iterator[Hop]:
     """Yield the messages of all chunks: up each tree, and down again."""
-    place = 0
+    number = 0
     up: list[list[dict[int, int]]] = []
     for _ in range(chunks):
         up.append([])
         for parents in trees:
             sent: dict[int, int] = {}
             children: dict[int, list[int]] = defaultdict(list)
-            for child, parent in _upwards(parents):
-                yield Hop(child, parent, tuple(sent[each] for each in children[child]))
-                sent[child], place = place, place + 1
+            for child, parent in _walk_upwards(parents):
+                yield Hop(child, parent, tuple(sent[grandchild] for grandchild in children[child]))
+                sent[child], number = number, number + 1
                 children[parent].append(child)
             up[-1].append(sent)
     for chunk in range(chunks):
@@ -297,12 +298,12 @@ def _tree_hops(trees: Sequence[dict[int, int]], chunks: int, overlapped: bool) -
             added = up[chunk if overlapped else -1][which]
             ready = tuple(added[child] for child, parent in parents.items() if parent == root)
             came: dict[int, tuple[int, ...]] = {root: ready}
-            for child, parent in reversed(list(_upwards(parents))):
+            for child, parent in reversed(list(_walk_upwards(parents))):
                 yield Hop(parent, child, came[parent])
-                came[child], place = (place,), place + 1
+                came[child], number = (number,), number + 1
 
 
-def _upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
+def _walk_upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
     """Yield members and their parents, children before parents."""
     waiting: dict[int, int] = defaultdict(int)
     for parent in parents.values():
@@ -317,36 +318,36 @@ def _upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
             ready.append(parent)
 
 
-def _played_s(graph: LinkGraph, hops: Sequence[Hop], chunk_bytes: float) -> float:
+def _replay_s(graph: LinkGraph, hops: Sequence[Hop], chunk_bytes: float) -> float:
     """Return the seconds until the last message has arrived, with congestion on every link."""
     routes = Routes(graph, chunk_bytes, balanced=True)
     clock = EventClock()
     fabric = WiredFabric(graph, clock, routes.path, PICOSECONDS)
-    left = [len(hop.after) for hop in hops]
+    pending = [len(hop.after) for hop in hops]
     waiting: dict[int, list[int]] = defaultdict(list)
-    for place, hop in enumerate(hops):
-        for each in hop.after:
-            waiting[each].append(place)
+    for number, hop in enumerate(hops):
+        for earlier in hop.after:
+            waiting[earlier].append(number)
     last = 0.0
 
-    def send(place: int) -> None:
-        hop = hops[place]
-        fabric.send_over(routes.path(hop.source, hop.target), chunk_bytes, arrived, place)
+    def send(number: int) -> None:
+        hop = hops[number]
+        fabric.send_over(routes.path(hop.source, hop.target), chunk_bytes, arrived, number)
 
-    def arrived(place: int) -> None:
+    def arrived(number: int) -> None:
         nonlocal last
         now = last = fabric.now_s
-        for each in waiting[place]:
-            left[each] -= 1
-            if not left[each]:
+        for later in waiting[number]:
+            pending[later] -= 1
+            if not pending[later]:
                 fabric.now_s = now
-                send(each)
+                send(later)
         fabric.now_s = now
 
-    for place, hop in enumerate(hops):
+    for number, hop in enumerate(hops):
         if not hop.after:
             fabric.now_s = 0.0
-            send(place)
+            send(number)
     clock.run()
     return last
 
@@ -358,7 +359,7 @@ def multitree_s(graph: LinkGraph, size_bytes: float) -> float | None:
     """
     if graph.switches or graph.npus > MOST_TREES:
         return None
-    return sum(_gathered_s(each, size_bytes) for each in (graph.transposed(), graph))
+    return sum(_gathered_s(direction, size_bytes) for direction in (graph.transposed(), graph))
 
 
 def _gathered_s(graph: LinkGraph, size_bytes: float) -> float:
@@ -368,13 +369,13 @@ def _gathered_s(graph: LinkGraph, size_bytes: float) -> float:
     free = [0.0] * graph.links
     has = np.full((graph.npus, graph.npus), np.inf)
     np.fill_diagonal(has, 0.0)
-    for link, tree in _multitree(graph):
+    for link, tree in _grow_multitree(graph):
         start = max(free[link], float(has[tree, sources[link]]))
         free[link] = has[tree, targets[link]] = start + takes[link]
     return float(has.max())
 
 
-def _multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
+def _grow_multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
     """Yield links and the roots of the trees that take them, step by step; in a step each link is taken once."""
     out: list[list[tuple[int, int]]] = [[] for _ in range(graph.npus)]
     for link in np.argsort(-graph.bandwidth_bytes_per_s, kind="stable").tolist():
@@ -386,6 +387,7 @@ def _multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
         taken: set[int] = set()
         before = [members[:] for members in held]  # what arrives in a step is sent on in the next
         turn = growing
+        # Trees take turns to grow by one node: none starves while links are left in this step.
         while turn:
             again = []
             for root in turn:
@@ -395,8 +397,8 @@ def _multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
                     for link, target in out[member]
                     if link not in taken and target not in has[root]
                 )
-                if found := next(free, None):
-                    link, target = found
+                if edge := next(free, None):
+                    link, target = edge
                     taken.add(link)
                     has[root].add(target)
                     held[root].append(target)

@@ -123,7 +123,7 @@ def chunks_of(schedule: Schedule) -> Chunks:
     kind, k = schedule.kind, schedule.chunks_per_npu
     counts = [chunk_count(kind, len(group), k) for group in schedule.groups]
     require(sum(counts) < MOST_CHUNKS, "chunks", f"{sum(counts):,}", "are more than can be told apart")
-    parts = [_of_group(schedule, place) for place in range(len(counts))]
+    parts = [_homes_and_targets(schedule, index) for index in range(len(counts))]
     home, target = (np.concatenate([part[column] for part in parts]) for column in range(2))
     sizes = [chunk_bytes(kind, schedule.size_bytes, len(group), k) for group in schedule.groups]
     member_of = np.full(schedule.graph.nodes, NOWHERE, np.int64)
@@ -139,9 +139,9 @@ def chunks_of(schedule: Schedule) -> Chunks:
     )
 
 
-def _of_group(schedule: Schedule, place: int) -> tuple[Ints, Ints]:
+def _homes_and_targets(schedule: Schedule, index: int) -> tuple[Ints, Ints]:
     """Return the homes and targets of a group's chunks."""
-    members = np.array(schedule.groups[place], np.int64)
+    members = np.array(schedule.groups[index], np.int64)
     p = len(members)
     chunk = np.arange(chunk_count(schedule.kind, p, schedule.chunks_per_npu), dtype=np.int64)
     everywhere = np.full(len(chunk), NOWHERE)

@@ -131,13 +131,17 @@ def msccl_text(schedule: Schedule) -> str:
     ranks = [_RankBlocks() for _ in group]
     _add_steps(schedule, messages, position, ranks)
     if schedule.kind == "all_to_all":
-        _add_copies(schedule, ranks)
-    return "\n".join(_lines(schedule, ranks)) + "\n"
+        k = schedule.chunks_per_npu  # what an NPU has for itself is copied, as MSCCL sends nothing to its sender
+        for rank, blocks in enumerate(ranks):
+            for number in range(k):
+                step = _Step("cpy", ("i", rank * k + number), ("o", rank * k + number))
+                blocks.add(NONE, "", step)
+    return "\n".join(_xml_lines(schedule, ranks)) + "\n"
 
 
 def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int], ranks: list[_RankBlocks]) -> None:
     sums = schedule.kind in SUMS
-    whole = carries_whole(schedule, messages) if sums else []
+    complete = carries_whole(schedule, messages) if sums else []
     brought = needed_messages(schedule, messages)
     steps: dict[int, tuple[int, int]] = {}
     p, k = len(position), schedule.chunks_per_npu
@@ -150,24 +154,17 @@ def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int],
             if buffer == "s":
                 offset = ranks[end].scratch.setdefault(chunk, len(ranks[end].scratch))
             places.append((buffer, offset))
+        # A thread block waits for one step: the last message that brings what it sends.
         waits = steps.get(max(brought[row], default=NONE), (NONE, NONE))  # receptions wait for those listed before
         ranks[ends[0]].add(ends[1], "s", _Step("s", places[0], places[1], waits))
         receiver = ranks[ends[1]]
         waits = receiver.received.get(chunk, (NONE, NONE)) if sums else (NONE, NONE)
-        kind = "rrc" if sums and not whole[row] else "r"
+        # rrc: receive, reduce and copy; a complete sum is only received.
+        kind = "rrc" if sums and not complete[row] else "r"
         steps[row] = receiver.received[chunk] = receiver.add(ends[0], "r", _Step(kind, places[0], places[1], waits))
 
 
-def _add_copies(schedule: Schedule, ranks: list[_RankBlocks]) -> None:
-    """Add the copies of what an NPU has for itself."""
-    k = schedule.chunks_per_npu
-    for rank, each in enumerate(ranks):
-        for number in range(k):
-            step = _Step("cpy", ("i", rank * k + number), ("o", rank * k + number))
-            each.add(NONE, "", step)
-
-
-def _lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
+def _xml_lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
     kind, p, k = schedule.kind, len(ranks), schedule.chunks_per_npu
     loop = k if kind in ("broadcast", "reduce") else p * k
     in_place = int(kind != "all_to_all")
@@ -179,20 +176,20 @@ def _lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
     )
     inputs = 0 if kind in ("all_gather", "broadcast") else loop
     outputs = loop if kind in ("all_gather", "broadcast", "all_to_all") else 0
-    for rank, each in enumerate(ranks):
-        yield f'  <gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{len(each.scratch)}">'
-        for number, block in enumerate(each.listed):
+    for rank, blocks in enumerate(ranks):
+        yield f'  <gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{len(blocks.scratch)}">'
+        for number, block in enumerate(blocks.listed):
             yield f'    <tb id="{number}" send="{block.send}" recv="{block.receive}" chan="0">'
-            yield from (_step_line(at, step) for at, step in enumerate(block.steps))
+            yield from (_step_line(index, step) for index, step in enumerate(block.steps))
             yield "    </tb>"
         yield "  </gpu>"
     yield "</algo>"
 
 
-def _step_line(at: int, step: _Step) -> str:
+def _step_line(index: int, step: _Step) -> str:
     places = f'srcbuf="{step.source[0]}" srcoff="{step.source[1]}" dstbuf="{step.target[0]}" dstoff="{step.target[1]}"'
     waits = f'depid="{step.waits_for[0]}" deps="{step.waits_for[1]}" hasdep="{int(step.is_waited_for)}"'
-    return f'      <step s="{at}" type="{step.type}" {places} cnt="1" {waits}/>'
+    return f'      <step s="{index}" type="{step.type}" {places} cnt="1" {waits}/>'
 
 
 # --------------------------------------------------------------------------------------
@@ -258,73 +255,74 @@ def parse_msccl(text: str, where: str) -> MscclProgram:
     if named not in COLLECTIVES:
         raise UnknownName.among(f"{where}: coll", root.get("coll"), "collective", NAMES.values())
     kind = COLLECTIVES[named]
-    count = _whole(root, "ngpus", where, 1)
+    count = _read_whole(root, "ngpus", where, 1)
     require(count <= MOST_RANKS, f"{where}: ngpus", count, f"more than {MOST_RANKS:,} are not read")
-    loop = _whole(root, "nchunksperloop", where, 1)
+    loop = _read_whole(root, "nchunksperloop", where, 1)
     parts = 1 if kind in ("broadcast", "reduce") else count
     rule = f"must be a multiple of the {count} GPUs"
     require(loop % parts == 0, f"{where}: nchunksperloop", loop, rule)
-    found: dict[int, dict[int, ThreadBlock]] = {}
+    gpus: dict[int, dict[int, ThreadBlock]] = {}
     for gpu in root:
         require(gpu.tag == "gpu", where, gpu.tag, "an algo has gpus")
-        number = _whole(gpu, "id", f"{where}: gpu")
-        require(
-            number < count and number not in found, f"{where}: gpu", number, f"GPUs are 0 to {count - 1}, once each"
-        )
-        found[number] = _blocks(gpu, count, f"{where}: gpu {number}")
-    require(len(found) == count, where, f"{len(found)} gpus", f"ngpus says that there are {count}")
-    at_root = _whole(root, "root", where) if root.get("root") else 0
+        number = _read_whole(gpu, "id", f"{where}: gpu")
+        require(number < count and number not in gpus, f"{where}: gpu", number, f"GPUs are 0 to {count - 1}, once each")
+        gpus[number] = _read_blocks(gpu, count, f"{where}: gpu {number}")
+    require(len(gpus) == count, where, f"{len(gpus)} gpus", f"ngpus says that there are {count}")
+    at_root = _read_whole(root, "root", where) if root.get("root") else 0
     require(at_root < count, f"{where}: root", at_root, f"GPUs are 0 to {count - 1}")
     in_place = root.get("inplace", "1") == "1"
-    ranks = tuple(found[rank] for rank in range(count))
+    ranks = tuple(gpus[rank] for rank in range(count))
     return MscclProgram(root.get("name", ""), kind, ranks, loop // parts, in_place, at_root)
 
 
-def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, ThreadBlock]:
-    found: dict[int, ThreadBlock] = {}
+def _read_blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, ThreadBlock]:
+    blocks: dict[int, ThreadBlock] = {}
     for block in gpu:
         require(block.tag == "tb", where, block.tag, "a gpu has tbs")
-        number = _whole(block, "id", f"{where}: tb")
-        place = f"{where}: tb {number}"
-        require(number not in found, place, number, "is there twice")
-        peers = [_whole(block, key, place, NONE) for key in ("send", "recv")]
+        number = _read_whole(block, "id", f"{where}: tb")
+        location = f"{where}: tb {number}"
+        require(number not in blocks, location, number, "is there twice")
+        peers = [_read_whole(block, key, location, NONE) for key in ("send", "recv")]
         for peer in peers:
-            require(peer < count, place, peer, f"is no GPU: there are {count}, from 0")
-        steps = sorted(block, key=lambda each: _whole(each, "s", place))
-        numbers = [_whole(each, "s", place) for each in steps]
-        require(numbers == list(range(len(steps))), place, numbers, "steps are numbered from 0, without gaps")
-        found[number] = ThreadBlock(
-            peers[0], peers[1], _whole(block, "chan", place), tuple(_step(each, place, peers) for each in steps)
+            require(peer < count, location, peer, f"is no GPU: there are {count}, from 0")
+        steps = sorted(block, key=lambda element: _read_whole(element, "s", location))
+        numbers = [_read_whole(element, "s", location) for element in steps]
+        require(numbers == list(range(len(steps))), location, numbers, "steps are numbered from 0, without gaps")
+        blocks[number] = ThreadBlock(
+            peers[0],
+            peers[1],
+            _read_whole(block, "chan", location),
+            tuple(_read_step(element, location, peers) for element in steps),
         )
-    for number, own in found.items():
-        for at, step in enumerate(own.steps):
+    for number, own in blocks.items():
+        for index, step in enumerate(own.steps):
             on, after = step.waits_for
-            known = on == NONE or (on in found and after < len(found[on].steps))
-            require(known, f"{where}: tb {number} step {at}", step.waits_for, "waits for a step that is not there")
-    return found
+            known = on == NONE or (on in blocks and after < len(blocks[on].steps))
+            require(known, f"{where}: tb {number} step {index}", step.waits_for, "waits for a step that is not there")
+    return blocks
 
 
-def _step(element: ElementTree.Element, where: str, peers: list[int]) -> MscclStep:
-    place = f"{where} step {element.get('s')}"
+def _read_step(element: ElementTree.Element, where: str, peers: list[int]) -> MscclStep:
+    location = f"{where} step {element.get('s')}"
     kind = element.get("type", "")
     if kind not in TYPES:
-        raise UnknownName.among(f"{place}: type", kind, "type of step", TYPES)
-    require(kind not in SENDS or peers[0] != NONE, place, kind, "its thread block sends to nobody")
-    require(kind not in RECEIVES or peers[1] != NONE, place, kind, "its thread block receives from nobody")
-    places = [("i", 0)] * 2 if kind == "nop" else [_place(element, key, place) for key in ("src", "dst")]
-    waits = (_whole(element, "depid", place, NONE), _whole(element, "deps", place, NONE))
-    count = _whole(element, "cnt", place) if element.get("cnt") else 1
+        raise UnknownName.among(f"{location}: type", kind, "type of step", TYPES)
+    require(kind not in SENDS or peers[0] != NONE, location, kind, "its thread block sends to nobody")
+    require(kind not in RECEIVES or peers[1] != NONE, location, kind, "its thread block receives from nobody")
+    places = [("i", 0)] * 2 if kind == "nop" else [_buffer_offset(element, key, location) for key in ("src", "dst")]
+    waits = (_read_whole(element, "depid", location, NONE), _read_whole(element, "deps", location, NONE))
+    count = _read_whole(element, "cnt", location) if element.get("cnt") else 1
     waits = waits if NONE not in waits else (NONE, NONE)
     return MscclStep(kind, places[0], places[1], max(count, 1), waits)
 
 
-def _place(element: ElementTree.Element, end: str, where: str) -> tuple[str, int]:
+def _buffer_offset(element: ElementTree.Element, end: str, where: str) -> tuple[str, int]:
     buffer = element.get(f"{end}buf", "")
     require(buffer in BUFFERS, f"{where}: {end}buf", buffer, f"a buffer is one of {', '.join(BUFFERS)}")
-    return buffer, max(_whole(element, f"{end}off", where, NONE), 0)
+    return buffer, max(_read_whole(element, f"{end}off", where, NONE), 0)
 
 
-def _whole(element: ElementTree.Element, key: str, where: str, least: int = 0) -> int:
+def _read_whole(element: ElementTree.Element, key: str, where: str, least: int = 0) -> int:
     text = element.get(key, "")
     if text == str(NONE) and least == NONE:
         return NONE
@@ -408,27 +406,27 @@ class _StepRun:
 
     def _begin(self, rank: int, number: int) -> None:
         """Begin the next step of a thread block, if what it waits for is done."""
-        at = self._at[rank, number]
+        index = self._at[rank, number]
         block = self._program.ranks[rank][number]
-        if at == len(block.steps):
+        if index == len(block.steps):
             return
-        where, step = (rank, number, at), block.steps[at]
+        where, step = (rank, number, index), block.steps[index]
         if step.waits_for != (NONE, NONE) and (rank, *step.waits_for) not in self._done:
             self._waiting[rank, *step.waits_for].append(where)
             return
         if step.type in RECEIVES:
             source = (block.receive, rank, block.channel)
             self._listening[source].append(where)
-            self._meet(source)
+            self._match_message(source)
         else:
-            self._work(where, None)
+            self._run_step(where, None)
 
-    def _meet(self, source: tuple[int, int, int]) -> None:
+    def _match_message(self, source: tuple[int, int, int]) -> None:
         """Hand messages that have come to the steps that wait for them."""
         while self._inbox[source] and self._listening[source]:
-            self._work(self._listening[source].popleft(), self._inbox[source].popleft())
+            self._run_step(self._listening[source].popleft(), self._inbox[source].popleft())
 
-    def _work(self, where: Where, message: list[int] | None) -> None:
+    def _run_step(self, where: Where, message: list[int] | None) -> None:
         """Do what a step does with its buffers, and send what it sends."""
         rank, number, _ = where
         step = self._step(where)
@@ -451,9 +449,9 @@ class _StepRun:
         if message is None or step.type in REDUCES:
             buffer, first = step.target if step.type == "rrc" else step.source
             for offset in range(first, first + step.count):
-                found = self._held.get((rank, *self._alias(rank, buffer, offset)))
-                require(found is not None, name, f"{buffer}[{offset}]", "holds nothing at that time")
-                own.append(found if found is not None else NONE)
+                chunk = self._held.get((rank, *self._alias(rank, buffer, offset)))
+                require(chunk is not None, name, f"{buffer}[{offset}]", "holds nothing at that time")
+                own.append(chunk if chunk is not None else NONE)
         if message is not None and own:
             require(own == message, name, f"{own} and {message}", "adds up chunks that are not the same")
         return own if message is None else message
@@ -476,7 +474,7 @@ class _StepRun:
         for number, chunk in enumerate(chunks):
             last = chunks if number == len(chunks) - 1 else None
             path = self._path(source, target)
-            self._hop((path, 0, chunk, where, (rank, peer, channel), last))
+            self._start_hop((path, 0, chunk, where, (rank, peer, channel), last))
 
     def _path(self, source: int, target: int) -> tuple[int, ...]:
         """Return the links of a message; parallel ones take turns."""
@@ -487,36 +485,40 @@ class _StepRun:
         self._turn[source, target] = turn + 1
         return (links[turn % len(links)],)
 
-    def _hop(self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]) -> None:
-        self._fabric.carry(state[0][state[1]], self._size, self._passed, state)
+    def _start_hop(
+        self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]
+    ) -> None:
+        self._fabric.carry(state[0][state[1]], self._size, self._finish_hop, state)
 
-    def _passed(self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]) -> None:
+    def _finish_hop(
+        self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]
+    ) -> None:
         path, passed, chunk, where, route, last = state
         now, link = self._fabric.now_s, path[passed]
         takes = self._graph.latency_s[link] + self._size / self._graph.bandwidth_bytes_per_s[link]
         self.transfers.append((link, chunk, now - float(takes), now))
         if passed < len(path) - 1:
-            self._hop((path, passed + 1, chunk, where, route, last))
+            self._start_hop((path, passed + 1, chunk, where, route, last))
             self._fabric.now_s = now
         if last is None:
             return
         if passed == len(path) - 1:
             self._inbox[route].append(last)
-            self._meet(route)
+            self._match_message(route)
             self._fabric.now_s = now
         if passed == 0:
             self._finish(where)
 
     def _finish(self, where: Where) -> None:
-        rank, number, at = where
+        rank, number, index = where
         now = self._fabric.now_s
         self._done.add(where)
-        self._at[rank, number] = at + 1
+        self._at[rank, number] = index + 1
         self._clock.after(
             0, self._resume, (now, rank, number)
         )  # by the clock: steps without bytes may be many in a row
-        for other in self._waiting.pop(where, []):
-            self._clock.after(0, self._resume, (now, other[0], other[1]))
+        for waiter in self._waiting.pop(where, []):
+            self._clock.after(0, self._resume, (now, waiter[0], waiter[1]))
 
     def _resume(self, state: tuple[float, int, int]) -> None:
         self._fabric.now_s, rank, number = state
@@ -526,22 +528,22 @@ class _StepRun:
 def _initial_chunks(program: MscclProgram) -> dict[tuple[int, str, int], int]:
     """Return which chunk each place holds at the beginning."""
     p, k = len(program.ranks), program.chunks_per_npu
-    found: dict[tuple[int, str, int], int] = {}
+    chunks: dict[tuple[int, str, int], int] = {}
     for rank in range(p):
         for number in range(k):
             if program.kind == "all_gather":
-                place = ("o", rank * k + number) if program.in_place else ("i", number)
+                location = ("o", rank * k + number) if program.in_place else ("i", number)
                 if not program.by_rank:
-                    place = ("o", number * p + rank)
-                found[rank, *place] = number * p + rank
+                    location = ("o", number * p + rank)
+                chunks[rank, *location] = number * p + rank
             elif program.kind in ("broadcast", "reduce"):
                 if rank == program.root or program.kind == "reduce":
-                    found[rank, "io" if program.in_place else "i", number] = number
+                    chunks[rank, "io" if program.in_place else "i", number] = number
             else:
-                for other in range(p):
-                    chunk = number * p + other
+                for peer in range(p):
+                    chunk = number * p + peer
                     if program.kind == "all_to_all":
-                        chunk = rank + p * (other + p * number)
+                        chunk = rank + p * (peer + p * number)
                     buffer = "io" if program.in_place and program.kind == "all_reduce" else "i"
-                    found[rank, buffer, other * k + number] = chunk
-    return found
+                    chunks[rank, buffer, peer * k + number] = chunk
+    return chunks

@@ -53,37 +53,42 @@ class OddSums:
 
 
 def follow_sums(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> OddSums:
-    """Return what is wrong with a schedule that adds up."""
-    odd = np.flatnonzero(~_plain_chunks(schedule, flow, chunks))
-    found = OddSums()
+    """Return the violations of a schedule of sums."""
+    odd = np.flatnonzero(~_find_plain_chunks(schedule, flow, chunks))
+    problems = OddSums()
     order = np.argsort(flow.chunk, kind="stable")
     first = np.searchsorted(flow.chunk[order], np.arange(chunks.count + 1))
     for chunk in odd.tolist():
-        _Exact(schedule, flow, chunks, chunk).run(order[first[chunk] : first[chunk + 1]], found)
-    return found
+        _ChunkSums(schedule, flow, chunks, chunk).run(order[first[chunk] : first[chunk + 1]], problems)
+    return problems
 
 
 # ------------------------------------------------------------------------------------------------ plain ones, at once
 
 
-def _plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
-    """Return of which chunks all transfers are as they must be along a tree."""
+def _find_plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
+    """Return the chunks whose transfers form trees, as they must."""
     if schedule.kind != "all_reduce":
-        return _are_trees(schedule, flow, chunks)
+        return _find_trees(schedule, flow, chunks)
+    # An all-reduce is a sum along a tree to the home, then copies along a tree from it; transfers that end before the
+    # home first sends are of the sum. A chunk that fits neither is followed bit by bit.
     begun = np.full(chunks.count, np.inf)  # when its home first sends the whole sum
     own = flow.source == chunks.home[flow.chunk]
     np.minimum.at(begun, flow.chunk[own], flow.start_s[own])
     tolerance = flow.tolerance_s
-    partial = flow.end_s <= begun[flow.chunk] + tolerance
-    whole = flow.start_s >= begun[flow.chunk] - tolerance
+    before_sum = flow.end_s <= begun[flow.chunk] + tolerance
+    after_sum = flow.start_s >= begun[flow.chunk] - tolerance
     plain = np.ones(chunks.count, np.bool_)
-    plain[flow.chunk[partial == whole]] = False
-    plain &= _are_trees(schedule, flow.of(partial & ~whole), chunks)
-    copied = flow.of(whole & ~partial)
-    found = follow_copies(copied, chunks.home, begun)
-    for wrong in (found.early, found.needless):
+    plain[flow.chunk[before_sum == after_sum]] = False
+    plain &= _find_trees(schedule, flow.of(before_sum & ~after_sum), chunks)
+    copied = flow.of(after_sum & ~before_sum)
+    followed = follow_copies(copied, chunks.home, begun)
+    for wrong in (followed.early, followed.needless):
         plain[copied.chunk[wrong]] = False
-    plain &= _member_deliveries(found.held, flow.nodes, chunks) == _other_members(schedule, chunks)
+    chunk, node = followed.held // flow.nodes, followed.held % flow.nodes
+    members = chunks.member_of[node] == chunks.group[chunk]  # not nodes that only relay
+    counts: Ints = np.bincount(chunk[members], minlength=chunks.count)
+    plain &= counts == _other_members(schedule, chunks)
     return plain
 
 
@@ -92,16 +97,8 @@ def _other_members(schedule: Schedule, chunks: Chunks) -> Ints:
     return np.array([len(group) - 1 for group in schedule.groups])[chunks.group]
 
 
-def _member_deliveries(held: Ints, nodes: int, chunks: Chunks) -> Ints:
-    """Return how many members have received each chunk."""
-    chunk, node = held // nodes, held % nodes
-    members = chunks.member_of[node] == chunks.group[chunk]
-    counts: Ints = np.bincount(chunk[members], minlength=chunks.count)
-    return counts
-
-
-def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
-    """Return of which chunks every part reaches the home along a tree."""
+def _find_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
+    """Return the chunks whose parts all reach the home along a tree."""
     plain = np.ones(chunks.count, np.bool_)
     received = np.flatnonzero(flow.keeps[flow.target])
     key = (flow.chunk * flow.nodes + flow.target)[received]
@@ -114,10 +111,11 @@ def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
     chunk, source = flow.chunk[sent], flow.source[sent]
     sender = chunk * flow.nodes + source
     member = chunks.member_of[source] == chunks.group[chunk]
-    place, there = look_up(key, sender)
-    ready = np.where(there, arrival[place] if len(key) else 0.0, np.where(member, 0.0, np.inf))
+    row, present = look_up(key, sender)
+    ready = np.where(present, arrival[row] if len(key) else 0.0, np.where(member, 0.0, np.inf))
     plain[chunk[(flow.start_s[sent] < ready - flow.tolerance_s) | (source == chunks.home[chunk])]] = False
     distinct, counts = np.unique(sender, return_counts=True)
+    # A node that sends its sum twice would count it twice.
     plain[distinct[counts > 1] // flow.nodes] = False
     plain &= np.bincount(chunk[member], minlength=chunks.count) == _other_members(schedule, chunks)
     relay = chunks.member_of[key % flow.nodes] != chunks.group[key // flow.nodes]
@@ -131,7 +129,7 @@ def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
 # ---------------------------------------------------------------------------------------------- others, event by event
 
 
-class _Exact:
+class _ChunkSums:
     """One chunk: which members' parts each node has added up, as the bits of a number."""
 
     def __init__(self, schedule: Schedule, flow: TransferFlow, chunks: Chunks, chunk: int) -> None:
@@ -145,32 +143,33 @@ class _Exact:
         home = int(chunks.home[chunk])
         self._wanted = members if schedule.kind == "all_reduce" else (home,)
 
-    def run(self, places: Ints, found: OddSums) -> None:
-        """Follow the transfers at *places* of the flow, and add what is wrong to *found*."""
+    def run(self, transfers: Ints, problems: OddSums) -> None:
+        """Follow the *transfers* of the flow, and add violations to *problems*."""
         flow = self._flow
         events: list[tuple[float, int, int]] = []
-        for place in places.tolist():
-            start, end = float(flow.start_s[place]), float(flow.end_s[place])
-            events += [(end, 0, place), (min(start + flow.tolerance_s, end), 1, place)]
-        for _, is_send, place in sorted(events):
-            if is_send or place not in self._in_flight:
-                self._send(place, found)
+        for transfer in transfers.tolist():
+            start, end = float(flow.start_s[transfer]), float(flow.end_s[transfer])
+            # Arrivals before departures at the same time: what has just come may be sent on.
+            events += [(end, 0, transfer), (min(start + flow.tolerance_s, end), 1, transfer)]
+        for _, is_send, transfer in sorted(events):
+            if is_send or transfer not in self._in_flight:
+                self._send(transfer, problems)
             if not is_send:
-                self._arrive(place, found)
-        found.needless += [int(flow.row[place]) for waiting in self._waiting.values() for place, _ in waiting]
-        found.missing += [(self._chunk, node) for node in self._wanted if self._content[node] != self._whole]
+                self._arrive(transfer, problems)
+        problems.needless += [int(flow.row[transfer]) for waiting in self._waiting.values() for transfer, _ in waiting]
+        problems.missing += [(self._chunk, node) for node in self._wanted if self._content[node] != self._whole]
 
-    def _send(self, place: int, found: OddSums) -> None:
-        if place in self._in_flight:
+    def _send(self, transfer: int, problems: OddSums) -> None:
+        if transfer in self._in_flight:
             return
-        source = int(self._flow.source[place])
+        source = int(self._flow.source[transfer])
         if self._flow.keeps[source]:
             message = self._content[source]
         else:
-            message = self._forwarded(source, int(self._flow.target[place]))
+            message = self._forwarded(source, int(self._flow.target[transfer]))
         if not message:
-            found.early.append(int(self._flow.row[place]))
-        self._in_flight[place] = message
+            problems.early.append(int(self._flow.row[transfer]))
+        self._in_flight[transfer] = message
 
     def _forwarded(self, switch: int, target: int) -> int:
         """Return what a switch sends on: of several messages, the first that adds to what the target has."""
@@ -178,18 +177,18 @@ class _Exact:
         if not waiting:
             return 0
         own = self._content[target] if self._flow.keeps[target] else 0
-        chosen = next((each for each in waiting if not each[1] & own), waiting[0])
+        chosen = next((message for message in waiting if not message[1] & own), waiting[0])
         waiting.remove(chosen)
         return chosen[1]
 
-    def _arrive(self, place: int, found: OddSums) -> None:
-        target, message = int(self._flow.target[place]), self._in_flight[place]
+    def _arrive(self, transfer: int, problems: OddSums) -> None:
+        target, message = int(self._flow.target[transfer]), self._in_flight[transfer]
         if not self._flow.keeps[target]:
-            self._waiting[target].append((place, message))
+            self._waiting[target].append((transfer, message))
             return
         own = self._content[target]
         if message and (own == self._whole or (message != self._whole and message & own)):
-            found.needless.append(int(self._flow.row[place]))
+            problems.needless.append(int(self._flow.row[transfer]))
         elif message == self._whole:
             self._content[target] = message
         else:
@@ -224,7 +223,7 @@ class ScheduleVerdict:
 
 
 def check_schedule(schedule: Schedule) -> ScheduleVerdict:
-    """Return what is wrong with a schedule, if anything.
+    """Return the violations of a schedule.
 
     >>> from cosmic.network.link_graph import graph_of
     >>> ring = graph_of(2, [(0, 1, 1e9, 1e-6), (1, 0, 1e9, 1e-6)])
@@ -239,14 +238,14 @@ def check_schedule(schedule: Schedule) -> ScheduleVerdict:
         early, needless = np.array(odd.early, np.int64), np.array(odd.needless, np.int64)
         missing, lost = len(odd.missing), iter(odd.missing)
     else:
-        found = follow_copies(flow, chunks.home, np.zeros(chunks.count))
-        early, needless = found.early, found.needless
-        missing, lost = _missing(schedule, flow, chunks, found.held)
+        followed = follow_copies(flow, chunks.home, np.zeros(chunks.count))
+        early, needless = followed.early, followed.needless
+        missing, lost = _find_missing(schedule, flow, chunks, followed.held)
     early = np.union1d(early, np.flatnonzero(schedule.start_s < -flow.tolerance_s))
     rows: dict[Violation, Ints] = {
         "not_causal": early,
-        "overlapping": _overlapping(schedule, flow),
-        "too_short": _too_short(schedule, flow, chunks),
+        "overlapping": _find_overlapping(schedule, flow),
+        "too_short": _find_too_short(schedule, flow, chunks),
         "duplicate": np.unique(needless),
     }
     counts: dict[Violation, int] = {kind: len(found_rows) for kind, found_rows in rows.items()}
@@ -265,7 +264,7 @@ def _check_columns(schedule: Schedule) -> None:
     check_groups(schedule.graph, schedule.groups, schedule.root)
     columns = (schedule.link, schedule.chunk, schedule.start_s, schedule.end_s)
     rule = "a transfer has a link, a chunk, a start and an end"
-    require(len({len(column) for column in columns}) == 1, "schedule", [len(each) for each in columns], rule)
+    require(len({len(column) for column in columns}) == 1, "schedule", [len(column) for column in columns], rule)
     finite = np.isfinite(schedule.start_s) & np.isfinite(schedule.end_s)
     for row in np.flatnonzero(~finite)[:1]:
         require(False, f"transfer {row}", float(schedule.end_s[row]), "begins and ends at a time")
@@ -275,32 +274,32 @@ def _check_columns(schedule: Schedule) -> None:
             require(False, f"transfer {row}: {name}", int(column[row]), f"is none: there are {most:,}, from 0")
 
 
-def _overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
+def _find_overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
     """Return transfers that begin before all that began earlier on their link have ended."""
     order = np.lexsort((schedule.end_s, schedule.start_s, schedule.link))
     link, start, end = schedule.link[order], schedule.start_s[order], schedule.end_s[order]
     clash = (link[1:] == link[:-1]) & (start[1:] < end[:-1] - flow.tolerance_s)
-    found: list[int] = []
+    rows: list[int] = []
     for bad in np.unique(link[1:][clash]).tolist():  # few: one after the other, as a long one may cover several
         first, stop = np.searchsorted(link, [bad, bad + 1])
         latest = -np.inf
         for index in range(first, stop):
             if start[index] < latest - flow.tolerance_s:
-                found.append(int(order[index]))
+                rows.append(int(order[index]))
             latest = max(latest, end[index])
-    return np.array(sorted(found), np.int64)
+    return np.array(sorted(rows), np.int64)
 
 
-def _too_short(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Ints:
+def _find_too_short(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Ints:
     """Return transfers that take less than their link needs."""
     graph = schedule.graph
     needed = chunks.size_bytes[schedule.chunk] / graph.bandwidth_bytes_per_s[schedule.link]
     needed = graph.latency_s[schedule.link] + needed
-    found: Ints = np.flatnonzero(schedule.end_s - schedule.start_s < needed - flow.tolerance_s)
-    return found
+    rows: Ints = np.flatnonzero(schedule.end_s - schedule.start_s < needed - flow.tolerance_s)
+    return rows
 
 
-def _missing(
+def _find_missing(
     schedule: Schedule, flow: TransferFlow, chunks: Chunks, held: Ints
 ) -> tuple[int, Iterator[tuple[int, int]]]:
     """Return how many deliveries of copies are missing, and which: chunks and nodes."""
@@ -341,6 +340,6 @@ def _transfer_words(schedule: Schedule, kind: Violation, rows: Ints) -> Iterator
 
 
 def _missing_words(schedule: Schedule, lost: Iterable[tuple[int, int]]) -> Iterator[str]:
-    what = "the whole sum of chunk {} is not at {}" if schedule.kind in SUMS else "chunk {} does not reach {}"
+    sentence = "the whole sum of chunk {} is not at {}" if schedule.kind in SUMS else "chunk {} does not reach {}"
     for chunk, node in lost:
-        yield what.format(chunk, schedule.graph.name(node))
+        yield sentence.format(chunk, schedule.graph.name(node))

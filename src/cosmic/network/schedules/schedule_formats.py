@@ -37,11 +37,11 @@ from cosmic.network.schedules.schedule_tables import (
 def perfetto_text(schedule: Schedule) -> str:
     """Return the events of a schedule as JSON; times are microseconds."""
     about = {"collective": schedule.kind, "size_bytes": schedule.size_bytes, "time_s": schedule.time_s}
-    lines = ",\n".join(_events(schedule))
+    lines = ",\n".join(_perfetto_events(schedule))
     return f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _events(schedule: Schedule) -> Iterator[str]:
+def _perfetto_events(schedule: Schedule) -> Iterator[str]:
     """Yield names of processes and tracks, then a complete event for each transfer."""
     graph = schedule.graph
     used = np.unique(schedule.link)
@@ -69,7 +69,7 @@ FORMATS = "our CSV (source,target,chunk,start_s,end_s), TACOS' log (src,dst,chun
 
 
 @dataclass(frozen=True)
-class Stated:
+class ScheduleOptions:
     """What a user says about a schedule; None where its file or a default says it."""
 
     graph: LinkGraph | None = None
@@ -86,54 +86,58 @@ class Stated:
         return self.graph
 
     def members(self, graph: LinkGraph) -> tuple[tuple[int, ...], ...]:
-        """Return the groups: those that are stated, or all NPUs."""
+        """Return the stated groups, or one of all NPUs."""
         groups = self.groups if self.groups is not None else (tuple(range(graph.npus)),)
         check_groups(graph, groups, self.root)
         return groups
 
 
-def read_schedule(path: str | Path, stated: Stated) -> Schedule:
+def read_schedule(path: str | Path, options: ScheduleOptions) -> Schedule:
     """Return the schedule in the file at *path*; one without times gets those of its dependencies on the network."""
     name, text = Path(path).name, read_text(path, "schedule")
     require(bool(text.strip()), "schedule", str(path), "is empty")
-    require(stated.size_bytes > 0, "size", stated.size_bytes, "must be positive")
+    require(options.size_bytes > 0, "size", options.size_bytes, "must be positive")
     if is_msccl(text):
-        return _read_msccl(text, stated, name)
+        return _read_msccl(text, options, name)
     if is_v1(text):
-        return _read_v1(text, stated, name)
+        return _read_v1(text, options, name)
     require(is_table(text), name, text.partition("\n")[0], f"is no schedule that is known: {FORMATS}")
-    graph = stated.network(name)
-    groups = stated.members(graph)
+    graph = options.network(name)
+    groups = options.members(graph)
     about = StatedCollective(
-        graph, stated.kind or "all_gather", stated.size_bytes, stated.chunks_per_npu, groups, stated.root
+        graph, options.kind or "all_gather", options.size_bytes, options.chunks_per_npu, groups, options.root
     )
     return parse_table(text, about, name)
 
 
-def _read_msccl(text: str, stated: Stated, name: str) -> Schedule:
+def _read_msccl(text: str, options: ScheduleOptions, name: str) -> Schedule:
     program = parse_msccl(text, name)
     rule = f"the file is of an {program.kind.replace('_', '-')}"
-    require(stated.kind in (None, program.kind), "--collective", stated.kind, rule)
+    require(options.kind in (None, program.kind), "--collective", options.kind, rule)
     rule = f"the file has {program.chunks_per_npu} chunks for each NPU"
-    require(stated.chunks_per_npu in (None, program.chunks_per_npu), "--chunks", stated.chunks_per_npu, rule)
-    graph = stated.network(name)
-    groups = stated.members(graph) if stated.groups is not None else (None,)
+    require(options.chunks_per_npu in (None, program.chunks_per_npu), "--chunks", options.chunks_per_npu, rule)
+    graph = options.network(name)
+    groups = options.members(graph) if options.groups is not None else (None,)
     require(len(groups) == 1, "--group", len(groups), "MSCCL-XML describes one group")
-    return time_steps(program, graph, stated.size_bytes, groups[0])
+    return time_steps(program, graph, options.size_bytes, groups[0])
 
 
-def _read_v1(text: str, stated: Stated, name: str) -> Schedule:
+def _read_v1(text: str, options: ScheduleOptions, name: str) -> Schedule:
     """Return the schedule of TACOS 1.1: an all-gather whose links send in the stated order, as early as they can."""
     orders = parse_v1(text, name)
-    require(stated.kind in (None, "all_gather"), "--collective", stated.kind, "the file is of an all-gather")
+    require(options.kind in (None, "all_gather"), "--collective", options.kind, "the file is of an all-gather")
     graph, npus = orders.graph, orders.graph.npus
     rule = f"must be a multiple of the {npus} NPUs"
     require(orders.chunks >= 1 and orders.chunks % npus == 0, f"{name}: chunks count", orders.chunks, rule)
     links = list(range(graph.links))
-    if stated.graph is not None:
-        links = _same_links(graph, stated.graph, name)
-        graph = stated.graph
-    rows = [(links[at], chunk, turn) for at, order in enumerate(orders.orders) for turn, chunk in enumerate(order)]
+    if options.graph is not None:
+        links = _same_links(graph, options.graph, name)
+        graph = options.graph
+    rows = [
+        (links[link_index], chunk, turn)
+        for link_index, order in enumerate(orders.orders)
+        for turn, chunk in enumerate(order)
+    ]
     link, chunk, turn = (np.array([row[column] for row in rows], np.int64) for column in range(3))
     for wrong in chunk[chunk >= orders.chunks][:1]:
         require(False, name, int(wrong), f"is no chunk: there are {orders.chunks}, from 0")
@@ -147,9 +151,9 @@ def _same_links(own: LinkGraph, graph: LinkGraph, name: str) -> list[int]:
     """Return the links of the stated network that the links of the file are."""
     require(own.npus == graph.npus, "--network", f"{graph.npus} NPUs", f"{name} has {own.npus}")
     finder = link_finder(graph)
-    found: list[int] = []
+    links: list[int] = []
     for link in range(own.links):
         pair = (int(own.sources[link]), int(own.targets[link]))
         require(pair in finder, f"{name}: {own.describe(link)}", "", "is no link of the stated network")
-        found.append(finder[pair][0])
-    return found
+        links.append(finder[pair][0])
+    return links

@@ -144,7 +144,7 @@ class _TransferRun:
 
     def run(self) -> tuple[Floats, Floats]:
         """Return the starts and ends of all transfers."""
-        for row in [row for row, left in enumerate(self._left) if not left]:
+        for row in [row for row, pending in enumerate(self._left) if not pending]:
             self._begin(row)
         self._clock.run()
         stuck = sum(end < 0 for end in self._end)
@@ -175,34 +175,38 @@ def transfer_waits(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> tu
     rule = "a switch sends what it has not received"
     require(bool((match >= 0).all()), "schedule", f"{int((match < 0).sum()):,} transfers", rule)
     pairs.append((into[match], out) if len(out) else (out, out))
-    pairs.append(_sums(flow) if schedule.kind in SUMS else _copies(flow, chunks))
+    pairs.append(_waits_of_sums(flow) if schedule.kind in SUMS else _waits_of_copies(flow, chunks))
     return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
 
 
-def _copies(flow: TransferFlow, chunks: Chunks) -> tuple[Ints, Ints]:
+def _waits_of_copies(flow: TransferFlow, chunks: Chunks) -> tuple[Ints, Ints]:
     """Return the first delivery of each chunk to whoever sends it on."""
-    kept = np.flatnonzero(flow.keeps[flow.target])
+    receptions = np.flatnonzero(flow.keeps[flow.target])
     key = flow.chunk * flow.nodes + flow.target
-    kept = kept[np.lexsort((flow.end_s[kept], key[kept]))]
-    first = np.concatenate([[True], key[kept][1:] != key[kept][:-1]]) if len(kept) else np.zeros(0, np.bool_)
-    held, delivery = key[kept][first], kept[first]
+    receptions = receptions[np.lexsort((flow.end_s[receptions], key[receptions]))]
+    first = (
+        np.concatenate([[True], key[receptions][1:] != key[receptions][:-1]])
+        if len(receptions)
+        else np.zeros(0, np.bool_)
+    )
+    held, delivery = key[receptions][first], receptions[first]
     sent = np.flatnonzero(flow.keeps[flow.source] & (flow.source != chunks.home[flow.chunk]))
-    place, there = look_up(held, (flow.chunk * flow.nodes + flow.source)[sent])
+    row, present = look_up(held, (flow.chunk * flow.nodes + flow.source)[sent])
     rule = "are sent by nodes that never receive their chunk"
-    require(bool(there.all()), "schedule", f"{int((~there).sum()):,} transfers", rule)
-    return (delivery[place], sent) if len(sent) else (sent, sent)
+    require(bool(present.all()), "schedule", f"{int((~present).sum()):,} transfers", rule)
+    return (delivery[row], sent) if len(sent) else (sent, sent)
 
 
-def _sums(flow: TransferFlow) -> tuple[Ints, Ints]:
+def _waits_of_sums(flow: TransferFlow) -> tuple[Ints, Ints]:
     """Return all receptions of a chunk that have ended when a node that keeps them sends it on."""
-    kept, sent = np.flatnonzero(flow.keeps[flow.target]), np.flatnonzero(flow.keeps[flow.source])
+    receptions, sent = np.flatnonzero(flow.keeps[flow.target]), np.flatnonzero(flow.keeps[flow.source])
     key = flow.chunk * flow.nodes + flow.target
-    kept = kept[np.lexsort((flow.end_s[kept], key[kept]))]
-    held = key[kept]
+    receptions = receptions[np.lexsort((flow.end_s[receptions], key[receptions]))]
+    held = key[receptions]
     wanted = (flow.chunk * flow.nodes + flow.source)[sent]
     first, stop = np.searchsorted(held, wanted, "left"), np.searchsorted(held, wanted, "right")
     counts = stop - first
     after = np.repeat(sent, counts)
-    before = kept[np.repeat(stop - np.cumsum(counts), counts) + np.arange(counts.sum())]
+    before = receptions[np.repeat(stop - np.cumsum(counts), counts) + np.arange(counts.sum())]
     come = flow.end_s[before] <= flow.start_s[after] + flow.tolerance_s
     return before[come], after[come]

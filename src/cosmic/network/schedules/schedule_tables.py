@@ -32,11 +32,11 @@ from cosmic.network.schedules.collective_schedule import Kind, Schedule, chunk_b
 
 def link_finder(graph: LinkGraph) -> dict[tuple[int, int], list[int]]:
     """Return the links between each two nodes, the fastest first."""
-    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    links_between: dict[tuple[int, int], list[int]] = defaultdict(list)
     order = np.lexsort((graph.latency_s, -graph.bandwidth_bytes_per_s))
     for link in order.tolist():
-        found[int(graph.sources[link]), int(graph.targets[link])].append(link)
-    return dict(found)
+        links_between[int(graph.sources[link]), int(graph.targets[link])].append(link)
+    return dict(links_between)
 
 
 def links_of_times(
@@ -48,20 +48,21 @@ def links_of_times(
     """
     key = graph.sources * graph.nodes + graph.targets
     order = np.lexsort((graph.latency_s, -graph.bandwidth_bytes_per_s, key))
-    known, wanted = key[order], ends[0] * graph.nodes + ends[1]
-    first = np.searchsorted(known, wanted)
-    count = np.searchsorted(known, wanted, "right") - first
+    keys, wanted = key[order], ends[0] * graph.nodes + ends[1]
+    first = np.searchsorted(keys, wanted)
+    count = np.searchsorted(keys, wanted, "right") - first
     for row in np.flatnonzero(count == 0)[:1].tolist():
         names = "→".join(graph.name(int(end[row])) for end in ends)
         require(False, f"{where}: transfer {row}", names, "no link of this network joins them")
     links: Ints = order[first]
     parallel = np.flatnonzero(count > 1) if len(times) == 2 else np.zeros(0, np.int64)
     free: dict[int, float] = defaultdict(float)
-    for row in sorted(parallel.tolist(), key=lambda each: (float(times[0][each]), each)):
+    for row in sorted(parallel.tolist(), key=lambda row: (float(times[0][row]), row)):
         start, end = float(times[0][row]), float(times[1][row])
         close = 1e-9 * abs(end) + 1e-12
         options = order[first[row] : first[row] + count[row]].tolist()
         takes = {link: graph.latency_s[link] + sizes[row] / graph.bandwidth_bytes_per_s[link] for link in options}
+        # A table names nodes, not links: of parallel ones, the first that is idle and fast enough for the stated times.
         long = [link for link in options if takes[link] <= end - start + close]
         idle = [link for link in long if free[link] <= start + close]
         links[row] = (idle or long or options)[0]
@@ -130,12 +131,12 @@ def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
     head = _read_header(text)
     rule = f"the header must be {','.join(HEADER)} or {','.join(LOG_HEADER)}"
     require(head in (HEADER, LOG_HEADER), where, ",".join(head), rule)
-    source, target, chunk, times = _quick_columns(text, len(head), about.graph.nodes) or _columns(
+    source, target, chunk, times = _load_columns(text, len(head), about.graph.nodes) or _read_columns(
         text, head, about, where
     )
     k = about.chunks(int(chunk.max(initial=0)))
-    about = about if head == HEADER else _in_whole_bytes(about, k)
-    sizes = _sizes(about, k, chunk, where)
+    about = about if head == HEADER else _round_to_bytes(about, k)
+    sizes = _transfer_sizes(about, k, chunk, where)
     links = links_of_times(about.graph, (source, target), sizes, times, where)
     graph = about.graph
     end = times[-1] if head == HEADER else times[0] / 1e6
@@ -146,7 +147,7 @@ def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
     )
 
 
-def _quick_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
+def _load_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
     """Return the columns of a table of nothing but numbers; None where they must be read cell by cell."""
     if not text.partition("\n")[2].strip():
         return None
@@ -156,28 +157,32 @@ def _quick_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints,
         return None
     if table.shape[1] != cells or not np.isfinite(table).all():
         return None
-    whole = table[:, :3].astype(np.int64)
-    if (whole != table[:, :3]).any() or (whole < 0).any() or (whole[:, :2] >= nodes).any():
+    numbers = table[:, :3].astype(np.int64)
+    if (numbers != table[:, :3]).any() or (numbers < 0).any() or (numbers[:, :2] >= nodes).any():
         return None
-    return whole[:, 0], whole[:, 1], whole[:, 2], [table[:, column].copy() for column in range(3, cells)]
+    return numbers[:, 0], numbers[:, 1], numbers[:, 2], [table[:, column].copy() for column in range(3, cells)]
 
 
-def _columns(
+def _read_columns(
     text: str, head: tuple[str, ...], about: StatedCollective, where: str
 ) -> tuple[Ints, Ints, Ints, list[Floats]]:
     """Return the columns of a table, cell by cell: nodes may have names, and a mistake has a line."""
-    rows = list(_rows(text, len(head), where))
+    rows = list(_read_rows(text, len(head), where))
     cells = list(zip(*(row for _, row in rows), strict=True)) if rows else [()] * len(head)
-    places = [f"{where} line {number}" for number, _ in rows]
-    source, target = (_nodes(about.graph, column, places) for column in cells[:2])
-    chunk = np.array([read_whole_number(cell, place) for cell, place in zip(cells[2], places, strict=True)], np.int64)
-    return source, target, chunk, [_numbers(column, places) for column in cells[3:]]
+    locations = [f"{where} line {number}" for number, _ in rows]
+    source, target = (_read_nodes(about.graph, column, locations) for column in cells[:2])
+    chunk = np.array(
+        [read_whole_number(cell, location) for cell, location in zip(cells[2], locations, strict=True)], np.int64
+    )
+    return source, target, chunk, [_read_numbers(column, locations) for column in cells[3:]]
 
 
-def _in_whole_bytes(about: StatedCollective, k: int) -> StatedCollective:
-    """Return the collective of a log: TACOS' chunks have whole bytes, and what is left of the buffer is not sent."""
-    one = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
-    return replace(about, size_bytes=about.size_bytes * (one // 1 / one) if one >= 1 else about.size_bytes)
+def _round_to_bytes(about: StatedCollective, k: int) -> StatedCollective:
+    """Return the collective of a log with TACOS' sizes: it rounds chunks down to whole bytes."""
+    chunk_size = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
+    return replace(
+        about, size_bytes=about.size_bytes * (chunk_size // 1 / chunk_size) if chunk_size >= 1 else about.size_bytes
+    )
 
 
 def sort_transfers(schedule: Schedule) -> Schedule:
@@ -192,36 +197,36 @@ def sort_transfers(schedule: Schedule) -> Schedule:
     )
 
 
-def _rows(text: str, cells: int, where: str) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(text: str, cells: int, where: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         next(reader, None)
         for row in reader:
             if row:
-                place = f"{where} line {reader.line_num}"
-                require(len(row) == cells, place, ",".join(row), f"has other than {cells} cells")
+                location = f"{where} line {reader.line_num}"
+                require(len(row) == cells, location, ",".join(row), f"has other than {cells} cells")
                 yield reader.line_num, [cell.strip() for cell in row]
     except csv.Error as error:
         raise SpecError(f"{where} line {reader.line_num}", "", f"is no valid CSV: {error}") from None
 
 
-def _nodes(graph: LinkGraph, names: Iterable[str], places: Sequence[str]) -> Ints:
-    known: dict[str, int] = {}
-    for name, place in zip(names, places, strict=True):
-        if name not in known:
-            known[name] = node_of(graph, name, place)
-    return np.array([known[name] for name in names], np.int64)
+def _read_nodes(graph: LinkGraph, names: Iterable[str], locations: Sequence[str]) -> Ints:
+    number_of: dict[str, int] = {}
+    for name, location in zip(names, locations, strict=True):
+        if name not in number_of:
+            number_of[name] = node_of(graph, name, location)
+    return np.array([number_of[name] for name in names], np.int64)
 
 
-def _numbers(texts: Iterable[str], places: Sequence[str]) -> Floats:
-    return np.array([read_number(text, place) for text, place in zip(texts, places, strict=True)], np.float64)
+def _read_numbers(texts: Iterable[str], locations: Sequence[str]) -> Floats:
+    return np.array([read_number(text, location) for text, location in zip(texts, locations, strict=True)], np.float64)
 
 
-def _sizes(about: StatedCollective, k: int, chunk: Ints, where: str) -> Floats:
+def _transfer_sizes(about: StatedCollective, k: int, chunk: Ints, where: str) -> Floats:
     """Return the bytes of each transfer."""
     if len({len(group) for group in about.groups}) == 1:
-        one = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
-        return np.full(len(chunk), one)
+        size = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
+        return np.full(len(chunk), size)
     none = np.zeros(0)
     empty = Schedule(
         about.graph, about.kind, about.size_bytes, k, about.groups, none.astype(int), none.astype(int), none, none
@@ -236,7 +241,7 @@ def _sizes(about: StatedCollective, k: int, chunk: Ints, where: str) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Orders:
+class LinkOrders:
     """What each link carries in which order, without times."""
 
     graph: LinkGraph
@@ -251,7 +256,7 @@ def is_v1(text: str) -> bool:
     return _read_header(text)[0] == V1_LINES[0]
 
 
-def parse_v1(text: str, where: str) -> Orders:
+def parse_v1(text: str, where: str) -> LinkOrders:
     """Return the network and the orders of the CSV of TACOS 1.1: sizes in bytes, bandwidths in GiB/s, named GB/s."""
     lines = [line for line in csv.reader(StringIO(text)) if any(cell.strip() for cell in line)]
     require(len(lines) > len(V1_LINES), where, f"{len(lines)} lines", "is cut: four lines of counts and a header")
@@ -267,11 +272,11 @@ def parse_v1(text: str, where: str) -> Orders:
     links: list[tuple[int, int, float, float]] = []
     orders: list[tuple[int, ...]] = []
     for number, line in enumerate(lines[5:]):
-        place = f"{where}: link {number}"
-        require(len(line) >= 4, place, ",".join(line), "is cut")
-        source, target = (read_whole_number(cell.strip(), place) for cell in line[:2])
-        latency, rate = (read_number(cell.strip(), place) for cell in line[2:4])
+        location = f"{where}: link {number}"
+        require(len(line) >= 4, location, ",".join(line), "is cut")
+        source, target = (read_whole_number(cell.strip(), location) for cell in line[:2])
+        latency, rate = (read_number(cell.strip(), location) for cell in line[2:4])
         links.append((source, target, rate * 2**30, latency / 1e9))
         chunks = [cell.strip() for cell in line[4:] if cell.strip() and cell.strip().lower() != "none"]
-        orders.append(tuple(read_whole_number(cell, place) for cell in chunks))
-    return Orders(graph_of(npus, links), counts[3], int(counts[2]), tuple(orders))
+        orders.append(tuple(read_whole_number(cell, location) for cell in chunks))
+    return LinkOrders(graph_of(npus, links), counts[3], int(counts[2]), tuple(orders))

@@ -48,7 +48,7 @@ class TransferFlow:
 
     def of(self, chosen: Bools) -> TransferFlow:
         """Return some of the transfers."""
-        row, chunk, source, target = (each[chosen] for each in (self.row, self.chunk, self.source, self.target))
+        row, chunk, source, target = (column[chosen] for column in (self.row, self.chunk, self.source, self.target))
         return replace(
             self,
             row=row,
@@ -90,19 +90,21 @@ class FollowedTransfers:
 
 
 def follow_copies(flow: TransferFlow, home: Ints, since_s: Floats) -> FollowedTransfers:
-    """Return what is wrong with copies that begin at a *home*, by chunk, at a time *since_s*, by chunk."""
+    """Return the violations of copies that start at each chunk's *home* from its time *since_s* on."""
     key = flow.chunk * flow.nodes + flow.target
-    kept = np.flatnonzero(flow.keeps[flow.target])
-    order = kept[np.lexsort((flow.end_s[kept], key[kept]))]
+    receptions = np.flatnonzero(flow.keeps[flow.target])
+    order = receptions[np.lexsort((flow.end_s[receptions], key[receptions]))]
     at_home = flow.target[order] == home[flow.chunk[order]]
-    first = _group_starts(key[order])
+    ordered = key[order]
+    # True where a new chunk and target begin: of several deliveries, the earliest.
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.bool_)
     needless = order[~first | at_home]
     held, arrival = key[order][first & ~at_home], flow.end_s[order][first & ~at_home]
 
     sent = np.flatnonzero(flow.keeps[flow.source])
     chunk, source = flow.chunk[sent], flow.source[sent]
-    place, there = look_up(held, chunk * flow.nodes + source)
-    ready = np.where(there, arrival[place] if len(held) else np.inf, np.inf)
+    row, present = look_up(held, chunk * flow.nodes + source)
+    ready = np.where(present, arrival[row] if len(held) else np.inf, np.inf)
     ready = np.where(source == home[chunk], since_s[chunk], ready)
     early = sent[flow.start_s[sent] < ready - flow.tolerance_s]
     early_switched, stuck = follow_switched(flow)
@@ -115,9 +117,9 @@ def follow_switched(flow: TransferFlow) -> tuple[Ints, Ints]:
     matched = match >= 0
     come = flow.end_s[into[match]] if len(into) else np.zeros(len(out))
     late = np.where(matched, come, np.inf) > flow.start_s[out] + flow.tolerance_s
-    left = np.ones(len(into), np.bool_)
-    left[match[matched]] = False
-    return out[late], into[left]
+    unmatched = np.ones(len(into), np.bool_)
+    unmatched[match[matched]] = False
+    return out[late], into[unmatched]
 
 
 def switched_pairs(flow: TransferFlow) -> tuple[Ints, Ints, Ints]:
@@ -150,26 +152,22 @@ def forwarded_pairs(flow: TransferFlow) -> tuple[Ints, Ints, Ints]:
     time = np.where(leaves, flow.start_s[rows] + flow.tolerance_s, flow.end_s[rows])
     order = np.lexsort((leaves, time, key))
     closes = leaves[order]
+    # Arrivals and departures at a switch as brackets: a departure takes the latest arrival that is still open.
     depth = np.cumsum(np.where(closes, -1, 1)) + closes
     group = np.lexsort((np.arange(len(order)), depth, key[order]))
     same = (depth[group][1:] == depth[group][:-1]) & (key[order][group][1:] == key[order][group][:-1])
     pair = same & closes[group][1:] & ~closes[group][:-1]
-    found = np.full(len(out), -1)
-    found[order[group[1:][pair]] - len(into)] = order[group[:-1][pair]]
-    return into, out, (found if (found >= 0).all() else match)
+    matches = np.full(len(out), -1)
+    matches[order[group[1:][pair]] - len(into)] = order[group[:-1][pair]]
+    return into, out, (matches if (matches >= 0).all() else match)
 
 
 def look_up(keys: Ints, wanted: Ints) -> tuple[Ints, Bools]:
     """Return the place of each of the *wanted* among sorted *keys*, and whether it is there."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return place, keys[place] == wanted
-
-
-def _group_starts(ordered: Ints) -> Bools:
-    """Return where a new value begins."""
-    return np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.bool_)
+    position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return position, keys[position] == wanted
 
 
 # --------------------------------------------------------------------------------------
@@ -194,11 +192,11 @@ class Messages:
         return len(self.chunk)
 
 
-def messages_of(schedule: Schedule, what: str) -> Messages:
-    """Return the messages of a schedule, for a format of the name *what* that knows no switches."""
+def messages_of(schedule: Schedule, format_name: str) -> Messages:
+    """Return the messages of a schedule, for the format *format_name*, which knows no switches."""
     graph, flow = schedule.graph, flow_of(schedule)
     used = graph.reducing & set(flow.target.tolist())
-    rule = f"{what} has no switches that reduce or copy, and this schedule uses one"
+    rule = f"{format_name} has no switches that reduce or copy, and this schedule uses one"
     require(not used, "network", sorted(graph.name(node) for node in used), rule)
     into, out, match = forwarded_pairs(flow)
     stuck = len(into) - len(np.unique(match[match >= 0]))
@@ -224,7 +222,7 @@ def messages_of(schedule: Schedule, what: str) -> Messages:
 
 
 def needed_messages(schedule: Schedule, messages: Messages) -> list[list[int]]:
-    """Return which messages must have arrived before each is sent: those that bring what it carries.
+    """Return the messages that must arrive before each message is sent: those that bring its data.
 
     Of copies, that is the first that brings the chunk; of sums, all that have come when it is sent.
     """
@@ -236,14 +234,14 @@ def needed_messages(schedule: Schedule, messages: Messages) -> list[list[int]]:
     for arrivals in come.values():
         arrivals.sort()
     home = chunks_of(schedule).home
-    found: list[list[int]] = []
+    needed: list[list[int]] = []
     for source, chunk, start in zip(messages.source.tolist(), chunks, messages.start_s.tolist(), strict=True):
         arrivals = come.get((chunk, source), [])
         if schedule.kind in SUMS:
-            found.append([row for end, row in arrivals if end <= start + tolerance])
+            needed.append([row for end, row in arrivals if end <= start + tolerance])
         else:
-            found.append([] if source == home[chunk] else [row for _, row in arrivals[:1]])
-    return found
+            needed.append([] if source == home[chunk] else [row for _, row in arrivals[:1]])
+    return needed
 
 
 def carries_whole(schedule: Schedule, messages: Messages) -> list[bool]:
@@ -258,14 +256,14 @@ def carries_whole(schedule: Schedule, messages: Messages) -> list[bool]:
     starts, ends = messages.start_s.tolist(), messages.end_s.tolist()
     events = sorted([(end, 0, row) for row, end in enumerate(ends)])
     events += [(start + tolerance, 1, row) for row, start in enumerate(starts)]
-    carried, whole = [0] * messages.count, [False] * messages.count
+    carried, complete = [0] * messages.count, [False] * messages.count
     for _, is_send, row in sorted(events):
         chunk = int(messages.chunk[row])
         full = (1 << len(schedule.groups[int(chunks.group[chunk])])) - 1
         if is_send:
             carried[row] = parts.get((chunk, int(messages.source[row])), 0)
-            whole[row] = carried[row] == full
+            complete[row] = carried[row] == full
         else:
             key = (chunk, int(messages.target[row]))
             parts[key] = parts.get(key, 0) | carried[row]
-    return whole
+    return complete

@@ -53,10 +53,10 @@ class Symmetry:
 
     def plus(self, left: Ints, right: Ints) -> Ints:
         """Return where accelerators *left* go when 0 goes to *right*."""
-        return _sum(self.radices, left, right, 1)
+        return _add_digits(self.radices, left, right, 1)
 
 
-def _sum(radices: tuple[int, ...], left: Ints, right: Ints, sign: int) -> Ints:
+def _add_digits(radices: tuple[int, ...], left: Ints, right: Ints, sign: int) -> Ints:
     total = np.zeros(np.broadcast(left, right).shape, np.int64)
     stride = 1
     for radix in radices:
@@ -66,21 +66,21 @@ def _sum(radices: tuple[int, ...], left: Ints, right: Ints, sign: int) -> Ints:
 
 
 def symmetry_of(graph: LinkGraph) -> Symmetry | None:
-    """Return the translations of a network, if it has those that take accelerator 0 to every other; else None."""
-    if graph.npus < 2 or not graph.links or not _may_have(graph):
+    """Return the translations that take accelerator 0 to every other; None if a network has no such symmetry."""
+    if graph.npus < 2 or not graph.links or not _may_be_symmetric(graph):
         return None
-    known: dict[tuple[int, int], Ints | None] = {}
-    for chain in _chains(graph, known, 1):
+    image_of: dict[tuple[int, int], Ints | None] = {}
+    for chain in _digit_chains(graph, image_of, 1):
         radices = tuple(radix for _, radix in chain)
-        images = [image for image in (known[step] for step in chain) if image is not None]
+        images = [image for image in (image_of[step] for step in chain) if image is not None]
         switches = _switch_images(graph, radices, images)
         if switches is not None:
-            return _classes(graph, radices, switches)
+            return _classify_links(graph, radices, switches)
     return None
 
 
-def _may_have(graph: LinkGraph) -> bool:
-    """Whether all accelerators have as many links, and no two switches are joined."""
+def _may_be_symmetric(graph: LinkGraph) -> bool:
+    """Return whether all accelerators have the same number of links, and no two switches are joined."""
     if np.any((graph.sources >= graph.npus) & (graph.targets >= graph.npus)):
         return False
     if graph.switches * graph.npus > MOST_SWITCH_IMAGES:
@@ -90,24 +90,25 @@ def _may_have(graph: LinkGraph) -> bool:
     return bool(np.all(out == out[0]) and np.all(into == into[0]))
 
 
-def _chains(
-    graph: LinkGraph, known: dict[tuple[int, int], Ints | None], stride: int
+def _digit_chains(
+    graph: LinkGraph, image_of: dict[tuple[int, int], Ints | None], stride: int
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield strides and radices of digits whose translations are automorphisms, up to the most significant digit."""
     rest = graph.npus // stride
     if rest == 1:
         yield []
         return
-    for radix in (each for each in range(rest, 1, -1) if rest % each == 0):
+    # The largest radix first: fewer digits are fewer translations to check.
+    for radix in (divisor for divisor in range(rest, 1, -1) if rest % divisor == 0):
         step = stride, radix
-        if step not in known:
-            known[step] = _image(graph, stride, radix)
-        if known[step] is not None:
-            for more in _chains(graph, known, stride * radix):
+        if step not in image_of:
+            image_of[step] = _find_image(graph, stride, radix)
+        if image_of[step] is not None:
+            for more in _digit_chains(graph, image_of, stride * radix):
                 yield [step, *more]
 
 
-def _image(graph: LinkGraph, stride: int, radix: int) -> Ints | None:
+def _find_image(graph: LinkGraph, stride: int, radix: int) -> Ints | None:
     """Return where nodes go when 1 is added to a digit; None if that is no automorphism."""
     npus = np.arange(graph.npus)
     moved = npus + np.where(npus // stride % radix < radix - 1, stride, -(radix - 1) * stride)
@@ -119,10 +120,10 @@ def _image(graph: LinkGraph, stride: int, radix: int) -> Ints | None:
     image = np.concatenate([moved, np.zeros(graph.switches, np.int64)])
     if graph.switches and not _move_switches(graph, image):
         return None
-    return image if _rows(graph, image) == _rows(graph, np.arange(graph.nodes)) else None
+    return image if _sorted_links(graph, image) == _sorted_links(graph, np.arange(graph.nodes)) else None
 
 
-def _rows(graph: LinkGraph, image: Ints) -> bytes:
+def _sorted_links(graph: LinkGraph, image: Ints) -> bytes:
     """Return the links between the images of their ends, in one order for equal sets of links."""
     columns = (image[graph.sources], image[graph.targets], graph.bandwidth_bytes_per_s, graph.latency_s)
     order = np.lexsort(columns)
@@ -131,30 +132,30 @@ def _rows(graph: LinkGraph, image: Ints) -> bytes:
 
 def _move_switches(graph: LinkGraph, image: Ints) -> bool:
     """Fill in where switches go, by the accelerators they join; return whether all have a place."""
-    before, after = _joined(graph, np.arange(graph.nodes)), _joined(graph, image)
-    places: dict[bytes, list[int]] = {}
+    before, after = _switch_signatures(graph, np.arange(graph.nodes)), _switch_signatures(graph, image)
+    switches_at: dict[bytes, list[int]] = {}
     for switch, joined in before.items():
-        places.setdefault(joined, []).append(switch)
+        switches_at.setdefault(joined, []).append(switch)
     for switch, joined in after.items():
-        if not places.get(joined):
+        if not switches_at.get(joined):
             return False
-        image[switch] = places[joined].pop(0)
-    kept = np.array(sorted(graph.reducing), np.int64)
-    return set(image[kept].tolist()) == graph.reducing
+        image[switch] = switches_at[joined].pop(0)
+    reducing = np.array(sorted(graph.reducing), np.int64)
+    return set(image[reducing].tolist()) == graph.reducing
 
 
-def _joined(graph: LinkGraph, image: Ints) -> dict[int, bytes]:
+def _switch_signatures(graph: LinkGraph, image: Ints) -> dict[int, bytes]:
     """Return of each switch the accelerators it joins, and how, with accelerators moved to their images."""
-    found: dict[int, bytes] = {}
+    signatures: dict[int, bytes] = {}
     for switch in range(graph.npus, graph.nodes):
         parts = []
-        for ends, others in ((graph.sources, graph.targets), (graph.targets, graph.sources)):
+        for ends, far_ends in ((graph.sources, graph.targets), (graph.targets, graph.sources)):
             own = np.flatnonzero(ends == switch)
-            columns = (image[others[own]], graph.bandwidth_bytes_per_s[own], graph.latency_s[own])
+            columns = (image[far_ends[own]], graph.bandwidth_bytes_per_s[own], graph.latency_s[own])
             order = np.lexsort(columns)
             parts.append(b"".join(np.ascontiguousarray(column[order]).tobytes() for column in columns))
-        found[switch] = b"|".join(parts)
-    return found
+        signatures[switch] = b"|".join(parts)
+    return signatures
 
 
 def _switch_images(graph: LinkGraph, radices: tuple[int, ...], images: list[Ints]) -> Ints | None:
@@ -174,36 +175,36 @@ def _switch_images(graph: LinkGraph, radices: tuple[int, ...], images: list[Ints
         stride *= radix
     stride = 1
     for radix, image in zip(radices, images, strict=True):
-        after = _sum(radices, npus, np.array(stride), 1)
+        after = _add_digits(radices, npus, np.array(stride), 1)
         if not np.array_equal(table[after], image[table]):
             return None
         stride *= radix
     return table
 
 
-def _classes(graph: LinkGraph, radices: tuple[int, ...], switches: Ints) -> Symmetry | None:
+def _classify_links(graph: LinkGraph, radices: tuple[int, ...], switches: Ints) -> Symmetry | None:
     begins = graph.sources < graph.npus
     anchor = np.where(begins, graph.sources, graph.targets)
-    other = np.where(begins, graph.targets, graph.sources)
-    relative = other.copy()
-    inner = other < graph.npus
-    relative[inner] = _sum(radices, other[inner], anchor[inner], -1)
+    far_end = np.where(begins, graph.targets, graph.sources)
+    relative = far_end.copy()
+    inner = far_end < graph.npus
+    relative[inner] = _add_digits(radices, far_end[inner], anchor[inner], -1)
     if graph.switches:
         back = np.argsort(switches, axis=1)  # which switch goes where
         outer = ~inner
-        relative[outer] = graph.npus + back[anchor[outer], other[outer] - graph.npus]
+        relative[outer] = graph.npus + back[anchor[outer], far_end[outer] - graph.npus]
     columns = (graph.latency_s, graph.bandwidth_bytes_per_s, relative, begins, anchor)
     order = np.lexsort(columns)
-    each = graph.links // graph.npus
-    if each * graph.npus != graph.links:
+    per_npu = graph.links // graph.npus
+    if per_npu * graph.npus != graph.links:
         return None
-    link_at = order.reshape(graph.npus, each).T.copy()
+    link_at = order.reshape(graph.npus, per_npu).T.copy()
     for column in columns[:-1]:
         values = column[link_at]
         if not np.all(values == values[:, :1]):
             return None
     link_class = np.empty(graph.links, np.int64)
-    link_class[link_at] = np.arange(each)[:, None]
+    link_class[link_at] = np.arange(per_npu)[:, None]
     return Symmetry(graph.npus, radices, link_class, anchor, link_at)
 
 
@@ -216,7 +217,7 @@ MOST_TRANSFERS = 20_000_000
 
 
 class OrbitSchedule(Schedule):
-    """The schedule of a symmetric network: transfers of accelerator 0's chunks; the others are made when asked for."""
+    """The schedule of a symmetric network: transfers of accelerator 0's chunks; the others are derived on demand."""
 
     orbit: Transfers
     """Transfers of the chunks of accelerator 0; with chunks numbered as in the whole schedule."""
@@ -231,7 +232,7 @@ class OrbitSchedule(Schedule):
         orbit: Transfers,
         symmetry: Symmetry,
     ) -> None:
-        stated = {
+        values = {
             "graph": graph,
             "kind": kind,
             "size_bytes": size_bytes,
@@ -241,7 +242,7 @@ class OrbitSchedule(Schedule):
             "orbit": orbit,
             "symmetry": symmetry,
         }
-        for name, value in stated.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @property

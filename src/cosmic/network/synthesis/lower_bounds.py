@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.linear_algebra import multiply
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, chunk_bytes
 from cosmic.network.synthesis.graph_symmetry import Symmetry, symmetry_of
@@ -62,7 +63,7 @@ Cut = tuple[float, tuple[int, ...]]
 
 
 def smaller_side(before: npt.NDArray[np.uint8]) -> tuple[int, ...]:
-    """Return the nodes on the smaller side of a cut, of which *before* tells one."""
+    """Return the nodes on the smaller side of a cut; *before* marks one side."""
     inside, outside = np.flatnonzero(before), np.flatnonzero(before == 0)
     return tuple((inside if len(inside) <= len(outside) else outside).tolist())
 
@@ -79,18 +80,20 @@ def crossing_bandwidth(graph: LinkGraph, side: Sequence[int]) -> tuple[float, fl
 def joint_cut(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     """Return the tightest of these cuts for all *groups* together."""
     if kind in ("all_gather", "all_to_all", "broadcast"):
-        return _tightest(graph, kind, size_bytes, groups, root)
+        return _find_tightest_cut(graph, kind, size_bytes, groups, root)
     back = graph.transposed()
     if kind in ("reduce_scatter", "reduce"):
-        return _tightest(back, "all_gather" if kind == "reduce_scatter" else "broadcast", size_bytes, groups, root)
-    return max(_tightest(each, "all_reduce", size_bytes, groups, root) for each in (back, graph))
+        return _find_tightest_cut(
+            back, "all_gather" if kind == "reduce_scatter" else "broadcast", size_bytes, groups, root
+        )
+    return max(_find_tightest_cut(direction, "all_reduce", size_bytes, groups, root) for direction in (back, graph))
 
 
-def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
+def _find_tightest_cut(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     if 1 < graph.nodes <= FEW_NODES:
-        return _tightest_of_all(graph, kind, size_bytes, groups, root)
-    rank = _ranks(graph)
-    forward, bandwidth = _bandwidth(graph, rank), graph.bandwidth_bytes_per_s
+        return _try_all_cuts(graph, kind, size_bytes, groups, root)
+    rank = _order_nodes(graph)
+    forward, bandwidth = _prefix_bandwidth(graph, rank), graph.bandwidth_bytes_per_s
     if not len(forward):
         return 0.0, ()
     wanted = np.zeros(len(forward))
@@ -104,11 +107,12 @@ def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[
     return float(times[worst]), smaller_side((rank <= worst).astype(np.uint8))
 
 
-def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
+def _try_all_cuts(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     """Return the tightest of all cuts of a few nodes."""
+    # All subsets but the empty and the full one, as bits.
     sides = (np.arange(1, 2**graph.nodes - 1)[:, None] >> np.arange(graph.nodes)) & 1 == 1
     crosses = sides[:, graph.sources] & ~sides[:, graph.targets]
-    forward = crosses @ graph.bandwidth_bytes_per_s
+    forward = multiply(crosses, graph.bandwidth_bytes_per_s)
     wanted = np.zeros(len(sides))
     for group in groups:
         inside = sides[:, group].sum(axis=1)
@@ -118,22 +122,23 @@ def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Se
     return float(times[worst]), smaller_side(sides[worst].astype(np.uint8))
 
 
-def _ranks(graph: LinkGraph) -> Ints:
+def _order_nodes(graph: LinkGraph) -> Ints:
     """Return the place of each node in order; a switch stands behind the first NPU that it joins."""
-    place = np.arange(graph.nodes).astype(float)
-    place[graph.npus :] = graph.npus
-    for ends, others in ((graph.sources, graph.targets), (graph.targets, graph.sources)):
-        joined = (ends >= graph.npus) & (others < graph.npus)
-        np.minimum.at(place, ends[joined], others[joined] + 0.5)
+    position = np.arange(graph.nodes).astype(float)
+    position[graph.npus :] = graph.npus
+    for ends, far_ends in ((graph.sources, graph.targets), (graph.targets, graph.sources)):
+        joined = (ends >= graph.npus) & (far_ends < graph.npus)
+        np.minimum.at(position, ends[joined], far_ends[joined] + 0.5)
     rank = np.empty(graph.nodes, np.int64)
-    rank[np.argsort(place, kind="stable")] = np.arange(graph.nodes)
+    rank[np.argsort(position, kind="stable")] = np.arange(graph.nodes)
     return rank
 
 
-def _bandwidth(graph: LinkGraph, rank: Ints) -> Floats:
+def _prefix_bandwidth(graph: LinkGraph, rank: Ints) -> Floats:
     """Return the bandwidth from the first node to the rest, from the first two, and so on."""
     begins, ends = rank[graph.sources], rank[graph.targets]
     forward = begins < ends
+    # A link from rank a to rank b crosses the cuts after a up to the one before b: +1 and -1, summed up.
     change = np.zeros(graph.nodes)
     np.add.at(change, begins[forward], graph.bandwidth_bytes_per_s[forward])
     np.add.at(change, ends[forward], -graph.bandwidth_bytes_per_s[forward])
@@ -178,13 +183,13 @@ def parted_s(graph: LinkGraph, size_bytes: float, members: Ints) -> float:
     if graph.links > MOST_LINKS:
         return worst
     for level in levels.tolist():
-        parts = _parts(graph, graph.bandwidth_bytes_per_s > level)
+        parts = _connected_parts(graph, graph.bandwidth_bytes_per_s > level)
         worst = max(worst, _between_s(graph, size_bytes, members, parts))
     return worst
 
 
 def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) -> float:
-    """Return the time that messages between *parts* take, by what can leave and enter those that have NPUs."""
+    """Return the time of messages between *parts*, by the bandwidth out of and into those that have NPUs."""
     count = len(np.unique(parts[members]))
     if count < 2:
         return 0.0
@@ -196,8 +201,8 @@ def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) 
     return 2 * (count - 1) * size_bytes / min(rates)
 
 
-def _parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """Return the part of each node: those that the *kept* links join, in either direction, are one."""
+def _connected_parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """Return the connected component of each node over the *kept* links, in either direction."""
     part = np.arange(graph.nodes)
     sources, targets = graph.sources[kept], graph.targets[kept]
     while True:
@@ -207,8 +212,8 @@ def _parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -
         np.minimum.at(after, targets, lower)
         after = after[after]
         if (after == part).all():
-            found: Ints = after
-            return found
+            labels: Ints = after
+            return labels
         part = after
 
 
@@ -266,15 +271,15 @@ def collective_bounds(
     1.5
     """
     check_chunks(chunks)
-    found = checked_groups(graph, kind, size_bytes, groups, root)
+    checked = checked_groups(graph, kind, size_bytes, groups, root)
     symmetry = symmetry_of(graph) if groups is None else None
-    each = [_Question(graph, kind, size_bytes, chunks, np.array(group), root, symmetry) for group in found]
-    results = [_answer(question) for question in each if len(question.members) > 1]
+    questions = [_BoundQuestion(graph, kind, size_bytes, chunks, np.array(group), root, symmetry) for group in checked]
+    results = [_bound_group(question) for question in questions if len(question.members) > 1]
     if not results:
         return NOTHING
     worst = max(results, key=lambda result: result.cut_s)
-    several = [question.members for question in each]
-    joint_s, cut = joint_cut(graph, kind, size_bytes, several, root) if len(found) > 1 else (0.0, worst.cut)
+    group_members = [question.members for question in questions]
+    joint_s, cut = joint_cut(graph, kind, size_bytes, group_members, root) if len(checked) > 1 else (0.0, worst.cut)
     return Bounds(
         max(result.node_s for result in results),
         max(worst.cut_s, joint_s),
@@ -286,7 +291,7 @@ def collective_bounds(
 
 
 @dataclass(frozen=True, eq=False)
-class _Question:
+class _BoundQuestion:
     """One group's collective."""
 
     graph: LinkGraph
@@ -298,7 +303,7 @@ class _Question:
     symmetry: Symmetry | None
     """Where the network looks the same from every member: its links by class, which turning them round leaves."""
 
-    def turned(self, kind: Kind) -> _Question:
+    def turned(self, kind: Kind) -> _BoundQuestion:
         """Return the question of *kind* with all links turned round."""
         return replace(self, graph=self.graph.transposed(), kind=kind)
 
@@ -314,28 +319,28 @@ class _Question:
         if self.symmetry is not None:
             return self.members[:1]
         count = len(self.members)
-        places: Ints = np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(np.int64))
-        return self.members[places]
+        indices: Ints = np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(np.int64))
+        return self.members[indices]
 
 
-def _answer(question: _Question) -> Bounds:
+def _bound_group(question: _BoundQuestion) -> Bounds:
     kind = question.kind
     if kind == "all_gather":
-        return _gather(question)
+        return _bound_gather(question)
     if kind == "reduce_scatter":
-        return _gather(question.turned("all_gather"))
+        return _bound_gather(question.turned("all_gather"))
     if kind == "broadcast":
-        return _broadcast(question)
+        return _bound_broadcast(question)
     if kind == "reduce":
-        return _broadcast(question.turned("broadcast"))
+        return _bound_broadcast(question.turned("broadcast"))
     if kind == "all_to_all":
-        return _all_to_all(question)
-    return _all_reduce(question)
+        return _bound_all_to_all(question)
+    return _bound_all_reduce(question)
 
 
-def _gather(question: _Question) -> Bounds:
+def _bound_gather(question: _BoundQuestion) -> Bounds:
     graph, members, count = question.graph, question.members, len(question.members)
-    into, out = _ports(graph)
+    into, out = _port_bandwidth(graph)
     shares = np.concatenate([into[members] / (count - 1), out[members]])
     least = int(np.argmin(shares))
     net = net_of(graph, graph.bandwidth_bytes_per_s)
@@ -349,26 +354,26 @@ def _gather(question: _Question) -> Bounds:
     return Bounds(
         part / float(shares[least]),
         max(part / rate, _sent_once(graph, question.size_bytes * (count - 1))),
-        _ingress(question, (count - 1) * (question.chunks or 0)),
+        _ingress_time(question, (count - 1) * (question.chunks or 0)),
         float(farthest.largest.max()),
         cut,
     )
 
 
-def _broadcast(question: _Question) -> Bounds:
+def _bound_broadcast(question: _BoundQuestion) -> Bounds:
     graph, start = question.graph, int(question.members[question.root])
-    others = question.members[question.members != start]
-    into, out = _ports(graph)
-    least = int(others[np.argmin(into[others])])
+    receivers = question.members[question.members != start]
+    into, out = _port_bandwidth(graph)
+    least = int(receivers[np.argmin(into[receivers])])
     first = min(float(out[start]), float(into[least]))
     net = net_of(graph, graph.bandwidth_bytes_per_s)
-    rate, before = cut_rate(net, question.members, start, _members_in_order(near_first(net, start), others), first)
+    rate, before = cut_rate(net, question.members, start, _members_in_order(near_first(net, start), receivers), first)
     narrow = start if out[start] == first else least
     farthest = member_distances(net_of(graph, question.seconds()), question.members, np.array([start]))
     return Bounds(
         question.size_bytes / first,
-        max(question.size_bytes / rate, _sent_once(graph, question.size_bytes * len(others))),
-        _ingress(replace(question, members=others), question.chunks or 0, question.seconds()),
+        max(question.size_bytes / rate, _sent_once(graph, question.size_bytes * len(receivers))),
+        _ingress_time(replace(question, members=receivers), question.chunks or 0, question.seconds()),
         float(farthest.largest[0]),
         (narrow,) if before is None else smaller_side(before),
     )
@@ -381,17 +386,17 @@ def _sent_once(graph: LinkGraph, received_bytes: float) -> float:
     """
     if graph.reducing or not graph.switches:
         return 0.0
-    _, out = _ports(graph)
+    _, out = _port_bandwidth(graph)
     return received_bytes / float(out[: graph.npus].sum())
 
 
-def _all_to_all(question: _Question) -> Bounds:
+def _bound_all_to_all(question: _BoundQuestion) -> Bounds:
     graph, members, count = question.graph, question.members, len(question.members)
-    into, out = _ports(graph)
+    into, out = _port_bandwidth(graph)
     pair = question.size_bytes / count
     node_s = pair * (count - 1) / float(min(into[members].min(), out[members].min()))
     swept_s, cut = joint_cut(graph, "all_to_all", question.size_bytes, [members], 0)
-    gathered = _gather(replace(question, kind="all_gather"))
+    gathered = _bound_gather(replace(question, kind="all_gather"))
     side = np.isin(members, gathered.cut).sum()
     crossing = min(crossing_bandwidth(graph, gathered.cut))
     by_cut_s = float(pair * side * (count - side) / crossing) if side and crossing else 0.0
@@ -399,13 +404,13 @@ def _all_to_all(question: _Question) -> Bounds:
     return Bounds(
         node_s,
         max(node_s, swept_s, by_cut_s, _all_links_s(question, pair)),
-        _ingress(question, (count - 1) * (question.chunks or 0)),
+        _ingress_time(question, (count - 1) * (question.chunks or 0)),
         float(farthest.largest.max()),
         cut if swept_s >= by_cut_s else gathered.cut,
     )
 
 
-def _all_links_s(question: _Question, pair_bytes: float) -> float:
+def _all_links_s(question: _BoundQuestion, pair_bytes: float) -> float:
     """Return the seconds that all links together need for all pairs.
 
     Whatever the lengths l of links, Σ over pairs of their distance · m <= T · Σ l B. Links that the shortest ways crowd
@@ -421,37 +426,40 @@ def _all_links_s(question: _Question, pair_bytes: float) -> float:
     steps = int(min(STEPS, max(MOST_LENGTHENED // max(len(sources) * graph.links, 1), 1)))
     for _ in range(steps):
         length = lengths[-1]
-        found = member_distances(net_of(graph, length), question.members, sources)
-        worst = max(worst, pair_bytes * share * float(found.total.sum()) / float((length * bandwidth).sum()))
-        crowd = np.bincount(classes, found.load)[classes] / bandwidth
+        distances = member_distances(net_of(graph, length), question.members, sources)
+        worst = max(worst, pair_bytes * share * float(distances.total.sum()) / float((length * bandwidth).sum()))
+        crowd = np.bincount(classes, distances.load)[classes] / bandwidth
+        # Multiplicative weights: any lengths give a bound, and lengthening crowded links tightens it.
         lengths.append(length * (1 + 0.5 * crowd / crowd.max()))
     plain = member_distances(net_of(graph, lengths[0]), question.members, sources)
     return max(worst, pair_bytes * share * float(plain.total.sum()) / float(bandwidth.sum()))
 
 
-def _all_reduce(question: _Question) -> Bounds:
+def _bound_all_reduce(question: _BoundQuestion) -> Bounds:
     """Return what holds for all-reduces of any making: each side of every cut sends its sum and gets the other's."""
     graph, members = question.graph, question.members
-    out = _broadcast(replace(question, kind="broadcast", chunks=None))
-    back = _broadcast(replace(question, chunks=None).turned("broadcast"))
-    worst = max(out, back, key=lambda each: each.cut_s)
-    into, from_ = _ports(graph)
+    out = _bound_broadcast(replace(question, kind="broadcast", chunks=None))
+    back = _bound_broadcast(replace(question, chunks=None).turned("broadcast"))
+    worst = max(out, back, key=lambda bounds: bounds.cut_s)
+    into, from_ = _port_bandwidth(graph)
     least = float(min(into[members].min(), from_[members].min()))
     farthest = member_distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         question.size_bytes / least,
         max(worst.cut_s, 0.0 if graph.reducing else parted_s(graph, question.size_bytes, members)),
-        _ingress(question, len(members) * (question.chunks or 0)),  # of every chunk at least the sum, or the last part
+        _ingress_time(
+            question, len(members) * (question.chunks or 0)
+        ),  # of every chunk at least the sum, or the last part
         float(farthest.largest.max()),
         worst.cut,
         0.0 if graph.reducing else _in_turn_s(question),
     )
 
 
-def _in_turn_s(question: _Question) -> float:
+def _in_turn_s(question: _BoundQuestion) -> float:
     """Return the bound of a reduce-scatter and that of an all-gather together, by bandwidth and chunks."""
-    scatter, gather = _gather(question.turned("all_gather")), _gather(replace(question, kind="all_gather"))
-    return sum(max(each.node_s, each.cut_s, each.ingress_s) for each in (scatter, gather))
+    scatter, gather = _bound_gather(question.turned("all_gather")), _bound_gather(replace(question, kind="all_gather"))
+    return sum(max(bounds.node_s, bounds.cut_s, bounds.ingress_s) for bounds in (scatter, gather))
 
 
 def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, groups: Sequence[Sequence[int]]) -> float:
@@ -463,13 +471,13 @@ def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, grou
         if kind == "broadcast":  # the root needs none, and may have no links in
             members = members[np.isin(members, graph.targets)]
         if len(group) > 1:
-            question = _Question(graph, kind, size_bytes, chunks, members, 0, None)
+            question = _BoundQuestion(graph, kind, size_bytes, chunks, members, 0, None)
             sized = replace(question, members=np.array(group)).seconds()
-            worst = max(worst, _ingress(question, wanted, sized))
+            worst = max(worst, _ingress_time(question, wanted, sized))
     return worst
 
 
-def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
+def _port_bandwidth(graph: LinkGraph) -> tuple[Floats, Floats]:
     """Return the bandwidth into and out of each node."""
     into, out = np.zeros(graph.nodes), np.zeros(graph.nodes)
     np.add.at(into, graph.targets, graph.bandwidth_bytes_per_s)
@@ -477,7 +485,7 @@ def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
     return into, out
 
 
-def _ingress(question: _Question, wanted: int, seconds: Floats | None = None) -> float:
+def _ingress_time(question: _BoundQuestion, wanted: int, seconds: Floats | None = None) -> float:
     """Return when the last member can have *wanted* chunks, if all of its links were always busy."""
     if not wanted:
         return 0.0

@@ -57,9 +57,9 @@ class Net:
 def net_of(graph: LinkGraph, capacity: Floats) -> Net:
     """Return the links of a network, each with its *capacity* or length."""
     into, out = np.argsort(graph.targets, kind="stable"), np.argsort(graph.sources, kind="stable")
-    places = np.arange(graph.nodes + 1)
-    in_first = np.searchsorted(graph.targets[into], places)
-    out_first = np.searchsorted(graph.sources[out], places)
+    nodes = np.arange(graph.nodes + 1)
+    in_first = np.searchsorted(graph.targets[into], nodes)
+    out_first = np.searchsorted(graph.sources[out], nodes)
     return Net(graph.nodes, graph.sources, graph.targets, in_first, into, out_first, out, np.asarray(capacity))
 
 
@@ -70,13 +70,13 @@ def cut_rate(net: Net, members: Ints, root: int | None, sinks: Ints, rate: float
     """
     member = np.zeros(net.nodes, np.uint8)
     member[members] = 1
-    found = native_library()
+    library = native_library()
     cut = np.zeros(net.nodes, np.uint8)
-    if found is None:
+    if library is None:
         lowest = _Flow(net, member).lowest(root, [int(sink) for sink in sinks], rate, cut)
     else:
         result, ends = c_double(rate), np.ascontiguousarray(sinks, np.int32)
-        status = _functions(found).cosmic_cut_rate(
+        status = _declare_functions(library).cosmic_cut_rate(
             byref(_FlowInputs.of(net)),
             member.ctypes.data,
             -1 if root is None else root,
@@ -108,13 +108,13 @@ def member_distances(net: Net, members: Ints, sources: Ints) -> Distances:
     member = np.zeros(net.nodes, np.uint8)
     member[members] = 1
     result = Distances(np.zeros(len(sources)), np.zeros(len(sources)), np.zeros(len(net.source)))
-    found = native_library()
-    if found is None:
-        for at, source in enumerate(sources.tolist()):
-            result.largest[at], result.total[at] = _distances(net, member, source, result.load)
+    library = native_library()
+    if library is None:
+        for row, source in enumerate(sources.tolist()):
+            result.largest[row], result.total[row] = _shortest_distances(net, member, source, result.load)
         return result
     starts = np.ascontiguousarray(sources, np.int32)
-    status = _functions(found).cosmic_distances(
+    status = _declare_functions(library).cosmic_distances(
         byref(_FlowInputs.of(net)),
         member.ctypes.data,
         starts.ctypes.data,
@@ -133,43 +133,44 @@ def reachable_from(net: Net, source: int, *, back: bool = False) -> set[int]:
     first, links, ends = (
         (net.in_first, net.in_links, net.source) if back else (net.out_first, net.out_links, net.target)
     )
-    found, edge = {source}, [source]
-    while edge:
-        node = edge.pop()
+    reached, frontier = {source}, [source]
+    while frontier:
+        node = frontier.pop()
         for link in links[first[node] : first[node + 1]].tolist():
-            other = int(ends[link])
-            if other not in found:
-                found.add(other)
-                edge.append(other)
-    return found
+            neighbour = int(ends[link])
+            if neighbour not in reached:
+                reached.add(neighbour)
+                frontier.append(neighbour)
+    return reached
 
 
 def near_first(net: Net, source: int) -> list[int]:
     """Return the nodes that can be reached from *source*, the nearest first."""
-    order, known = [source], {source}
+    order, reached = [source], {source}
     for node in order:
         for link in net.out_links[net.out_first[node] : net.out_first[node + 1]].tolist():
-            other = int(net.target[link])
-            if other not in known:
-                known.add(other)
-                order.append(other)
+            neighbour = int(net.target[link])
+            if neighbour not in reached:
+                reached.add(neighbour)
+                order.append(neighbour)
     return order
 
 
-def _distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
+def _shortest_distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
     distance, via = [inf] * net.nodes, [-1] * net.nodes
     distance[source] = 0.0
     heap, order = [(0.0, source)], []
     while heap:
         far, node = heappop(heap)
+        # A shorter way was found after this entry was pushed.
         if far > distance[node]:
             continue
         order.append(node)
         for link in net.out_links[net.out_first[node] : net.out_first[node + 1]].tolist():
-            other, there = int(net.target[link]), far + float(net.capacity[link])
-            if there < distance[other]:
-                distance[other], via[other] = there, link
-                heappush(heap, (there, other))
+            neighbour, length = int(net.target[link]), far + float(net.capacity[link])
+            if length < distance[neighbour]:
+                distance[neighbour], via[neighbour] = length, link
+                heappush(heap, (length, neighbour))
     behind = [0.0] * net.nodes
     for node in reversed(order[1:]):
         behind[node] += float(member[node])
@@ -212,14 +213,16 @@ class _Flow:
             self.free[root] = True
         for sink in sinks:
             while True:
+                # From a root each sink gets the rate; of an all-gather it gets it from every other member.
                 wanted = rate if root is not None else (members - 1) * rate
-                if self._into(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
+                if self._fill_sink(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
                     break
-                found = self._across(root is None)
-                if not found < rate:
+                across = self._cut_rate(root is None)
+                if not across < rate:
                     break
-                rate = found
+                rate = across
                 cut[:] = [node not in self.level for node in range(self.net.nodes)]
+            # A sink that gets the rate may hand on all that it has: to later sinks it is a source.
             self.free[sink] = True
         return rate
 
@@ -231,28 +234,28 @@ class _Flow:
 
     def _search(self, sink: int) -> bool:
         self.level, self.next = {sink: 0}, {sink: 0}
-        queue, found = [sink], -1
+        queue, supply_level = [sink], -1
         for node in queue:
-            if 0 <= found <= self.level[node]:
+            if 0 <= supply_level <= self.level[node]:
                 break
-            for other, link, inward in self.arcs[node]:
-                if self._room(link, inward) <= self.least or other in self.level:
+            for neighbour, link, inward in self.arcs[node]:
+                if self._room(link, inward) <= self.least or neighbour in self.level:
                     continue
-                self.level[other], self.next[other] = self.level[node] + 1, 0
-                queue.append(other)
-                if found < 0 and self._supplies(other):
-                    found = self.level[other]
-        return found >= 0
+                self.level[neighbour], self.next[neighbour] = self.level[node] + 1, 0
+                queue.append(neighbour)
+                if supply_level < 0 and self._supplies(neighbour):
+                    supply_level = self.level[neighbour]
+        return supply_level >= 0
 
-    def _way(self, sink: int) -> list[int] | None:
+    def _find_path(self, sink: int) -> list[int] | None:
         """Return the nodes of one more shortest way, from the sink to one that supplies."""
         path = [sink]
         while path[-1] == sink or not self._supplies(path[-1]):
             node = path[-1]
             arcs = self.arcs[node]
             while self.next[node] < len(arcs):
-                other, link, inward = arcs[self.next[node]]
-                if self._room(link, inward) > self.least and self.level.get(other, -1) == self.level[node] + 1:
+                neighbour, link, inward = arcs[self.next[node]]
+                if self._room(link, inward) > self.least and self.level.get(neighbour, -1) == self.level[node] + 1:
                     break
                 self.next[node] += 1
             if self.next[node] < len(arcs):
@@ -265,7 +268,7 @@ class _Flow:
         return path
 
     def _augment(self, sink: int, wanted: float) -> float:
-        path = self._way(sink)
+        path = self._find_path(sink)
         if path is None:
             return 0.0
         end = path.pop()
@@ -279,7 +282,7 @@ class _Flow:
             self.left[end] -= amount
         return amount
 
-    def _into(self, sink: int, supply: float, wanted: float) -> float:
+    def _fill_sink(self, sink: int, supply: float, wanted: float) -> float:
         total, self.least = 0.0, SMALL * wanted
         self.flow = [0.0] * len(self.capacity)
         self.left = [supply if member else 0.0 for member in self.member]
@@ -289,13 +292,13 @@ class _Flow:
                 total += more
         return total
 
-    def _across(self, share: bool) -> float:
+    def _cut_rate(self, share: bool) -> float:
         ends = zip(self.net.source.tolist(), self.net.target.tolist(), self.capacity, strict=True)
         total = 0.0
         for source, target, capacity in ends:
             if source not in self.level and target in self.level:
                 total += capacity
-        members = sum(bool(each) for node, each in enumerate(self.member) if node not in self.level)
+        members = sum(bool(flag) for node, flag in enumerate(self.member) if node not in self.level)
         return (total / members if members else inf) if share else total
 
 
@@ -313,16 +316,16 @@ class _FlowInputs(Structure):
     def of(net: Net) -> _FlowInputs:
         """Return a network as C reads it."""
         names = ("source", "target", "in_first", "in_links", "out_first", "out_links")
-        kept: dict[str, Any] = {name: np.ascontiguousarray(getattr(net, name), np.int32) for name in names}
-        kept["capacity"] = np.ascontiguousarray(net.capacity, np.float64)
-        columns = {name: array.ctypes.data for name, array in kept.items()}
+        arrays: dict[str, Any] = {name: np.ascontiguousarray(getattr(net, name), np.int32) for name in names}
+        arrays["capacity"] = np.ascontiguousarray(net.capacity, np.float64)
+        columns = {name: array.ctypes.data for name, array in arrays.items()}
         inputs = _FlowInputs(nodes=net.nodes, links=len(net.source), **columns)
-        inputs.kept = kept  # alive as long as the pointers to it
+        inputs.kept = arrays  # alive as long as the pointers to it
         return inputs
 
 
 @cache
-def _functions(core: CDLL) -> CDLL:
+def _declare_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_cut_rate.restype = core.cosmic_distances.restype = c_int64
     core.cosmic_cut_rate.argtypes = [
@@ -355,16 +358,18 @@ def checked_groups(
     """Return the groups of a collective: those stated, or one of all NPUs; raise where the network cannot carry it."""
     require(kind in KINDS, "collective", kind, f"must be one of {', '.join(KINDS)}")
     require(bool(np.isfinite(size_bytes)) and size_bytes > 0, "size", size_bytes, "must be positive")
-    found: Groups = (
-        (tuple(range(graph.npus)),) if groups is None else tuple(tuple(int(each) for each in group) for group in groups)
+    checked: Groups = (
+        (tuple(range(graph.npus)),)
+        if groups is None
+        else tuple(tuple(int(member) for member in group) for group in groups)
     )
-    require(len(found) > 0, "groups", 0, "must have at least 1 group")
-    _check_members(graph, found)
-    for index, group in enumerate(found):
+    require(len(checked) > 0, "groups", 0, "must have at least 1 group")
+    _check_members(graph, checked)
+    for index, group in enumerate(checked):
         rule = f"must be a place in group {index}, which has {len(group)} members, from 0"
         require(0 <= root < len(group), "root", root, rule)
         _check_reach(graph, kind, group, root)
-    return found
+    return checked
 
 
 def check_chunks(chunks: int | None) -> None:
@@ -374,14 +379,14 @@ def check_chunks(chunks: int | None) -> None:
 
 
 def _check_members(graph: LinkGraph, groups: Groups) -> None:
-    known: set[int] = set()
+    members: set[int] = set()
     for index, group in enumerate(groups):
         require(len(group) > 0, f"groups.{index}", 0, "a group has at least 1 member")
         for member in group:
             rule = f"is no NPU: there are {graph.npus}, from 0"
             require(0 <= member < graph.npus, f"groups.{index}", member, rule)
-            require(member not in known, f"groups.{index}", member, "is a member twice")
-            known.add(member)
+            require(member not in members, f"groups.{index}", member, "is a member twice")
+            members.add(member)
 
 
 def _check_reach(graph: LinkGraph, kind: Kind, group: tuple[int, ...], root: int) -> None:
@@ -392,7 +397,7 @@ def _check_reach(graph: LinkGraph, kind: Kind, group: tuple[int, ...], root: int
     for back in (False, True):
         if kind not in FROM_ALL and back != (kind == "reduce"):
             continue
-        found = reachable_from(net, start, back=back)
+        reached = reachable_from(net, start, back=back)
         for member in group:
             rule = f"there is no way {'from it to' if back else 'to it from'} node {graph.name(start)}"
-            require(member in found, f"node {graph.name(member)}", member, rule)
+            require(member in reached, f"node {graph.name(member)}", member, rule)

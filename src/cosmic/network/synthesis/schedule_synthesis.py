@@ -64,15 +64,15 @@ class Spread:
     hubs: tuple[int, ...] = ()
     """Switches at which the sums of an all-reduce are complete: chunks begin there in turn, and reach all members."""
 
-    def at(self, hubs: tuple[int, ...]) -> Spread:
+    def from_hubs(self, hubs: tuple[int, ...]) -> Spread:
         """Return the same with chunks that begin at switches."""
         return replace(self, hubs=hubs)
 
     @cached_property
     def symmetry(self) -> Symmetry | None:
         """The translations of the network, where the collective has them too."""
-        whole = self.groups == (tuple(range(self.graph.npus)),)
-        return symmetry_of(self.graph) if whole and self.kind != "broadcast" and not self.hubs else None
+        covers_all = self.groups == (tuple(range(self.graph.npus)),)
+        return symmetry_of(self.graph) if covers_all and self.kind != "broadcast" and not self.hubs else None
 
     @cached_property
     def routes(self) -> SwitchRoutes:
@@ -102,7 +102,7 @@ class Spread:
         return np.array([graph.latency_s + size / graph.bandwidth_bytes_per_s for size in sizes])
 
     def problem(self, per_npu: int, release_s: Floats | None = None) -> tuple[SpreadProblem, Ints]:
-        """Return what is to be carried with *per_npu* chunks of each member, and the numbers of the chunks."""
+        """Return the problem with *per_npu* chunks of each member, and the numbers of its chunks."""
         nodes = len(self.routes.keepers)
         parts = [self._part(index, per_npu, nodes) for index in range(len(self.groups))]
         numbers, origin, need = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -111,15 +111,17 @@ class Spread:
         release = np.zeros(len(numbers)) if release_s is None else release_s[numbers]
         return SpreadProblem(self.routes, machine, self.seconds(per_npu), size, origin, need, release), numbers
 
-    def _part(self, place: int, per_npu: int, nodes: int) -> tuple[Ints, Ints, np.ndarray]:
+    def _part(self, index: int, per_npu: int, nodes: int) -> tuple[Ints, Ints, np.ndarray]:
         """Return the numbers, origins and needs of one group's chunks."""
-        members = np.array(self.groups[place])
+        members = np.array(self.groups[index])
         count = len(members)
-        before = sum(chunk_count(self.kind, len(group), per_npu) for group in self.groups[:place])
+        before = sum(chunk_count(self.kind, len(group), per_npu) for group in self.groups[:index])
         chunk = np.arange(chunk_count(self.kind, count, per_npu))
         if self.symmetry is not None:
+            # With symmetry the chunks of accelerator 0 stand for all.
             chunk = chunk[chunk % count == 0]
         if self.kind == "all_to_all":
+            # What a member has for itself is not sent.
             chunk = chunk[chunk % count != chunk // count % count]
         elif self.kind == "broadcast" and count == 1:
             chunk = chunk[:0]
@@ -127,8 +129,8 @@ class Spread:
         rows = np.arange(len(chunk))
         origin = members[chunk % count] if self.kind != "broadcast" else np.full(len(chunk), members[self.root])
         if self.hubs:
-            places = np.searchsorted(self.routes.keepers, np.array(self.hubs))
-            origin = places[chunk % len(places)]
+            hub_rows = np.searchsorted(self.routes.keepers, np.array(self.hubs))
+            origin = hub_rows[chunk % len(hub_rows)]
         if self.kind == "all_to_all":
             need[rows, members[chunk // count % count]] = 1
         else:
@@ -191,7 +193,7 @@ class SearchWork:
     def __init__(self, progress: Progress) -> None:
         self._progress, self._done, self._parts = progress, 0.0, 0
 
-    def did(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         """Note that a *share* of one search is done; how many will follow is not known, so the rest is halved."""
         self._done += (1.0 - self._done) / 2 * min(share, 1.0)
         self._progress(self._done)
@@ -202,7 +204,7 @@ class SearchWork:
 
 
 @dataclass(frozen=True, eq=False)
-class FoundSchedule:
+class SpreadSchedule:
     """Transfers that carry out a spread, and the number of chunks of each member."""
 
     transfers: Transfers
@@ -222,8 +224,8 @@ class Search:
         """Seconds that no number of chunks gets below."""
         spread = self.spread
         kind = "broadcast" if spread.hubs else spread.kind
-        whole = spread.groups == (tuple(range(spread.graph.npus)),)
-        groups = None if whole else spread.groups
+        covers_all = spread.groups == (tuple(range(spread.graph.npus)),)
+        groups = None if covers_all else spread.groups
         return collective_bounds(spread.graph, kind, spread.size_bytes, groups=groups, root=spread.root).seconds
 
     def feasible(self) -> bool:
@@ -231,47 +233,48 @@ class Search:
         problem, _ = self.spread.problem(1)
         return plan_trees(problem, Growing(1.0, 1.0))
 
-    def best(self, chunks: int | None, release_s: Floats | None = None) -> FoundSchedule:
-        """Return the shortest schedule found: with *chunks* of each member, or with as many as is best."""
+    def best(self, chunks: int | None, release_s: Floats | None = None) -> SpreadSchedule:
+        """Return the shortest schedule found, with *chunks* chunks of each member or with the best number."""
         if all(len(group) == 1 for group in self.spread.groups):
             nothing = Transfers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
-            return FoundSchedule(nothing, chunks or 1, orbit=False)
+            return SpreadSchedule(nothing, chunks or 1, orbit=False)
         if chunks is not None:
             self._check(chunks)
-            return self._with(chunks, BUDGET, SEEDS, release_s)[0]
+            return self._search_count(chunks, BUDGET, SEEDS, release_s)[0]
         rooted = self.spread.kind == "broadcast"
-        counts = self._promising() if rooted else list(COUNTS)
+        counts = self._promising_counts() if rooted else list(COUNTS)
         self._check(counts[0])
-        best = self._tried(counts, BUDGET / 2 if rooted else BUDGET, release_s)
+        best = self._try_counts(counts, BUDGET / 2 if rooted else BUDGET, release_s)
         if rooted and self.spread.routes.count <= MOST_REPEATING:
-            return min([best, *self._repeated()], key=lambda found: found.transfers.time_s)
+            return min([best, *self._repeat_trees()], key=lambda schedule: schedule.transfers.time_s)
         return best
 
-    def _tried(self, counts: list[int], left: float, release_s: Floats | None) -> FoundSchedule:
+    def _try_counts(self, counts: list[int], budget: float, release_s: Floats | None) -> SpreadSchedule:
         """Return the shortest schedule with one of the numbers of chunks; the first is tried in any case."""
-        best, used = self._with(counts[0], left, self._seeds(counts[0]), release_s)
+        best, used = self._search_count(counts[0], budget, self._seeds(counts[0]), release_s)
         worse = 0
         for per_npu in counts[1:]:
-            left, used = left - used, 0.0
+            budget, used = budget - used, 0.0
+            # More chunks pipeline better and have more latency: the time has one minimum, but for noise.
             if worse >= PATIENCE or best.transfers.time_s <= NEAR * self.fluid_s:
                 break
-            if not self._affordable(per_npu, left):
+            if not self._affordable(per_npu, budget):
                 continue
             if self._least_s(per_npu) >= best.transfers.time_s:
                 worse += 1
                 continue
-            found, used = self._with(per_npu, left, self._seeds(per_npu), release_s)
-            better = found.transfers.time_s < best.transfers.time_s
-            best, worse = (found, 0) if better else (best, worse + 1)
+            schedule, used = self._search_count(per_npu, budget, self._seeds(per_npu), release_s)
+            better = schedule.transfers.time_s < best.transfers.time_s
+            best, worse = (schedule, 0) if better else (best, worse + 1)
         return best
 
     def _seeds(self, per_npu: int) -> int:
         return SEEDS if self.spread.work(per_npu) <= SMALL else 1
 
-    def _affordable(self, per_npu: int, left: float) -> bool:
-        return self.spread.work(per_npu) <= left and self._fits(per_npu)
+    def _affordable(self, per_npu: int, budget: float) -> bool:
+        return self.spread.work(per_npu) <= budget and self._fits(per_npu)
 
-    def _promising(self) -> list[int]:
+    def _promising_counts(self) -> list[int]:
         """Return numbers of chunks from a root, the best first by what they take at least, one after the other."""
         spread = self.spread
         net, lengths = spread.graph, {count: spread.seconds(count).max(axis=0) for count in (*COUNTS, *MORE_COUNTS)}
@@ -285,7 +288,7 @@ class Search:
         fitting = [count for count in lengths if count == 1 or self._affordable(count, BUDGET / 2)]
         return sorted(fitting, key=lambda count: (estimate_s(count), count))[:PROMISING]
 
-    def _repeated(self) -> Iterator[FoundSchedule]:
+    def _repeat_trees(self) -> Iterator[SpreadSchedule]:
         """Yield schedules in which chunks follow few trees in turn: what all links carry then repeats itself.
 
         A root that sends all chunks needs many, which keep every link busy evenly only if trees alternate.
@@ -300,23 +303,23 @@ class Search:
                     plans.append((_busiest_s(problem), trees, len(plans), problem))
         for _, trees, _, problem in sorted(plans)[:KEPT_PLANS]:
             for in_turn in (False, True):
-                yield from self._longer(problem, trees, Playing(steal=False, in_turn=in_turn, seed=self.seed))
+                yield from self._repeat_longer(problem, trees, Playing(steal=False, in_turn=in_turn, seed=self.seed))
 
-    def _longer(self, problem: SpreadProblem, trees: int, playing: Playing) -> Iterator[FoundSchedule]:
+    def _repeat_longer(self, problem: SpreadProblem, trees: int, playing: Playing) -> Iterator[SpreadSchedule]:
         """Yield schedules of more and more chunks along the same trees, as long as they become shorter."""
         groups, least_s = range(len(self.spread.groups)), np.inf
         for times in (1 << power for power in range(14)):
             if trees * times > MOST_REPEATED or self.spread.work(trees * times) > BUDGET / 2:
                 return
-            whole, numbers = self.spread.problem(trees * times)
+            repeated, numbers = self.spread.problem(trees * times)
             rows = np.concatenate([np.tile(np.flatnonzero(problem.size == group), times) for group in groups])
-            whole.plan[:], whole.need[:] = problem.plan[rows], problem.need[rows]
-            found = self._played(whole, playing, numbers)
-            if found is None or found.time_s >= least_s:
+            repeated.plan[:], repeated.need[:] = problem.plan[rows], problem.need[rows]
+            transfers = self._play_problem(repeated, playing, numbers)
+            if transfers is None or transfers.time_s >= least_s:
                 return
-            least_s = found.time_s
-            self.work.did(0.01)
-            yield FoundSchedule(found, trees * times, orbit=False)
+            least_s = transfers.time_s
+            self.work.advance(0.01)
+            yield SpreadSchedule(transfers, trees * times, orbit=False)
 
     def _fits(self, per_npu: int) -> bool:
         return self.spread.chunks(per_npu) * len(self.spread.routes.keepers) <= MOST_CELLS
@@ -329,14 +332,16 @@ class Search:
         spread = self.spread
         return ingress_s(spread.graph, spread.kind, spread.size_bytes, per_npu, spread.groups)
 
-    def _with(self, per_npu: int, budget: float, seeds: int, release_s: Floats | None) -> tuple[FoundSchedule, float]:
+    def _search_count(
+        self, per_npu: int, budget: float, seeds: int, release_s: Floats | None
+    ) -> tuple[SpreadSchedule, float]:
         """Return the shortest schedule with a number of chunks, and the work that went into it."""
         spread, used, best = self.spread, 0.0, None
         least_s = max(self.fluid_s, 0.0 if spread.hubs else self._least_s(per_npu))
         own = float(spread.work(per_npu))
         for share, transfers in self._attempts(per_npu, least_s, seeds, release_s):
             used += share * own
-            self.work.did(share * own / BUDGET)
+            self.work.advance(share * own / BUDGET)
             if transfers is not None and (best is None or transfers.time_s < best.time_s):
                 best = transfers
             if best is not None and (used + own > budget or best.time_s <= NEAR * least_s):
@@ -345,18 +350,18 @@ class Search:
             rule = "not all members are reached from where chunks begin"
             require(False, "network", f"{spread.graph.npus} NPUs", rule)
             raise AssertionError
-        return FoundSchedule(best, per_npu, spread.symmetry is not None), used
+        return SpreadSchedule(best, per_npu, spread.symmetry is not None), used
 
     def _attempts(
         self, per_npu: int, target_s: float, seeds: int, release_s: Floats | None
     ) -> Iterator[tuple[float, Transfers | None]]:
-        """Yield schedules, each with its share of the work of one; None for those that do not reach all."""
+        """Yield schedules with the work that each took; None for those that do not reach all members."""
         spread = self.spread
         paths = spread.kind == "all_to_all"
         problem, numbers = spread.problem(per_npu, release_s)
         for seed in range(self.seed, self.seed + seeds):
             if not spread.relays:
-                yield 1.0, self._played(problem, Playing(seed=seed), numbers)
+                yield 1.0, self._play_problem(problem, Playing(seed=seed), numbers)
             for mu in PATH_MUS if paths else MUS:
                 rounds = ROUNDS if spread.work(per_npu) <= LARGE else FEW_ROUNDS if paths else 1
                 if not plan_trees(problem, Growing(target_s, mu, paths, rounds, seed)):
@@ -364,16 +369,16 @@ class Search:
                     continue
                 in_turn = bool(spread.hubs)  # sums are to be complete early, one after the other
                 playing = Playing(steal=False, in_turn=in_turn, seed=seed)
-                yield 0.2 * rounds + 0.5, self._played(problem, playing, numbers)
+                yield 0.2 * rounds + 0.5, self._play_problem(problem, playing, numbers)
                 if spread.work(per_npu) <= LARGE and not in_turn:
-                    yield 0.5, self._played(problem, replace(playing, in_turn=True), numbers)
+                    yield 0.5, self._play_problem(problem, replace(playing, in_turn=True), numbers)
                 if not spread.relays:
-                    yield 1.0, self._played(problem, Playing(lenient=False, seed=seed), numbers)
+                    yield 1.0, self._play_problem(problem, Playing(lenient=False, seed=seed), numbers)
                 if not spread.relays and spread.work(per_npu) <= SMALL:
-                    yield 1.0, self._played(problem, Playing(seed=seed), numbers)
+                    yield 1.0, self._play_problem(problem, Playing(seed=seed), numbers)
             problem, numbers = spread.problem(per_npu, release_s)
 
-    def _played(self, problem: SpreadProblem, playing: Playing, numbers: Ints) -> Transfers | None:
+    def _play_problem(self, problem: SpreadProblem, playing: Playing, numbers: Ints) -> Transfers | None:
         transfers = play_transfers(problem, playing)
         if not self.spread.complete(problem, transfers):
             return None
@@ -431,8 +436,8 @@ def _move_earlier(graph: LinkGraph, transfers: Transfers) -> Transfers:
     free, come = [0.0] * graph.links, dict.fromkeys(wanted.tolist(), 0.0)
     rows = zip(transfers.link.tolist(), wanted.tolist(), filled.tolist(), strict=True)
     for row, (link, needs, fills) in enumerate(rows):
-        there = end[first[row]] if row in first else come[needs]
-        begin = free[link] if free[link] > there else there
+        available = end[first[row]] if row in first else come[needs]
+        begin = free[link] if free[link] > available else available
         if begin < old_start[row] - NO_GAP * old_end[row]:
             start[row], end[row] = begin, begin + (old_end[row] - old_start[row])
         free[link] = end[row]
@@ -493,20 +498,20 @@ def synthesize(  # noqa: PLR0913  what a collective is, by name
     members = checked_groups(graph, kind, size_bytes, groups, root)
     work = SearchWork(progress or (lambda _: None))
     if kind == "all_reduce":
-        found = _all_reduce(Spread(graph, "all_gather", size_bytes, members, root), chunks, seed, work)
+        best = _all_reduce(Spread(graph, "all_gather", size_bytes, members, root), chunks, seed, work)
     elif kind in TURNED:
         spread = Spread(graph.transposed(), TURNED[kind], size_bytes, members, root)
-        found = _turn_time(Search(spread, seed, work).best(chunks))
+        best = _turn_time(Search(spread, seed, work).best(chunks))
     else:
-        found = Search(Spread(graph, kind, size_bytes, members, root), seed, work).best(chunks)
+        best = Search(Spread(graph, kind, size_bytes, members, root), seed, work).best(chunks)
     work.finish()
-    if not found.orbit:
-        transfers = settle_transfers(graph, found.transfers)
+    if not best.orbit:
+        transfers = settle_transfers(graph, best.transfers)
         return Schedule(
             graph,
             kind,
             size_bytes,
-            found.chunks_per_npu,
+            best.chunks_per_npu,
             members,
             transfers.link,
             transfers.chunk,
@@ -514,45 +519,46 @@ def synthesize(  # noqa: PLR0913  what a collective is, by name
             transfers.end_s,
             root,
         )
-    return _write_out(graph, kind, size_bytes, found)
+    return _write_out(graph, kind, size_bytes, best)
 
 
-def _write_out(graph: LinkGraph, kind: Kind, size_bytes: float, found: FoundSchedule) -> Schedule:
+def _write_out(graph: LinkGraph, kind: Kind, size_bytes: float, best: SpreadSchedule) -> Schedule:
     """Return a schedule of the orbit that was found, with its transfers one by one if they are few enough."""
     symmetry = symmetry_of(graph)
     assert symmetry is not None  # noqa: S101  an orbit was found with it
-    whole = OrbitSchedule(graph, kind, size_bytes, found.chunks_per_npu, found.transfers, symmetry)
-    if whole.transfers > WRITTEN_OUT:
-        return whole
-    early = settle_transfers(graph, Transfers(whole.link, whole.chunk, whole.start_s, whole.end_s))
+    schedule = OrbitSchedule(graph, kind, size_bytes, best.chunks_per_npu, best.transfers, symmetry)
+    if schedule.transfers > WRITTEN_OUT:
+        return schedule
+    early = settle_transfers(graph, Transfers(schedule.link, schedule.chunk, schedule.start_s, schedule.end_s))
     columns = early.link, early.chunk, early.start_s, early.end_s
-    return Schedule(graph, kind, size_bytes, found.chunks_per_npu, whole.groups, *columns)
+    return Schedule(graph, kind, size_bytes, best.chunks_per_npu, schedule.groups, *columns)
 
 
-def _turn_time(found: FoundSchedule) -> FoundSchedule:
+def _turn_time(schedule: SpreadSchedule) -> SpreadSchedule:
     """Return what was found with time turned round."""
-    transfers, time_s = found.transfers, found.transfers.time_s
+    transfers, time_s = schedule.transfers, schedule.transfers.time_s
     start_s, end_s = time_s - transfers.end_s, time_s - transfers.start_s
     order = np.argsort(start_s, kind="stable")
     turned = Transfers(transfers.link[order], transfers.chunk[order], start_s[order], end_s[order])
-    return FoundSchedule(turned, found.chunks_per_npu, found.orbit)
+    return SpreadSchedule(turned, schedule.chunks_per_npu, schedule.orbit)
 
 
-def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: SearchWork) -> FoundSchedule:
+def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: SearchWork) -> SpreadSchedule:
     """Return a reduce-scatter and the all-gather after it; or sums in switches where that is faster."""
     scatter = Spread(gather.graph.transposed(), "all_gather", gather.size_bytes, gather.groups, gather.root)
     scatters, gathers = Search(scatter, seed, work), Search(gather, seed, work)
     left, right = scatters.best(chunks), gathers.best(chunks)
     pairs = [(left, right)]
     if left.chunks_per_npu != right.chunks_per_npu:
+        # An all-reduce has one number of chunks: that of either half is tried for the other.
         pairs = [(scatters.best(right.chunks_per_npu), right), (left, gathers.best(left.chunks_per_npu))]
     choices = [_join_schedules(_turn_time(back), forth) for back, forth in pairs]
     if gather.graph.reducing:
         choices += _sums_in_switches(gather, scatter, chunks, seed, work)
-    return min(choices, key=lambda found: found.transfers.time_s)
+    return min(choices, key=lambda choice: choice.transfers.time_s)
 
 
-def _join_schedules(first: FoundSchedule, then: FoundSchedule, *, after: bool = True) -> FoundSchedule:
+def _join_schedules(first: SpreadSchedule, then: SpreadSchedule, *, after: bool = True) -> SpreadSchedule:
     """Return two findings as one: the second when the first has ended, or at its own times."""
     offset = first.transfers.time_s if after else 0.0
     left, right = first.transfers, then.transfers
@@ -560,17 +566,17 @@ def _join_schedules(first: FoundSchedule, then: FoundSchedule, *, after: bool = 
     end_s = np.concatenate([left.end_s, right.end_s + offset])
     link, chunk = np.concatenate([left.link, right.link]), np.concatenate([left.chunk, right.chunk])
     order = np.argsort(start_s, kind="stable")
-    return FoundSchedule(
+    return SpreadSchedule(
         Transfers(link[order], chunk[order], start_s[order], end_s[order]), first.chunks_per_npu, first.orbit
     )
 
 
 def _sums_in_switches(
     gather: Spread, scatter: Spread, chunks: int | None, seed: int, work: SearchWork
-) -> list[FoundSchedule]:
+) -> list[SpreadSchedule]:
     """Return all-reduces whose sums are complete in switches that add up, and spread from there at once."""
     hubs = tuple(sorted(gather.graph.reducing))
-    back = Search(scatter.at(hubs), seed, work)
+    back = Search(scatter.from_hubs(hubs), seed, work)
     if not back.feasible():
         return []
     first = back.best(chunks)
@@ -580,7 +586,7 @@ def _sums_in_switches(
         total = sum(chunk_count("all_gather", len(group), per_npu) for group in gather.groups)
         ready_s = np.zeros(total)
         np.maximum.at(ready_s, sums.transfers.chunk, sums.transfers.end_s)
-        spread = Search(gather.at(hubs), seed, work).best(per_npu, ready_s)
+        spread = Search(gather.from_hubs(hubs), seed, work).best(per_npu, ready_s)
         apart = not np.isin(spread.transfers.link, sums.transfers.link).any()
         if apart:
             choices.append(_join_schedules(sums, spread, after=False))

@@ -42,60 +42,66 @@ class SwitchRoutes:
         return len(self.from_)
 
 
-def routes_of(graph: LinkGraph, most: int) -> SwitchRoutes:
-    """Return the routes of a network; at most about *most* where switches would offer more."""
+def routes_of(graph: LinkGraph, limit: int) -> SwitchRoutes:
+    """Return the routes of a network; at most about *limit* where switches would offer more."""
     keepers = np.array([*range(graph.npus), *sorted(graph.reducing)], np.int64)
     if not graph.switches:
         order = np.argsort(graph.sources, kind="stable")
         first = np.arange(graph.links + 1)
         return SwitchRoutes(keepers, graph.sources[order], graph.targets[order], first, order)
-    found = sorted(_routes(graph, keepers, most), key=lambda route: route[0])
-    lengths = [len(route[2]) for route in found]
+    routes = sorted(_list_routes(graph, keepers, limit), key=lambda route: route[0])
+    lengths = [len(route[2]) for route in routes]
     return SwitchRoutes(
         keepers,
-        np.array([route[0] for route in found], np.int64),
-        np.array([route[1] for route in found], np.int64),
+        np.array([route[0] for route in routes], np.int64),
+        np.array([route[1] for route in routes], np.int64),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.array([link for route in found for link in route[2]], np.int64),
+        np.array([link for route in routes for link in route[2]], np.int64),
     )
 
 
 Route = tuple[int, int, tuple[int, ...]]
 
 
-def _routes(graph: LinkGraph, keepers: Ints, most: int) -> Iterable[Route]:
+def _list_routes(graph: LinkGraph, keepers: Ints, most: int) -> Iterable[Route]:
     """Yield the routes: of each first link, the shortest to every keeper behind it."""
-    places = {int(node): index for index, node in enumerate(keepers)}
+    index_of = {int(node): index for index, node in enumerate(keepers)}
     sources, targets = graph.sources.tolist(), graph.targets.tolist()
     out: list[list[int]] = [[] for _ in range(graph.nodes)]
     for link, source in enumerate(sources):
         out[source].append(link)
-    few = _far_fewer(graph, len(keepers), most)
+    few = _allowed_distances(graph, len(keepers), most)
     behind: dict[int, dict[int, list[int]]] = {}
-    for node, place in places.items():
+    for node, position in index_of.items():
         for link in out[node]:
             entry = targets[link]
-            if entry in places:
-                yield place, places[entry], (link,)
+            if entry in index_of:
+                yield position, index_of[entry], (link,)
                 continue
             if entry not in behind:
-                behind[entry] = _behind(entry, out, targets, places)
+                behind[entry] = _reach_through_switches(entry, out, targets, index_of)
             for last in behind[entry]:
-                if last in places and last != node and (few is None or (places[last] - place) % len(places) in few):
-                    ways = _path(entry, last, behind[entry], sources, place + places[last])
-                    yield place, places[last], (link, *ways)
+                if (
+                    last in index_of
+                    and last != node
+                    and (few is None or (index_of[last] - position) % len(index_of) in few)
+                ):
+                    ways = _trace_path(entry, last, behind[entry], sources, position + index_of[last])
+                    yield position, index_of[last], (link, *ways)
 
 
-def _far_fewer(graph: LinkGraph, keepers: int, most: int) -> set[int] | None:
+def _allowed_distances(graph: LinkGraph, keepers: int, limit: int) -> set[int] | None:
     """Return the distances of numbers that routes through switches may have, where all would be too many."""
     ports = int(np.count_nonzero((graph.sources < graph.npus) & (graph.targets >= graph.npus)))
-    if ports * keepers <= most:
+    if ports * keepers <= limit:
         return None
     return {1 << power for power in range(keepers.bit_length())} | {keepers - 1}
 
 
-def _behind(entry: int, out: list[list[int]], targets: list[int], places: dict[int, int]) -> dict[int, list[int]]:
-    """Return what is reached from a switch through switches alone, and the last links of the shortest ways there."""
+def _reach_through_switches(
+    entry: int, out: list[list[int]], targets: list[int], index_of: dict[int, int]
+) -> dict[int, list[int]]:
+    """Return the nodes reached from a switch through switches only, and the last links of the shortest paths."""
     last: dict[int, list[int]] = {entry: []}
     edge = [entry]
     while edge:
@@ -105,11 +111,11 @@ def _behind(entry: int, out: list[list[int]], targets: list[int], places: dict[i
                 if targets[link] not in last:
                     reached.setdefault(targets[link], []).append(link)
         last |= reached
-        edge = [node for node in reached if node not in places]
+        edge = [node for node in reached if node not in index_of]
     return last
 
 
-def _path(entry: int, end: int, last: dict[int, list[int]], sources: list[int], turn: int) -> list[int]:
+def _trace_path(entry: int, end: int, last: dict[int, list[int]], sources: list[int], turn: int) -> list[int]:
     """Return the links from a switch to *end*; where ways are equally short, *turn* decides."""
     links: list[int] = []
     node = end
@@ -213,10 +219,10 @@ def plan_trees(problem: SpreadProblem, growing: Growing) -> bool:
     problem.plan[:] = -1
     problem.need[problem.need == 2] = 0
     load = np.zeros(problem.machines)
-    found = native_library()
-    if found is None:
+    library = native_library()
+    if library is None:
         return synthesis_python.plan_trees(problem, growing, load)
-    core, inputs = _functions(found), _inputs(problem)
+    core, inputs = _declare_functions(library), _make_inputs(problem)
     numbers = (growing.target_s, growing.mu, int(growing.paths), growing.rounds, growing.seed)
     status = core.cosmic_synthesis_plan(byref(inputs.structure), *numbers, load.ctypes.data)
     if status < 0:
@@ -226,21 +232,21 @@ def plan_trees(problem: SpreadProblem, growing: Growing) -> bool:
 
 
 def play_transfers(problem: SpreadProblem, playing: Playing) -> Transfers:
-    """Return the transfers that follow the plan of a problem, or none of which is planned where it has no plan."""
+    """Return the transfers that follow the plan of a problem, or greedy ones where it has no plan."""
     room = problem.room()
-    found = native_library()
-    if found is None:
+    library = native_library()
+    if library is None:
         return synthesis_python.play_transfers(problem, playing)
-    core, inputs = _functions(found), _inputs(problem)
-    whole = [np.empty(room, np.int32) for _ in range(2)]
-    real = [np.empty(room, np.float64) for _ in range(2)]
+    core, inputs = _declare_functions(library), _make_inputs(problem)
+    integers = [np.empty(room, np.int32) for _ in range(2)]
+    reals = [np.empty(room, np.float64) for _ in range(2)]
     numbers = (int(playing.steal), playing.window, int(playing.lenient), int(playing.in_turn), playing.seed, room)
-    places = [each.ctypes.data for each in whole] + [each.ctypes.data for each in real]
-    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *places)
+    pointers = [column.ctypes.data for column in integers] + [column.ctypes.data for column in reals]
+    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *pointers)
     if done < 0:
         raise MemoryError
-    link, chunk = (each[:done].astype(np.int64) for each in whole)
-    return Transfers(link, chunk, real[0][:done].copy(), real[1][:done].copy())
+    link, chunk = (column[:done].astype(np.int64) for column in integers)
+    return Transfers(link, chunk, reals[0][:done].copy(), reals[1][:done].copy())
 
 
 class _Structure(Structure):
@@ -266,9 +272,9 @@ def out_first(problem: SpreadProblem) -> Ints:
     return np.searchsorted(problem.routes.from_, np.arange(len(problem.routes.keepers) + 1))
 
 
-def _inputs(problem: SpreadProblem) -> _Inputs:
+def _make_inputs(problem: SpreadProblem) -> _Inputs:
     routes = problem.routes
-    whole = {
+    integers = {
         "from_": routes.from_,
         "to": routes.to,
         "hop_first": routes.hop_first,
@@ -278,9 +284,9 @@ def _inputs(problem: SpreadProblem) -> _Inputs:
         "size": problem.size,
         "origin": problem.origin,
     }
-    kept: dict[str, Any] = {name: np.ascontiguousarray(values, np.int32) for name, values in whole.items()}
-    kept |= {"seconds": np.ascontiguousarray(problem.seconds), "release_s": np.ascontiguousarray(problem.release_s)}
-    kept |= {"need": problem.need.copy(), "plan": problem.plan.copy()}
+    arrays: dict[str, Any] = {name: np.ascontiguousarray(values, np.int32) for name, values in integers.items()}
+    arrays |= {"seconds": np.ascontiguousarray(problem.seconds), "release_s": np.ascontiguousarray(problem.release_s)}
+    arrays |= {"need": problem.need.copy(), "plan": problem.plan.copy()}
     counts = {
         "nodes": len(routes.keepers),
         "routes": routes.count,
@@ -288,12 +294,12 @@ def _inputs(problem: SpreadProblem) -> _Inputs:
         "machines": problem.machines,
         "chunks": len(problem.origin),
     }
-    structure = _Structure(**counts, **{name: array.ctypes.data for name, array in kept.items()})
-    return _Inputs(structure, kept["need"], kept["plan"], kept)
+    structure = _Structure(**counts, **{name: array.ctypes.data for name, array in arrays.items()})
+    return _Inputs(structure, arrays["need"], arrays["plan"], arrays)
 
 
 @cache
-def _functions(core: CDLL) -> CDLL:
+def _declare_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_synthesis_plan.restype = core.cosmic_synthesis_play.restype = c_int64
     core.cosmic_synthesis_plan.argtypes = [POINTER(_Structure), c_double, c_double, *[c_int64] * 3, c_void_p]

@@ -1,1 +1,1 @@
-"""Topologies, one file each; `cosmic.design.network.topologies` finds them here."""
+"""Topologies, one file each; `cosmic.design.network_layer.topologies` finds them here."""

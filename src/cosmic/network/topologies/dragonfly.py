@@ -141,11 +141,11 @@ class Dragonfly:
             yield npus + npu // h, npu, 1.0
         for group in groups:
             yield from ((npus + a, npus + b, 1.0) for a in group for b in group if a != b)
-        each = 2 * h**2 // max(1, len(groups) - 1)
+        per_pair = 2 * h**2 // max(1, len(groups) - 1)
         for a, b in combinations(range(len(groups)), 2):
-            for index in range(each):
-                source = npus + groups[a][((b - 1) * each + index) % len(groups[a])]
-                target = npus + groups[b][(a * each + index) % len(groups[b])]
+            for index in range(per_pair):
+                source = npus + groups[a][((b - 1) * per_pair + index) % len(groups[a])]
+                target = npus + groups[b][(a * per_pair + index) % len(groups[b])]
                 yield source, target, 1.0
                 yield target, source, 1.0
 

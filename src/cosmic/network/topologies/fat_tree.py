@@ -112,7 +112,7 @@ class FatTree:
 
     @staticmethod
     def edges(npus: int) -> Edges:
-        """Return the links of a tree whose switches have all their uplinks in one, as fast as what is below it.
+        """Return the links of a tree in which each switch has one uplink, as fast as all its downlinks together.
 
         >>> len(list(FatTree.edges(64))), len(list(FatTree.edges(65)))
         (128, 136)
@@ -126,5 +126,5 @@ class FatTree:
                 for child, share in children:
                     yield child, first + index, share
                     yield first + index, child, share
-            below = [(first + place, sum(share for _, share in each)) for place, each in enumerate(above)]
+            below = [(first + number, sum(share for _, share in children)) for number, children in enumerate(above)]
             first += len(above)

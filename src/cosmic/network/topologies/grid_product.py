@@ -105,11 +105,11 @@ class Product(ABC):
     @classmethod
     def sides(cls, npus: Numeric) -> list[Numeric]:
         """Return the length of each side, for one number of NPUs or for each of an array."""
-        sizes, place = np.unique(npus, return_inverse=True)
+        sizes, inverse = np.unique(npus, return_inverse=True)
         splits = [cls.split(int(size)) for size in sizes]
-        most = max(map(len, splits), default=0)
-        table = np.array([(*split, *(1,) * (most - len(split))) for split in splits], dtype=np.int64)
-        return [cast(Numeric, table[:, side][place].reshape(np.shape(npus))[()]) for side in range(most)]
+        dimensions = max(map(len, splits), default=0)
+        table = np.array([(*split, *(1,) * (dimensions - len(split))) for split in splits], dtype=np.int64)
+        return [cast(Numeric, table[:, side][inverse].reshape(np.shape(npus))[()]) for side in range(dimensions)]
 
     @classmethod
     def boxes(cls, members: Numeric, npus: Numeric, step: Numeric) -> Iterator[tuple[Numeric, Numeric, Numeric]]:
@@ -119,12 +119,12 @@ class Product(ABC):
         m' = gcd(m, p / s') of the members; if m s divides the number of NPUs, nothing is left after the last side.
         Where sizes nest (as powers of two do) this is how NPUs are numbered; elsewhere it assumes a suitable numbering.
         """
-        left, apart = (np.rint(count).astype(np.int64) for count in (members, step))
+        remaining, apart = (np.rint(count).astype(np.int64) for count in (members, step))
         for side in cls.sides(npus):
             side_step = np.gcd(apart, side)
-            side_members = np.gcd(left, side // side_step)
+            side_members = np.gcd(remaining, side // side_step)
             yield side_members, side, side_step
-            left, apart = left // side_members, apart // side_step
+            remaining, apart = remaining // side_members, apart // side_step
 
     @classmethod
     def links(cls, npus: Numeric) -> Numeric:
@@ -176,11 +176,11 @@ class Product(ABC):
     @classmethod
     def hops(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return the links between neighbours along the side of the group where they are farthest apart."""
-        most = np.ones_like(step)
+        farthest = np.ones_like(step)
         for side_members, side, side_step in cls.boxes(members, npus, step):
             hops = cls.side.hops(side_members, side, side_step)
-            most = np.maximum(most, np.where(side_members > 1, hops, 1))
-        return most[()]
+            farthest = np.maximum(farthest, np.where(side_members > 1, hops, 1))
+        return farthest[()]
 
     @classmethod
     def parts(cls, npus: Numeric) -> Parts:

@@ -33,7 +33,7 @@ WIRING: Mapping[Pair, int] = {
 class HybridCubeMesh(Product):
     """The eight V100s of a DGX-1: each has four neighbours, two over two of its six lanes and two over one.
 
-    A library sends along rings that share no lane; a group can use as many lanes as it has rings (`lanes`). Fewer than
+    A library sends along rings that share no lane; a group can use as many lanes as it has rings (`usable_lanes`). Fewer than
     eight NPUs are the first of the eight, with the lanes between them only. More are quads joined as a hypercube with
     equal links: an extrapolation, no such system was built. Links, distances and cuts count pairs of neighbours, over
     one lane or two; for 5, 6 or 7 NPUs they are estimates.
@@ -69,7 +69,7 @@ class HybridCubeMesh(Product):
         >>> float(HybridCubeMesh.share(4, 8, 1)) == 4 / 6, float(HybridCubeMesh.share(4, 8, 2)) == 2 / 6
         (True, True)
         """
-        among_eight = np.vectorize(_share, otypes=[float])(members, np.minimum(npus, EIGHT), step)
+        among_eight = np.vectorize(_lane_share, otypes=[float])(members, np.minimum(npus, EIGHT), step)
         return np.where(np.greater(npus, EIGHT), super().share(members, npus, step), among_eight)[()]
 
     @classmethod
@@ -90,7 +90,7 @@ class HybridCubeMesh(Product):
 
 
 @cache
-def lanes(group: frozenset[int]) -> float:
+def usable_lanes(group: frozenset[int]) -> float:
     """Return the lanes that a *group* of the eight can use, or 0 if no chain of links joins it.
 
     m members have as many rings as fit through all of them without sharing a lane; each ring counts twice, as data goes
@@ -99,18 +99,18 @@ def lanes(group: frozenset[int]) -> float:
     fit, but NCCL builds no more of them than it finds rings of any kind, here one through the host; all-reduces among
     five V100s take the time of one chain.
 
-    >>> [lanes(frozenset(range(members))) for members in (2, 4, 5, 8)]
+    >>> [usable_lanes(frozenset(range(members))) for members in (2, 4, 5, 8)]
     [1.0, 4.0, 1.6, 6.0]
     """
     if len(group) == 2:
         return float(WIRING.get(group, 0))
-    chains = list(_chains(group))
+    chains = list(_list_chains(group))
     rings = {links | {ends} for ends, links in chains if ends in WIRING}
-    count = _packed(tuple(rings), WIRING)
+    count = _pack_rings(tuple(rings), WIRING)
     return 2.0 * count if count else 2 * (len(group) - 1) / len(group) * bool(chains)
 
 
-def _chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
+def _list_chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
     """Yield every chain of links through all of *group*: its two ends, and its links."""
     for order in permutations(sorted(group)):
         links = frozenset(map(frozenset, pairwise(order)))
@@ -118,17 +118,17 @@ def _chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
             yield frozenset((order[0], order[-1])), links
 
 
-def _packed(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> int:
+def _pack_rings(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> int:
     """Return how many *rings* fit into the *spare* lanes at most; one ring may count several times."""
-    most = 0
+    best = 0
     for index, ring in enumerate(rings):
         if all(spare[pair] for pair in ring):
-            left = {pair: count - (pair in ring) for pair, count in spare.items()}
-            most = max(most, 1 + _packed(rings[index:], left))
-    return most
+            unused = {pair: count - (pair in ring) for pair, count in spare.items()}
+            best = max(best, 1 + _pack_rings(rings[index:], unused))
+    return best
 
 
-def _share(members: float, npus: float, step: float) -> float:
+def _lane_share(members: float, npus: float, step: float) -> float:
     """Return the share of a group of up to eight; a group that no links join shares one lane with those between."""
     count, size, apart = round(members), round(npus), round(step)
     if count <= 1:
@@ -137,4 +137,4 @@ def _share(members: float, npus: float, step: float) -> float:
     fills = size % block == 0
     starts = [first + offset for first in range(0, size, block) for offset in range(apart)] if fills else [0]
     groups = [frozenset((start + apart * index) % size for index in range(count)) for start in starts]
-    return min(lanes(group) or 1 / apart for group in groups) / LANES
+    return min(usable_lanes(group) or 1 / apart for group in groups) / LANES

@@ -65,8 +65,10 @@ class RingTopology:
         >>> [float(RingTopology.share(*group)) for group in ((8, 8, 1), (4, 8, 1), (4, 8, 2), (2, 8, 2))]
         [1.0, 0.5, 0.5, 0.25]
         """
-        whole = members * step >= npus
-        return np.where(members == 1, 1.0, np.where(whole, 1.0, 1 / RingTopology.links(np.maximum(2, npus))) / step)[()]
+        all_round = members * step >= npus
+        return np.where(
+            members == 1, 1.0, np.where(all_round, 1.0, 1 / RingTopology.links(np.maximum(2, npus))) / step
+        )[()]
 
     @staticmethod
     def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:

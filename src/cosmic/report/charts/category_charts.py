@@ -96,11 +96,11 @@ def bars(groups: Sequence[BarGroup], *, x: Axis, title: str, reference: str = "r
     base = [_draw_upright(left + _share_of_base(scale) * width, start, bottom, "cc-axis")]
     note = omission_note(len(numbers), len(drawn), x) if drawn else "Nothing to show: no values."
     small, end = draw_notes([note], bottom + (50 if scale.title else 30))
-    said = f"Bar chart of {scale.title}. " + "; ".join(
+    description = f"Bar chart of {scale.title}. " + "; ".join(
         f"{group.name}, {bar.name}: {_value_text(bar, x)}" for group in groups for bar in group.bars
     )
     parts = [*head, *drawn_grid, *draw_abscissa(scale, (left, bottom), width), *body, *base, *small]
-    return svg_document(title, f"{said}. {note}".strip(), end + (8 if note else 4), parts)
+    return svg_document(title, f"{description}. {note}".strip(), end + (8 if note else 4), parts)
 
 
 def left_of_bars(groups: Sequence[BarGroup]) -> float:
@@ -121,10 +121,10 @@ def legend_of_bars(names: Sequence[str]) -> list[Entry]:
     ]
 
 
-def bar_attributes(place: int, start: float, wide: float, top: float) -> str:
+def bar_attributes(index: int, start: float, wide: float, top: float) -> str:
     """Return colour, place and size of a bar."""
     size = f'width="{coordinate_text(wide)}" height="{BAR}"'
-    return f'class="{fill_class(place)}" x="{coordinate_text(start)}" y="{coordinate_text(top)}" {size}'
+    return f'class="{fill_class(index)}" x="{coordinate_text(start)}" y="{coordinate_text(top)}" {size}'
 
 
 def draw_upright_grid(scale: AxisScale, across: tuple[float, float], down: tuple[float, float]) -> list[str]:
@@ -153,7 +153,7 @@ def _value_text(bar: Bar, x: Axis) -> str:
     return quantity(nan if bar.value is None else bar.value, x.unit)
 
 
-def _draw_bar(bar: Bar, place: int, scale: AxisScale, x: Axis, where: tuple[float, float, float]) -> list[str]:
+def _draw_bar(bar: Bar, index: int, scale: AxisScale, x: Axis, where: tuple[float, float, float]) -> list[str]:
     """Return a bar, the mark of its reference, and its value beyond both."""
     left, width, row = where
     value = bar.value if bar.value is not None and x.shows(bar.value) else None
@@ -162,18 +162,18 @@ def _draw_bar(bar: Bar, place: int, scale: AxisScale, x: Axis, where: tuple[floa
     parts = []
     if value is not None:
         start, wide = min(base, end), max(abs(end - base), 1.0)
-        parts.append(f"<rect {bar_attributes(place, start, wide, row)}/>")
+        parts.append(f"<rect {bar_attributes(index, start, wide, row)}/>")
     text, mark = _value_text(bar, x), end
     if bar.reference is not None and x.shows(bar.reference):
         mark = left + scale.share(bar.reference) * width
-        whole = f"<title>{escape_line(quantity(bar.reference, x.unit))}</title>"
-        parts.append(f"<g>{whole}{_draw_mark(mark, row - 2, row + BAR + 2)}</g>")
+        tooltip = f"<title>{escape_line(quantity(bar.reference, x.unit))}</title>"
+        parts.append(f"<g>{tooltip}{_draw_mark(mark, row - 2, row + BAR + 2)}</g>")
     sign = -1 if value is not None and value < 0 else 1
     near = -8 < (mark - end) * sign < width_of(text) + 18  # a value stands at its bar, unless a mark is in the way
-    at = sign * max(sign * end, sign * mark) if near else end
+    tip = sign * max(sign * end, sign * mark) if near else end
     return [
         *parts,
-        draw_label((at + 7 * sign, row + BAR / 2 + 4.5), text, "cc-over", "end" if sign < 0 else "start", BESIDE),
+        draw_label((tip + 7 * sign, row + BAR / 2 + 4.5), text, "cc-over", "end" if sign < 0 else "start", BESIDE),
     ]
 
 
@@ -216,9 +216,9 @@ def heat_map(
     top += 24 + (min(110.0, max(map(width_of, columns), default=0.0)) if upright else 20)
     body = _draw_column_names(columns, (left, top), wide, upright=upright)
     every = ceil(16 / high)
-    for place, name in enumerate(rows[::every]):
-        at = (left - 8, top + (place * every + 0.5) * high + 4.5)
-        body.append(draw_label(at, name, "cc-muted", "end", room=200))
+    for shown_row, name in enumerate(rows[::every]):
+        position = (left - 8, top + (shown_row * every + 0.5) * high + 4.5)
+        body.append(draw_label(position, name, "cc-muted", "end", room=200))
     boxes = [
         (each, f"{rows[down]}, {columns[across]}", (left + across * wide, top + down * high, wide, high))
         for down, line in enumerate(values)
@@ -235,10 +235,10 @@ def heat_map(
     bottom = top + len(rows) * high + 14
     parts, bottom = _draw_key(scale, bottom, left) if drawn else ([], bottom)
     small, end = draw_notes([note], bottom)
-    said = f"Heat map of {scale.title} for {len(rows)} rows and {len(columns)} columns."
+    description = f"Heat map of {scale.title} for {len(rows)} rows and {len(columns)} columns."
     if drawn:
-        said += f" From {quantity(min(drawn), value.unit)} to {quantity(max(drawn), value.unit)}."
-    return svg_document(title, f"{said} {note}".strip(), end + 8, [*head, *body, *parts, *small])
+        description += f" From {quantity(min(drawn), value.unit)} to {quantity(max(drawn), value.unit)}."
+    return svg_document(title, f"{description} {note}".strip(), end + 8, [*head, *body, *parts, *small])
 
 
 def _draw_column_names(columns: Sequence[str], start: tuple[float, float], wide: float, *, upright: bool) -> list[str]:
@@ -260,16 +260,16 @@ def _draw_cell(each: float | None, scale: AxisScale, axis: Axis, box: Box, says:
     """Return one cell: its colour, its number where it fits, and its name and number on hovering."""
     left, top, wide, high = box
     gap = 1.0 if min(wide, high) > 10 else 0.0
-    place = f'x="{coordinate_text(left)}" y="{coordinate_text(top)}" width="{coordinate_text(wide - gap)}" height="{coordinate_text(high - gap)}"'
+    area = f'x="{coordinate_text(left)}" y="{coordinate_text(top)}" width="{coordinate_text(wide - gap)}" height="{coordinate_text(high - gap)}"'
     where, digits = says
-    whole = f"<title>{escape_line(f'{where}: {quantity(nan if each is None else each, axis.unit)}')}</title>"
+    tooltip = f"<title>{escape_line(f'{where}: {quantity(nan if each is None else each, axis.unit)}')}</title>"
     middle = (left + wide / 2, top + high / 2 + 4)
     if each is None or not axis.shows(each):
-        return f'<g>{whole}<rect {place} fill="none"/>{draw_label(middle, "–", "cc-muted", "middle") if digits else ""}</g>'
+        return f'<g>{tooltip}<rect {area} fill="none"/>{draw_label(middle, "–", "cc-muted", "middle") if digits else ""}</g>'
     share = scale.share(each)
     ink = "cc-small cc-pale" if share < 0.6 else "cc-small cc-deep"
     text = draw_label(middle, _cell_text(each, axis, digits), ink, "middle") if digits else ""
-    return f'<g>{whole}<rect {place} fill="{ramp_colour(share)}"/>{text}</g>'
+    return f'<g>{tooltip}<rect {area} fill="{ramp_colour(share)}"/>{text}</g>'
 
 
 def _digits_that_fit(drawn: Sequence[float], axis: Axis, wide: float) -> int:
@@ -303,10 +303,10 @@ def ramp_colour(share: float) -> str:
     >>> ramp_colour(0), ramp_colour(1)
     ('#440154', '#fde725')
     """
-    place = share * (len(RAMP) - 1)
-    before = min(int(place), len(RAMP) - 2)
+    position = share * (len(RAMP) - 1)
+    before = min(int(position), len(RAMP) - 2)
     pairs = zip(bytes.fromhex(RAMP[before][1:]), bytes.fromhex(RAMP[before + 1][1:]), strict=True)
-    return "#" + bytes(round(low + (high - low) * (place - before)) for low, high in pairs).hex()
+    return "#" + bytes(round(low + (high - low) * (position - before)) for low, high in pairs).hex()
 
 
 def _draw_key(scale: AxisScale, top: float, left: float) -> tuple[list[str], float]:
@@ -365,15 +365,15 @@ def stacked_bars(rows: Sequence[BarGroup], *, x: Axis, title: str, across: LineA
         body += _draw_stack(row, total, names, (left, width, first + index * (BAR + STACKED_GAP)), scale, x)
     body += draw_abscissa(scale, (left, bottom), width)
     body.append(draw_rule((left, first - 6), (left, bottom), "cc-axis"))
-    said = "; ".join(
+    description = "; ".join(
         f"{row.name}: " + ", ".join(f"{bar.name} {quantity(bar.value or 0.0, x.unit)}" for bar in row.bars)
         for row in rows
     )
     if across is not None:
         body += _draw_line_across(across, (left, width, first), bottom)
         shown = ", ".join(quantity(value, across.axis.unit) for value in across.values)
-        said += f". {across.name}: {shown}"
-    return svg_document(title, f"Stacked bars of {scale.title}. {said}.", bottom + 54, [*head, *body])
+        description += f". {across.name}: {shown}"
+    return svg_document(title, f"Stacked bars of {scale.title}. {description}.", bottom + 54, [*head, *body])
 
 
 def _stacked_entries(names: Sequence[str], across: LineAcross | None) -> list[Entry]:
@@ -411,10 +411,10 @@ def _draw_line_across(across: LineAcross, where: tuple[float, float, float], bot
     above = first - 10
     parts = [draw_rule((left, above), (left + width, above), "cc-axis")]
     for tick, text in zip(scale.ticks, scale.labels, strict=True):
-        at = left + scale.share(tick) * width
+        x_of_line = left + scale.share(tick) * width
         parts += [
-            draw_rule((at, above - 5), (at, above), "cc-axis"),
-            draw_label((at, above - 9), text, "cc-muted", "middle"),
+            draw_rule((x_of_line, above - 5), (x_of_line, above), "cc-axis"),
+            draw_label((x_of_line, above - 9), text, "cc-muted", "middle"),
         ]
     parts.append(draw_label((left + width / 2, above - 28), scale.title, "cc-muted", "middle"))
     points = [
@@ -425,7 +425,7 @@ def _draw_line_across(across: LineAcross, where: tuple[float, float, float], bot
         f'<path class="cc-halo" d="{path_through(points)}"/><path class="cc-line cc-ink" d="{path_through(points)}"/>'
     )
     for value in limits:
-        at = left + scale.share(value) * width
-        dashed = f'd="{path_through([(at, above), (at, bottom)])}"'
+        x_of_line = left + scale.share(value) * width
+        dashed = f'd="{path_through([(x_of_line, above), (x_of_line, bottom)])}"'
         parts.append(f'<path class="cc-line cc-ink" stroke-dasharray="4 3" {dashed}/>')
     return parts

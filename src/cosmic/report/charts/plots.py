@@ -68,27 +68,29 @@ def lines(series: Sequence[Series], *, x: Axis, y: Axis, title: str) -> str:
     """
     curves = [shown_points(each.points, x, y) for each in series]
     bands = [_shown_band(each, x, y) for each in series]
-    entries = [Entry(each.name, f'<path {stroke_attributes(place)} d="M0 0H22"/>') for place, each in enumerate(series)]
+    entries = [
+        Entry(each.name, f'<path {stroke_attributes(colour)} d="M0 0H22"/>') for colour, each in enumerate(series)
+    ]
     head, top = draw_heading(title, entries if len(series) > 1 else ())
     outlines = list(chain.from_iterable(chain(*pair) for pair in bands))
     frame = _frame(list(chain(*curves, outlines)), x, y, top)
     body = [*head, *draw_axes(frame)]
     for index, (each, (low, high)) in enumerate(zip(series, bands, strict=True)):
         if low:
-            there = _draw_curve(frame, low, steps=each.steps)
+            rising = _draw_curve(frame, low, steps=each.steps)
             back = _draw_curve(frame, high, steps=each.steps, back=True)
-            body.append(f'<path class="cc-band {fill_class(index)}" d="{there}{back}Z"/>')
-    for place, (each, curve) in reversed(list(enumerate(zip(series, curves, strict=True)))):  # the first on top
+            body.append(f'<path class="cc-band {fill_class(index)}" d="{rising}{back}Z"/>')
+    for colour, (each, curve) in reversed(list(enumerate(zip(series, curves, strict=True)))):  # the first on top
         if len(curve) > 1:
-            body.append(f'<path {stroke_attributes(place)} d="{_draw_curve(frame, curve, steps=each.steps)}"/>')
-        body += [_draw_dot(frame.at(point), fill_class(place)) for point in curve[-1:]]
-    given, kept = sum(len(each.points) for each in series), sum(map(len, curves))
+            body.append(f'<path {stroke_attributes(colour)} d="{_draw_curve(frame, curve, steps=each.steps)}"/>')
+        body += [_draw_dot(frame.position_of(point), fill_class(colour)) for point in curve[-1:]]
+    total, drawn = sum(len(each.points) for each in series), sum(map(len, curves))
     ends = [
         f"{each.name} ends at {quantity(curve[-1][1], y.unit)}" if curve else f"{each.name} has no points"
         for each, curve in zip(series, curves, strict=True)
     ]
-    said = f"Line chart: {frame.y.title} against {frame.x.title}. {'; '.join(ends)}."
-    return _finish_chart(title, said, frame, body, omission_note(given, kept, x, y))
+    description = f"Line chart: {frame.y.title} against {frame.x.title}. {'; '.join(ends)}."
+    return _finish_chart(title, description, frame, body, omission_note(total, drawn, x, y))
 
 
 def scatter(
@@ -113,23 +115,23 @@ def scatter(
     if dots:
         spots = "".join(
             f"M{coordinate_text(a)} {coordinate_text(b)}h0"
-            for a, b in _spread_dots([frame.at(point) for point in dots])
+            for a, b in _spread_dots([frame.position_of(point) for point in dots])
         )
         body.append(f'<path class="cc-dots" d="{spots}"/>')
     if best:
-        places = thin_points([frame.at(point) for point in best], steps=False)
+        places = thin_points([frame.position_of(point) for point in best], steps=False)
         way = path_through(places, steps=True, before=x.better == "higher")
         body.append(f'<path class="cc-line cc-s1" d="{way}"/>')
-        body += [_draw_dot(place, "cc-ring") for place in places]
+        body += [_draw_dot(ring, "cc-ring") for ring in places]
     for mark in named:
         body += _draw_mark(frame, mark)
-    given = len(points) + len(front or ()) + len(marks)
-    kept = len(dots) + len(best) + len(named)
-    said = f"Scatter plot of {len(dots):,} points: {frame.y.title} against {frame.x.title}."
+    total = len(points) + len(front or ()) + len(marks)
+    drawn = len(dots) + len(best) + len(named)
+    description = f"Scatter plot of {len(dots):,} points: {frame.y.title} against {frame.x.title}."
     if best:
-        said += f" The front has {len(best):,} points."
-    said += "".join(f" {mark.name}: {quantity(mark.x, x.unit)}, {quantity(mark.y, y.unit)}." for mark in named)
-    return _finish_chart(title, said, frame, body, omission_note(given, kept, x, y))
+        description += f" The front has {len(best):,} points."
+    description += "".join(f" {mark.name}: {quantity(mark.x, x.unit)}, {quantity(mark.y, y.unit)}." for mark in named)
+    return _finish_chart(title, description, frame, body, omission_note(total, drawn, x, y))
 
 
 def _frame(points: Sequence[Point], x: Axis, y: Axis, top: float) -> Frame:
@@ -144,7 +146,7 @@ def _frame(points: Sequence[Point], x: Axis, y: Axis, top: float) -> Frame:
 
 def _draw_curve(frame: Frame, points: Sequence[Point], *, steps: bool, back: bool = False) -> str:
     """Return a curve in pixels; *back* draws it from right to left, to continue another."""
-    places = thin_points([frame.at(point) for point in points], steps=steps)
+    places = thin_points([frame.position_of(point) for point in points], steps=steps)
     if not back:
         return path_through(places, steps=steps)
     return "L" + path_through(places[::-1], steps=steps, before=True)[1:]
@@ -152,9 +154,9 @@ def _draw_curve(frame: Frame, points: Sequence[Point], *, steps: bool, back: boo
 
 def _shown_band(series: Series, x: Axis, y: Axis) -> tuple[list[Point], list[Point]]:
     """Return the lower and the upper edge of a band, where both can be shown."""
-    kept = [(a, low, high) for a, low, high in series.band if x.shows(a) and y.shows(low) and y.shows(high)]
-    kept.sort()
-    return [(a, low) for a, low, _ in kept], [(a, high) for a, _, high in kept]
+    visible = [(a, low, high) for a, low, high in series.band if x.shows(a) and y.shows(low) and y.shows(high)]
+    visible.sort()
+    return [(a, low) for a, low, _ in visible], [(a, high) for a, _, high in visible]
 
 
 def _scatter_entries(dots: bool, best: bool) -> list[Entry]:
@@ -174,21 +176,21 @@ def _spread_dots(places: Sequence[Point]) -> list[Point]:
         spot *= 1.5
 
 
-def _draw_dot(at: Point, classes: str) -> str:
-    return f'<circle class="{classes}" cx="{coordinate_text(at[0])}" cy="{coordinate_text(at[1])}" r="3.5"/>'
+def _draw_dot(point: Point, classes: str) -> str:
+    return f'<circle class="{classes}" cx="{coordinate_text(point[0])}" cy="{coordinate_text(point[1])}" r="3.5"/>'
 
 
 def _draw_mark(frame: Frame, mark: Mark) -> list[str]:
     """Return a diamond with its name beside it, on the side that has the room."""
-    across, down = frame.at((mark.x, mark.y))
+    across, down = frame.position_of((mark.x, mark.y))
     on_left = across > frame.left + frame.width * 0.6
     room = (across - frame.left if on_left else frame.left + frame.width - across) - 14
-    at = (across - 11, down - 6) if on_left else (across + 11, down - 6)
+    position = (across - 11, down - 6) if on_left else (across + 11, down - 6)
     diamond = f'<path class="cc-ink" d="M{coordinate_text(across)} {coordinate_text(down - 6)}l6 6l-6 6l-6 -6Z"/>'
-    return [diamond, draw_label(at, mark.name, "cc-over", "end" if on_left else "start", room)]
+    return [diamond, draw_label(position, mark.name, "cc-over", "end" if on_left else "start", room)]
 
 
-def _finish_chart(title: str, said: str, frame: Frame, body: Sequence[str], note: str) -> str:
+def _finish_chart(title: str, description: str, frame: Frame, body: Sequence[str], note: str) -> str:
     """Return the chart with its note below, or in the middle of an empty chart."""
     end = frame.top + frame.height + (50 if frame.x.title else 30)
     if frame.x.ticks:
@@ -196,7 +198,7 @@ def _finish_chart(title: str, said: str, frame: Frame, body: Sequence[str], note
     else:
         note = f"Nothing to show: {'none of the values has a place on these axes' if note else 'no values'}."
         small = [draw_label((frame.left + frame.width / 2, frame.top + frame.height / 2), note, "cc-muted", "middle")]
-    return svg_document(title, " ".join(filter(None, (said, note))), end + (8 if note else 4), [*body, *small])
+    return svg_document(title, " ".join(filter(None, (description, note))), end + (8 if note else 4), [*body, *small])
 
 
 # --------------------------------------------------------------------------------------
@@ -226,13 +228,13 @@ def agreement_plot(series: Sequence[Series], *, x: Axis, y: Axis, title: str, wi
     body = [*head, *draw_axes(frame)]
     if values:
         body += [_draw_band(frame, within), _draw_equality(frame)]
-    body += [_draw_agreement_dot(frame.at(point), index) for index, part in enumerate(dots) for point in part]
-    given, kept = sum(len(each.points) for each in series), sum(map(len, dots))
+    body += [_draw_agreement_dot(frame.position_of(point), index) for index, part in enumerate(dots) for point in part]
+    total, drawn = sum(len(each.points) for each in series), sum(map(len, dots))
     near = sum(abs(b / a - 1) <= within for a, b in chain(*dots))
-    note = f"{near:,} of {kept:,} within {100 * within:g} %, the shaded band."
-    small, end = draw_notes([note, omission_note(given, kept, across, up)], frame.top + frame.height + 50)
-    said = f"Scatter plot of {kept:,} points: {frame.y.title} against {frame.x.title}. {note}"
-    return svg_document(title, said, end + 8, [*body, *small])
+    note = f"{near:,} of {drawn:,} within {100 * within:g} %, the shaded band."
+    small, end = draw_notes([note, omission_note(total, drawn, across, up)], frame.top + frame.height + 50)
+    description = f"Scatter plot of {drawn:,} points: {frame.y.title} against {frame.x.title}. {note}"
+    return svg_document(title, description, end + 8, [*body, *small])
 
 
 def _agreement_frame(values: Sequence[float], x: Axis, y: Axis, top: float) -> Frame:
@@ -249,7 +251,7 @@ def _common_range(frame: Frame) -> tuple[float, float]:
 
 def _draw_equality(frame: Frame) -> str:
     low, high = _common_range(frame)
-    return f'<path class="cc-axis" d="{_straight_path([frame.at((low, low)), frame.at((high, high))])}"/>'
+    return f'<path class="cc-axis" d="{_straight_path([frame.position_of((low, low)), frame.position_of((high, high))])}"/>'
 
 
 def _draw_band(frame: Frame, within: float) -> str:
@@ -257,7 +259,7 @@ def _draw_band(frame: Frame, within: float) -> str:
     above, below = 1 + within, 1 - within
     upper = [(low, low), (low, low * above), (high / above, high)]
     lower = [(high, high), (high, high * below), (low / below, low)]
-    corners = [frame.at(point) for point in (*upper, *lower)]
+    corners = [frame.position_of(point) for point in (*upper, *lower)]
     return f'<path class="cc-band cc-f5" d="{_straight_path(corners)}Z"/>'
 
 
@@ -265,5 +267,5 @@ def _straight_path(points: Sequence[Point]) -> str:
     return "M" + "L".join(f"{coordinate_text(a)} {coordinate_text(b)}" for a, b in points)
 
 
-def _draw_agreement_dot(at: Point, place: int) -> str:
-    return f'<circle class="{fill_class(place)}" cx="{coordinate_text(at[0])}" cy="{coordinate_text(at[1])}" r="{RADIUS}"/>'
+def _draw_agreement_dot(point: Point, index: int) -> str:
+    return f'<circle class="{fill_class(index)}" cx="{coordinate_text(point[0])}" cy="{coordinate_text(point[1])}" r="{RADIUS}"/>'

@@ -52,10 +52,10 @@ class AxisScale:
     def share(self, value: float) -> float:
         """Return the position of *value*: 0 at the low end, 1 at the high end."""
         if self.log:
-            place = log10(value / self.low) / log10(self.high / self.low)
+            position = log10(value / self.low) / log10(self.high / self.low)
         else:
-            place = (value - self.low) / (self.high - self.low)
-        return min(1.0, max(0.0, place))
+            position = (value - self.low) / (self.high - self.low)
+        return min(1.0, max(0.0, position))
 
 
 def scale_of(values: Iterable[float], axis: Axis, *, wanted: int = 6, zero: bool = False) -> AxisScale:
@@ -74,11 +74,11 @@ def scale_of(values: Iterable[float], axis: Axis, *, wanted: int = 6, zero: bool
     if not shown:
         return AxisScale(*((1.0, 10.0) if axis.log else (0.0, 1.0)), axis.log, (), (), _title(axis, axis.unit))
     low, high = _widen_range(shown, log=axis.log)
-    whole = all(isinstance(value, Integral) for value in shown)  # no tick at half a trial
+    integral = all(isinstance(value, Integral) for value in shown)  # no tick at half a trial
     if axis.log:
         low, high, ticks = _log_ticks(low, high, wanted)
     else:
-        ticks = _linear_ticks(low, high, wanted, whole=whole)
+        ticks = _linear_ticks(low, high, wanted, integral=integral)
         low, high = ticks[0], ticks[-1]
     labels, title = _labels(ticks, axis)
     return AxisScale(low, high, axis.log, ticks, labels, title)
@@ -105,12 +105,12 @@ def _widen_range(shown: Sequence[float], *, log: bool) -> tuple[float, float]:
     return (low - size / 10, high + size / 10) if size > SMALLEST else (0.0, 1.0)
 
 
-def _linear_ticks(low: float, high: float, wanted: int, *, whole: bool = False) -> tuple[float, ...]:
+def _linear_ticks(low: float, high: float, wanted: int, *, integral: bool = False) -> tuple[float, ...]:
     """Return multiples of 1, 2 or 5 times a power of ten; the first and the last enclose the range."""
     raw = (high - low) / wanted
     exponent = floor(log10(raw))
     digit = next((each for each, bound in NEAREST if raw < bound * 10.0**exponent), 10)
-    if whole and exponent < 0:
+    if integral and exponent < 0:
         digit, exponent = 1, 0
     step = float(f"{digit}e{exponent}")
     first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
@@ -227,15 +227,15 @@ def shown_points(points: Sequence[Point], x: Axis, y: Axis) -> list[Point]:
     return sorted(((a, b) for a, b in points if x.shows(a) and y.shows(b)), key=lambda point: point[0])
 
 
-def omission_note(given: int, kept: int, *axes: Axis) -> str:
-    """Return a sentence with how many of the *given* points are left out, and why; an empty text if none is."""
-    if given == kept:
+def omission_note(total: int, drawn: int, *axes: Axis) -> str:
+    """Return a sentence with how many of *total* points are left out, and why; an empty text if none is."""
+    if total == drawn:
         return ""
     why = "it is not finite, or not positive on a logarithmic axis" if any(axis.log for axis in axes) else "not finite"
-    count = given - kept
+    count = total - drawn
     if count == 1:
-        return f"1 of {given:,} values is not shown: {why}."
-    return f"{count:,} of {given:,} values are not shown: {why.replace('it is ', '')}."
+        return f"1 of {total:,} values is not shown: {why}."
+    return f"{count:,} of {total:,} values are not shown: {why.replace('it is ', '')}."
 
 
 def thin_points(points: Sequence[Point], *, steps: bool, most: int = MOST_POINTS) -> list[Point]:
@@ -247,15 +247,15 @@ def thin_points(points: Sequence[Point], *, steps: bool, most: int = MOST_POINTS
     >>> thin_points([(0, 5), (1, 5), (2, 3), (3, 3), (4, 3)], steps=True)
     [(0, 5), (2, 3), (4, 3)]
     """
-    kept = list(points)
+    thinned = list(points)
     if steps:
-        kept = _drop_small_steps(kept, 0.0)
+        thinned = _drop_small_steps(thinned, 0.0)
         for tolerance in TOLERANCES_PX:
-            if len(kept) <= most:
-                return kept
-            held = _drop_small_steps(kept, tolerance)
-            kept = held if len(held) <= most else kept
-    return kept if len(kept) <= most else _keep_column_extremes(kept, most // 4)
+            if len(thinned) <= most:
+                return thinned
+            held = _drop_small_steps(thinned, tolerance)
+            thinned = held if len(held) <= most else thinned
+    return thinned if len(thinned) <= most else _keep_column_extremes(thinned, most // 4)
 
 
 def _drop_small_steps(points: list[Point], tolerance: float) -> list[Point]:
@@ -264,11 +264,11 @@ def _drop_small_steps(points: list[Point], tolerance: float) -> list[Point]:
         return points
     order = range(len(points))
     always = {0, len(points) - 1} | {pick(order, key=lambda place: points[place][1]) for pick in (min, max)}
-    kept: list[Point] = []
+    thinned: list[Point] = []
     for index, point in enumerate(points):
-        if index in always or abs(point[1] - kept[-1][1]) > tolerance:
-            kept.append(point)
-    return kept
+        if index in always or abs(point[1] - thinned[-1][1]) > tolerance:
+            thinned.append(point)
+    return thinned
 
 
 def _keep_column_extremes(points: list[Point], columns: int) -> list[Point]:
@@ -278,8 +278,8 @@ def _keep_column_extremes(points: list[Point], columns: int) -> list[Point]:
     for index, (across, _) in enumerate(points):
         column = min(columns - 1, int((across - left) / (right - left) * columns)) if right > left else 0
         per_column.setdefault(column, []).append(index)
-    kept: set[int] = set()
+    extremes: set[int] = set()
     for places in per_column.values():
-        kept |= {places[0], places[-1]}
-        kept |= {pick(places, key=lambda place: points[place][1]) for pick in (min, max)}
-    return [points[place] for place in sorted(kept)]
+        extremes |= {places[0], places[-1]}
+        extremes |= {pick(places, key=lambda row: points[row][1]) for pick in (min, max)}
+    return [points[row] for row in sorted(extremes)]

@@ -42,8 +42,8 @@ def schedule_svg(schedule: Schedule) -> str:
     top += 8
     scale = scale_of([0.0, max(schedule.time_s, 1e-12)], Axis("time", "s"), zero=True)
     across = WIDTH - EDGE - LEFT
-    place = {link: row for row, link in enumerate(shown.tolist())}
-    for link, row in place.items():
+    row_of_link = {link: row for row, link in enumerate(shown.tolist())}
+    for link, row in row_of_link.items():
         middle = top + (row + 0.5) * ROW
         name = graph.describe(link).removeprefix("link ")
         elements.append(draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - EDGE))
@@ -51,13 +51,13 @@ def schedule_svg(schedule: Schedule) -> str:
     rows = np.flatnonzero(np.isin(schedule.link, shown))
     for row in islice(rows.tolist(), MOST_BARS):
         start, end = (scale.share(float(times[row])) * across for times in (schedule.start_s, schedule.end_s))
-        up = top + place[int(schedule.link[row])] * ROW + (ROW - BAR) / 2
+        up = top + row_of_link[int(schedule.link[row])] * ROW + (ROW - BAR) / 2
         elements.append(_draw_transfer(LEFT + start, up, end - start, int(schedule.chunk[row])))
-    bottom = top + len(place) * ROW + 4
+    bottom = top + len(row_of_link) * ROW + 4
     elements += draw_abscissa(scale, (LEFT, bottom), across)
     small, end_of_notes = draw_notes(_schedule_notes(schedule, used, shown, rows), bottom + 50)
-    said = f"{title}, over {len(shown)} links, in {schedule.time_s:.6g} s."
-    return svg_document(title, said, end_of_notes + 6, [*elements, *small])
+    description = f"{title}, over {len(shown)} links, in {schedule.time_s:.6g} s."
+    return svg_document(title, description, end_of_notes + 6, [*elements, *small])
 
 
 def _draw_transfer(left: float, top: float, wide: float, chunk: int) -> str:
@@ -70,9 +70,9 @@ def _draw_transfer(left: float, top: float, wide: float, chunk: int) -> str:
 
 def _schedule_notes(schedule: Schedule, used: Ints, shown: Ints, rows: Ints) -> list[str]:
     """Return what the colours mean, and what is left out."""
-    said = ["Colours tell chunks apart; six colours repeat."]
+    notes = ["Colours tell chunks apart; six colours repeat."]
     if len(shown) < len(used):
-        said.append(f"The {len(shown)} busiest of {len(used):,} links that are used.")
+        notes.append(f"The {len(shown)} busiest of {len(used):,} links that are used.")
     if len(rows) > MOST_BARS:
-        said.append(f"The first {MOST_BARS:,} of {len(rows):,} transfers.")
-    return said
+        notes.append(f"The first {MOST_BARS:,} of {len(rows):,} transfers.")
+    return notes

@@ -84,13 +84,13 @@ def shorten_text(text: str, room: float, size: float = 13) -> str:
     return text.rstrip() + "…"
 
 
-def draw_label(at: Point, text: str, classes: str = "", anchor: str = "start", room: float = WIDTH) -> str:
+def draw_label(position: Point, text: str, classes: str = "", anchor: str = "start", room: float = WIDTH) -> str:
     """Return *text* at a point of its baseline; where it is cut, the full text shows on hovering."""
     short = shorten_text(text, room)
     style = f' class="{classes}"' if classes else ""
     side = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    whole = f"<title>{escape_line(text)}</title>" if short != one_line(text) else ""
-    return f'<text x="{coordinate_text(at[0])}" y="{coordinate_text(at[1])}"{style}{side}>{whole}{escape_line(short)}</text>'
+    tooltip = f"<title>{escape_line(text)}</title>" if short != one_line(text) else ""
+    return f'<text x="{coordinate_text(position[0])}" y="{coordinate_text(position[1])}"{style}{side}>{tooltip}{escape_line(short)}</text>'
 
 
 def draw_rule(start: Point, end: Point, classes: str) -> str:
@@ -109,16 +109,16 @@ def path_through(points: Sequence[Point], *, steps: bool = False, before: bool =
     return f"M{first[0]} {first[1]}" + "".join(f"V{b}H{a}" if before else f"H{a}V{b}" for a, b in rest)
 
 
-def stroke_attributes(place: int) -> str:
-    """Return the attributes of the line of the series at *place*: one of six colours, and a dash."""
-    hue, turn = place % len(HUES), place // len(HUES)
+def stroke_attributes(index: int) -> str:
+    """Return the attributes of the line of the series of an *index*: one of six colours, and a dash."""
+    hue, turn = index % len(HUES), index // len(HUES)
     dash = DASHES[(hue + turn) % len(DASHES)]
     return f'class="cc-line cc-s{hue}"' + (f' stroke-dasharray="{dash}"' if dash else "")
 
 
-def fill_class(place: int) -> str:
-    """Return the class that fills with the colour of the series at *place*."""
-    return f"cc-f{place % len(HUES)}"
+def fill_class(index: int) -> str:
+    """Return the class that fills with the colour of the series of an *index*."""
+    return f"cc-f{index % len(HUES)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Frame:
     x: AxisScale
     y: AxisScale
 
-    def at(self, point: Point) -> Point:
+    def position_of(self, point: Point) -> Point:
         """Return where *point* is drawn."""
         across, up = self.x.share(point[0]), self.y.share(point[1])
         return self.left + across * self.width, self.top + (1 - up) * self.height

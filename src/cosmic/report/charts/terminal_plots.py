@@ -168,7 +168,7 @@ def _braille(spots: Iterable[tuple[int, int]]) -> Cells:
     bits: dict[tuple[int, int], int] = {}
     for a, b in spots:
         bits[a // 2, b // 4] = bits.get((a // 2, b // 4), 0) | DOTS[b % 4][a % 2]
-    return {place: chr(BLANK + bit) for place, bit in bits.items()}
+    return {cell: chr(BLANK + bit) for cell, bit in bits.items()}
 
 
 def _draw_braille(
@@ -182,9 +182,9 @@ def _draw_letters(
     curves: Sequence[tuple[list[Point], bool]], x: AxisScale, y: AxisScale, size: tuple[int, int]
 ) -> Cells:
     cells: Cells = {}
-    for place, (curve, steps) in reversed(list(enumerate(curves))):  # the first on top
+    for index, (curve, steps) in reversed(list(enumerate(curves))):  # the first on top
         for spot in _spots(curve, steps, x, y, size) if curve else ():
-            cells[spot] = LETTERS[place % len(LETTERS)]
+            cells[spot] = LETTERS[index % len(LETTERS)]
     return cells
 
 

@@ -79,7 +79,7 @@ class Session:
 class Token:
     """A secret that lets one browser in."""
 
-    place: str
+    channel: str
     ends: float
     used: Callable[[], None]
 
@@ -104,23 +104,23 @@ class AccessKeys:
         return f"{ADDRESS}:{self.port}".encode()
 
     def address(
-        self, place: str = PRINTED, seconds: float = float("inf"), used: Callable[[], None] = _do_nothing
+        self, channel: str = PRINTED, seconds: float = float("inf"), used: Callable[[], None] = _do_nothing
     ) -> str:
-        """Return a new address that lets one browser in, once, within *seconds*; it replaces the one in its place."""
+        """Return a new address that lets one browser in, once, within *seconds*; it replaces the one of its channel."""
         token = secrets.token_urlsafe(32)
         with self._lock:
-            for digest in [digest for digest, each in self._tokens.items() if each.place == place]:
+            for digest in [digest for digest, each in self._tokens.items() if each.channel == channel]:
                 del self._tokens[digest]
-            self._tokens[_digest_secret(token)] = Token(place, self.clock() + seconds, used)
+            self._tokens[_digest_secret(token)] = Token(channel, self.clock() + seconds, used)
         return f"http://{ADDRESS}:{self.port}/#token={token}"
 
     def enter(self, token: str) -> str:
         """Return the key of a new session for a token, which is void from now on."""
         with self._lock:
-            found = self._tokens.pop(_digest_secret(token), None)
-        if found is None or found.ends < self.clock():
+            issued = self._tokens.pop(_digest_secret(token), None)
+        if issued is None or issued.ends < self.clock():
             raise Refusal(FORBIDDEN, "token", "", f"was used, or is too old: {HOW_TO_ENTER}")
-        found.used()
+        issued.used()
         key = secrets.token_urlsafe(32)
         with self._lock:
             self._sessions[_digest_secret(key)] = Session()
@@ -237,12 +237,12 @@ class RequestGuard:
         if path in PUBLIC_ADDRESSES and method == "GET":
             self.rates.check_public()
             return None
-        given = _header_values(headers, KEY_HEADER)
-        secret = given[0].decode("latin-1") if len(given) == 1 else ""
+        secrets_sent = _header_values(headers, KEY_HEADER)
+        secret = secrets_sent[0].decode("latin-1") if len(secrets_sent) == 1 else ""
         if path == ENTRANCE_ADDRESS and method == "POST":
             return self._enter(scope, headers, secret)
         session = self.keys.session(secret)
-        self.rates.check(method, known=session is not None)
+        self.rates.check(method, signed_in=session is not None)
         if session is None:
             if not path.startswith("/api"):
                 raise Refusal(NOT_FOUND, "address", path, "nothing is at this address")
@@ -259,7 +259,7 @@ class RequestGuard:
             self._check_origin(scope["method"], headers)
             key = self.keys.enter(token)
         except Refusal:
-            self.rates.check(scope["method"], known=False)
+            self.rates.check(scope["method"], signed_in=False)
             raise
         _note_session(scope, None)
         return key

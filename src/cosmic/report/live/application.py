@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from cosmic.base._version import __version__
 from cosmic.base.errors import CosmicError, UnknownName, require
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json
 from cosmic.design.loading import dump_design
 from cosmic.report.live import request_checks, requested_designs, search_form, server_pages, study_containers
 from cosmic.report.live.access_control import AccessKeys, RequestGuard, Session
@@ -162,7 +162,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until one side disconnects."""
-        with self._streams.place():
+        with self._streams.hold():
             await super().__call__(scope, receive, send)
 
 
@@ -212,8 +212,8 @@ def _session_of(request: Request) -> Session | None:
     return found
 
 
-def _read_query(request: Request, known: tuple[str, ...] = (), several: str = "") -> dict[str, list[str]]:
-    return request_checks.read_query(request.query_params.multi_items(), known, several)
+def _read_query(request: Request, allowed: tuple[str, ...] = (), several: str = "") -> dict[str, list[str]]:
+    return request_checks.read_query(request.query_params.multi_items(), allowed, several)
 
 
 def _container_response(content: bytes) -> Response:
@@ -261,13 +261,13 @@ def _add_pages(app: FastAPI, site: LiveSite) -> None:
     @app.get("/api/spaces/{space}")
     async def space(request: Request, space: str) -> Response:
         asked = _read_query(request, ("stacks", "task"))
-        given, task = (asked.get(name, [""])[0] for name in ("stacks", "task"))
-        stacks = tuple(each.strip() for each in given.split(",") if each.strip())
+        opened, task = (asked.get(name, [""])[0] for name in ("stacks", "task"))
+        stacks = tuple(each.strip() for each in opened.split(",") if each.strip())
         try:
-            found = await site.work(search_form.space_of, space, stacks, task)
+            searched_space = await site.work(search_form.space_of, space, stacks, task)
         except UnknownName as error:
             raise Refusal(NOT_FOUND, error.where, error.value, error.rule) from None
-        return AsciiJsonResponse(await site.work(search_form.schema_of, found))
+        return AsciiJsonResponse(await site.work(search_form.schema_of, searched_space))
 
 
 def _add_studies(app: FastAPI, site: LiveSite) -> None:
@@ -327,8 +327,8 @@ def _add_studies(app: FastAPI, site: LiveSite) -> None:
 
 
 def _draw_trial(library: Library, study: str, trial: str) -> bytes:
-    one = requested_designs.choose_design(library, study, trial)
-    return study_containers.pack_design(one.named, one.study.problem.engine, one.study.problem.limits)
+    design = requested_designs.choose_design(library, study, trial)
+    return study_containers.pack_design(design.named, design.study.problem.engine, design.study.problem.limits)
 
 
 def _what_if(library: Library, body: dict[str, Any]) -> bytes:
@@ -356,10 +356,10 @@ def _add_trials(app: FastAPI, site: LiveSite) -> None:
     @app.get("/api/studies/{study}/trials/{trial}/design.yaml")
     async def trial_yaml(request: Request, study: str, trial: str) -> Response:
         _read_query(request)
-        found = await site.read(
+        answer = await site.read(
             study, lambda: dump_design(requested_designs.choose_design(library, study, trial).point)
         )
-        return _file_response(found.encode(), "application/yaml", f"{study}-{trial}.yaml")
+        return _file_response(answer.encode(), "application/yaml", f"{study}-{trial}.yaml")
 
     @app.post("/api/designs")
     async def what_if(request: Request) -> Response:
@@ -373,12 +373,12 @@ def _add_trials(app: FastAPI, site: LiveSite) -> None:
     async def what_if_yaml(request: Request) -> Response:
         _read_query(request)
         body = await _read_body(request)
-        found = await site.draw(
+        answer = await site.draw(
             _session_of(request),
             str(body.get("study", "")),
             lambda: dump_design(requested_designs.requested_design(library, body).point),
         )
-        return _file_response(found.encode(), "application/yaml", "design.yaml")
+        return _file_response(answer.encode(), "application/yaml", "design.yaml")
 
 
 def _add_searches(app: FastAPI, site: LiveSite) -> None:

@@ -164,7 +164,9 @@ class ConnectionCrowd:
     def _make_room(places: dict[Connection, None], most: int) -> None:
         """Drop the oldest connection that is owed no answer; if all are, the oldest."""
         while len(places) >= most:
-            oldest = next((place for place in places if place.phase != ANSWERING), None) or next(iter(places))
+            oldest = next((candidate for candidate in places if candidate.phase != ANSWERING), None) or next(
+                iter(places)
+            )
             del places[oldest]
             oldest.drop()
 

@@ -55,7 +55,7 @@ class Bucket:
 
     >>> times = iter([0.0, 0.0, 0.0, 0.1])
     >>> bucket = Bucket(10.0, 0.1, lambda: next(times))
-    >>> [bucket.take() for _ in range(3)]
+    >>> [bucket.spend() for _ in range(3)]
     [True, False, True]
     """
 
@@ -64,7 +64,7 @@ class Bucket:
         self._clock = clock
         self._tokens, self._at = self._most, clock()
 
-    def take(self) -> bool:
+    def spend(self) -> bool:
         """Take a token; return whether there was one."""
         now = self._clock()
         self._tokens = min(self._most, self._tokens + (now - self._at) * self._per_s)
@@ -95,15 +95,15 @@ class Rates:
         ):
             setattr(self, name, Bucket(per_s, self.limits.burst_s, self.clock))
 
-    def check(self, method: str, *, known: bool) -> None:
+    def check(self, method: str, *, signed_in: bool) -> None:
         """Refuse a request that comes too soon after others."""
-        buckets = (self.everything, *([self.posts] if method == "POST" else [])) if known else (self.strangers,)
-        if not all(bucket.take() for bucket in buckets):
+        buckets = (self.everything, *([self.posts] if method == "POST" else [])) if signed_in else (self.strangers,)
+        if not all(bucket.spend() for bucket in buckets):
             raise Refusal(TOO_MANY, "requests", method, "come too fast; try again in a second")
 
     def check_public(self) -> None:
         """Refuse a request for a file of the page, which needs no key, if there are too many of them."""
-        if not self.public.take():
+        if not self.public.spend():
             raise Refusal(TOO_MANY, "requests", "GET", "come too fast; try again in a second")
 
 
@@ -116,7 +116,7 @@ class Streams:
         self.closing = False
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Count one stream while it is open; refuse one too many."""
         if self.open >= self.most:
             raise Refusal(

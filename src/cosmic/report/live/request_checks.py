@@ -51,9 +51,9 @@ def error_sentence(error: CosmicError, root: Path) -> str:
     'demo: its trials are damaged'
     """
     text = str(error)
-    for place in (root, PACKAGE, Path.cwd(), Path.home()):
-        if len(place.parts) > 1:  # a root of "/" would take every slash
-            text = text.replace(f"{place}/", "").replace(str(place), "the directory")
+    for folder in (root, PACKAGE, Path.cwd(), Path.home()):
+        if len(folder.parts) > 1:  # a root of "/" would take every slash
+            text = text.replace(f"{folder}/", "").replace(str(folder), "the directory")
     text = one_line(text)
     return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"
 
@@ -75,7 +75,7 @@ def parse_body(content: bytes) -> dict[str, Any]:
     cosmic.report.live.request_checks.Refusal: body = '1e999': is too large
     """
     try:
-        found = json.loads(
+        body = json.loads(
             content.decode(),
             object_pairs_hook=_refuse_repeated_keys,
             parse_constant=_refuse_constant,
@@ -84,17 +84,17 @@ def parse_body(content: bytes) -> dict[str, Any]:
         )
     except (ValueError, RecursionError):
         raise Refusal(BAD_REQUEST, "body", content[:40], "is no valid JSON") from None
-    if not isinstance(found, dict):
-        raise Refusal(BAD_REQUEST, "body", found, "must be a JSON object")
-    _check_nesting(found, DEEPEST)
-    return found
+    if not isinstance(body, dict):
+        raise Refusal(BAD_REQUEST, "body", body, "must be a JSON object")
+    _check_nesting(body, DEEPEST)
+    return body
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise Refusal(BAD_REQUEST, "body", "", "has a key twice")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -132,11 +132,11 @@ def _check_nesting(value: Any, depth: int) -> None:
 # ----------------------------------------------------------------------------------------------------- values
 
 
-def check_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
+def check_keys(body: Mapping[str, Any], allowed: Sequence[str]) -> None:
     """Refuse unknown keys."""
     for key in body:
-        if key not in known:
-            raise UnknownName.key(key, body[key], known)
+        if key not in allowed:
+            raise UnknownName.key(key, body[key], allowed)
 
 
 def read_text_field(body: Mapping[str, Any], key: str, default: str | None = None) -> str:
@@ -157,11 +157,11 @@ def read_integer(body: Mapping[str, Any], key: str, default: int | None, bounds:
 
 def read_texts(body: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """Return a list of texts; empty if the key is missing."""
-    found = read_items(body.get(key, []), key)
-    for value in found:
+    texts = read_items(body.get(key, []), key)
+    for value in texts:
         if not isinstance(value, str) or not 0 < len(value) <= 200:
             raise SpecError(key, value, "must be a short text")
-    return tuple(found)
+    return tuple(texts)
 
 
 def read_items(value: Any, where: str) -> list[Any]:
@@ -182,15 +182,15 @@ def read_mapping(body: Mapping[str, Any], key: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------- queries
 
 
-def read_query(pairs: Iterable[tuple[str, str]], known: Sequence[str], several: str = "") -> dict[str, list[str]]:
+def read_query(pairs: Iterable[tuple[str, str]], allowed: Sequence[str], several: str = "") -> dict[str, list[str]]:
     """Return the values of a query by key; each key once, except *several*; unknown ones are refused."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for key, value in pairs:
-        if key not in known:
-            raise UnknownName.key(key, value, known)
-        require(key == several or key not in found, key, value, "is there twice")
-        found.setdefault(key, []).append(value)
-    return found
+        if key not in allowed:
+            raise UnknownName.key(key, value, allowed)
+        require(key == several or key not in values, key, value, "is there twice")
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def read_number(digits: str, where: str) -> int:

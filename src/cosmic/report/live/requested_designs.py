@@ -10,8 +10,7 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import catalog_entries, schema
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.plain_data import unflatten_paths
 from cosmic.report.design_view import NamedDesign
@@ -66,24 +65,24 @@ class StudyDesign:
 def choose_design(library: Library, study: str, trial: str) -> StudyDesign:
     """Return a design of a study: a trial by its number, the ``best``, or the ``base``."""
     if trial == "base":
-        found = library.study(study)
-        space = _space_of_study(found)
-        return StudyDesign(found, space, space.row_of(space.base), None)
+        loaded = library.study(study)
+        space = _space_of_study(loaded)
+        return StudyDesign(loaded, space, space.row_of(space.base), None)
     if trial == "best":
         best = library.best(study)
         if best is None:
             raise Refusal(CONFLICT, "trial", "best", "this study has no feasible design yet")
         return choose_design(library, study, str(best))
     try:
-        place = read_number(trial, "trial")
+        number = read_number(trial, "trial")
     except SpecError:
         raise Refusal(NOT_FOUND, "trial", trial, "must be a number, 'best' or 'base'") from None
-    found, trials = library.trial(study, place)
-    space = _space_of_study(found)
+    loaded, trials = library.trial(study, number)
+    space = _space_of_study(loaded)
     row = trials.row(0)
     fits = row.shape == (len(space.parameters),) and bool(space.contains(row[None, :])[0])
-    require(fits, "trial", place, "is no point of the study's parameter set")
-    return StudyDesign(found, space, row, place)
+    require(fits, "trial", number, "is no point of the study's parameter set")
+    return StudyDesign(loaded, space, row, number)
 
 
 def _space_of_study(study: Study) -> ParameterSet:
@@ -91,24 +90,24 @@ def _space_of_study(study: Study) -> ParameterSet:
     return replace_base(study.problem.space, study.problem.shares[0])
 
 
-def parameter_values(one: StudyDesign) -> dict[str, Any]:
+def parameter_values(design: StudyDesign) -> dict[str, Any]:
     """Return the labels of a design's parameters and derived fields."""
-    space, point = one.space, one.point
-    if one.row is not None:
-        labels = space.labels(one.row)
-        found = {parameter.name: labels[parameter.name] for parameter in space.parameters}
+    space, point = design.space, design.point
+    if design.row is not None:
+        labels = space.labels(design.row)
+        texts = {parameter.name: labels[parameter.name] for parameter in space.parameters}
     else:
         held = {
             parameter.name: tuple(schema.get_field(point, path) for path in parameter.paths)
             for parameter in space.parameters
         }
-        found = {
+        texts = {
             parameter.name: parameter.labels[parameter.values.index(held[parameter.name])]
             for parameter in space.parameters
             if held[parameter.name] in parameter.values
         }
     derived = {path: value_label(space.base, path, schema.get_field(point, path)) for path in space.derived}
-    return {"trial": one.trial, "values": found, "derived": derived}
+    return {"trial": design.trial, "values": texts, "derived": derived}
 
 
 # ------------------------------------------------------------------------------------------------- what if
@@ -126,8 +125,8 @@ def requested_design(library: Library, body: Mapping[str, Any]) -> NamedDesign:
             check_size(load_design(_given_design(body.get("design")), _check_catalog_names(settings))),
         )
     require("design" not in body, "design", body.get("design"), "give a study or a design, not both")
-    one = choose_design(library, read_text_field(body, "study"), _trial_name(body.get("trial", "best")))
-    return changed_design(one, settings) if settings else one.named
+    design = choose_design(library, read_text_field(body, "study"), _trial_name(body.get("trial", "best")))
+    return changed_design(design, settings) if settings else design.named
 
 
 def _trial_name(value: Any) -> str:
@@ -136,29 +135,31 @@ def _trial_name(value: Any) -> str:
     raise SpecError("trial", value, "must be a number, 'best' or 'base'")
 
 
-def changed_design(one: StudyDesign, settings: Mapping[str, Any]) -> NamedDesign:
+def changed_design(design: StudyDesign, settings: Mapping[str, Any]) -> NamedDesign:
     """Return a design with some of its parameters, and some other fields, changed."""
-    parameters = {each.name: (place, each) for place, each in enumerate(one.space.parameters)}
-    point, row = one.point, None if one.row is None else np.array(one.row)
+    parameters = {each.name: (column, each) for column, each in enumerate(design.space.parameters)}
+    point, row = design.point, None if design.row is None else np.array(design.row)
     fields: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in parameters:
             continue
-        place, parameter = parameters[name]
+        column, parameter = parameters[name]
         index = index_of_label(parameter, value)
         if index is None:
             raise UnknownName.among(name, value, "value of it", [str(label) for label in parameter.labels])
         if row is not None:
-            row[place] = index
+            row[column] = index
         fields |= dict(zip(parameter.paths, parameter.values[index], strict=True))
     if row is not None:
-        point = one.space.point(row)
+        point = design.space.point(row)
     elif fields:
         point = schema.assign_fields(point, fields)
     rest = {name: value for name, value in settings.items() if name not in parameters}
     if rest:
         point = load_design(design_tree(point), _check_catalog_names(rest))
-    return NamedDesign(f"{'base' if one.trial is None else f'trial {one.trial}'}, changed", "other", check_size(point))
+    return NamedDesign(
+        f"{'base' if design.trial is None else f'trial {design.trial}'}, changed", "other", check_size(point)
+    )
 
 
 def _given_design(design: Any) -> dict[str, Any]:
@@ -177,22 +178,22 @@ def _check_catalog_names(tree: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in _catalog_names(unflatten_paths(tree)):
         kind = "accelerators" if path.startswith("compute") else "models" if path.startswith("model") else "systems"
         stem = value.partition(":")[0] if kind == "systems" and isinstance(value, str) else value
-        known = catalog_entries.resolve_name(kind, stem) if isinstance(stem, str) and kind != "accelerators" else stem
-        if known not in catalog_entries.entry_names(kind):
+        entry = catalog_entries.resolve_name(kind, stem) if isinstance(stem, str) and kind != "accelerators" else stem
+        if entry not in catalog_entries.entry_names(kind):
             raise UnknownName.among(path, value, kind.removesuffix("s"), catalog_entries.entry_names(kind))
     return dict(tree)
 
 
 def _catalog_names(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the values of the fields that can name an entry of the catalog, with their paths."""
-    found = []
+    names = []
     for layer, key in (("model", "base"), ("compute", "accelerator"), ("system", "")):
-        given = tree.get(layer)
-        if isinstance(given, str) or (layer == "system" and layer in tree):
-            found.append((layer, given))
-        elif isinstance(given, Mapping) and key in given:
-            found.append((f"{layer}.{key}", given[key]))
-    return found
+        layer_tree = tree.get(layer)
+        if isinstance(layer_tree, str) or (layer == "system" and layer in tree):
+            names.append((layer, layer_tree))
+        elif isinstance(layer_tree, Mapping) and key in layer_tree:
+            names.append((f"{layer}.{key}", layer_tree[key]))
+    return names
 
 
 def check_size(point: DesignPoint) -> DesignPoint:

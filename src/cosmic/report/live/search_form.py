@@ -150,10 +150,10 @@ def space_of(name: str, stacks: tuple[str, ...] = (), task: str = "") -> Paramet
 
 def schema_of(space: ParameterSet) -> dict[str, Any]:
     """Return a parameter set as JSON Schema, with its layers, and with counts that are exact in a browser."""
-    found = json_schema(space)
-    about = found["x-cosmic"]
+    schema = json_schema(space)
+    about = schema["x-cosmic"]
     sizes = {"raw": exact_count(about["raw"]), "valid": exact_count(about["valid"])}
-    return found | {"x-cosmic": about | sizes | {"stacks": list(space.stacks)}}
+    return schema | {"x-cosmic": about | sizes | {"stacks": list(space.stacks)}}
 
 
 def exact_count(number: int) -> int | str:
@@ -190,11 +190,11 @@ def _with_values(space: ParameterSet, wanted: Mapping[str, Sequence[Any]]) -> di
         if name not in parameters:
             raise UnknownName.among("parameter", name, "parameter", parameters)
         _check_labels(parameters[name], labels)
-    kept = {
+    narrowed = {
         name: [label for label in parameter.labels if name not in wanted or label in wanted[name]]
         for name, parameter in parameters.items()
     }
-    domains = {name: _domain_of(parameters[name], labels) for name, labels in kept.items()}
+    domains = {name: _domain_of(parameters[name], labels) for name, labels in narrowed.items()}
     return {**(space.source or {}), "name": f"{space.name}-narrowed", "parameters": domains}
 
 
@@ -207,14 +207,14 @@ def _check_labels(parameter: Parameter, labels: Sequence[Any]) -> None:
     require(len(labels) > 0, f"restrict.{parameter.name}", labels, "leave at least one value")
     for label in labels:
         if index_of_label(parameter, label) is None:
-            known = [str(each) for each in parameter.labels]
-            raise UnknownName.among(parameter.name, label, "value of it", known)
+            texts = [str(each) for each in parameter.labels]
+            raise UnknownName.among(parameter.name, label, "value of it", texts)
 
 
 def index_of_label(parameter: Parameter, label: Any) -> int | None:
     """Return the index of a value among those of a parameter; True is not 1."""
-    for index, known in enumerate(parameter.labels):
-        if known == label and isinstance(known, bool) == isinstance(label, bool):
+    for index, candidate in enumerate(parameter.labels):
+        if candidate == label and isinstance(candidate, bool) == isinstance(label, bool):
             return index
     return None
 
@@ -235,7 +235,7 @@ class Wanted:
 def search_of(body: Mapping[str, Any]) -> Wanted:
     """Return the search of a request, with everything checked that can be before it runs."""
     check_keys(body, SEARCH_KEYS)
-    whole = narrowed_space({key: body[key] for key in ("space", "task", "restrict", "fixed") if key in body})
+    narrowed = narrowed_space({key: body[key] for key in ("space", "task", "restrict", "fixed") if key in body})
     options = Options(
         agent=read_text_field(body, "agent", Options.agent),
         settings=read_mapping(body, "settings"),
@@ -248,7 +248,7 @@ def search_of(body: Mapping[str, Any]) -> Wanted:
     )
     if options.agent != AUTO and options.agent not in agents:
         raise UnknownName.among("agent", options.agent, "agent", list(agents))
-    inputs = make_inputs(whole, options)
+    inputs = make_inputs(narrowed, options)
     catalogued = not (body.get("restrict") or body.get("fixed") or body.get("task"))
     called = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{body['space']}-{_task_of(body)}".strip("-"))
     name = read_text_field(body, "name", f"{called}-{inputs.agent}-{options.seed}")

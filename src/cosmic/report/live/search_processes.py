@@ -147,11 +147,11 @@ class SearchProcesses:
         with self._lock:
             self._closed = True
         for ending, patience in ENDING_SIGNALS:
-            left = self._alive()
+            running = self._alive()
             again = ending != signal.SIGINT  # a second interrupt would end it before it has written its batch
-            self._send(ending, [each for each in left if again or not each.stopped])
+            self._send(ending, [each for each in running if again or not each.stopped])
             ends = time.monotonic() + patience
-            for search in left:
+            for search in running:
                 with suppress(subprocess.TimeoutExpired):
                     search.process.wait(max(0.0, ends - time.monotonic()))
         for name in self.names():
@@ -204,16 +204,16 @@ def search_arguments(inputs: Inputs, folder: Path) -> list[str]:
 
 
 def _spawn_search(words: list[str], inputs: Inputs, folder: Path) -> SearchProcess:
-    said = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process may write
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process may write
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "cosmic", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=said,
+        stderr=errors,
         start_new_session=True,  # Ctrl-C in the terminal reaches the server only, which interrupts its searches
         env={**os.environ, "NO_COLOR": "1"},
     )
-    return SearchProcess(inputs, process, said, folder)
+    return SearchProcess(inputs, process, errors, folder)
 
 
 def _reap_search(search: SearchProcess) -> None:

@@ -35,11 +35,11 @@ def application_page() -> str:
     )
 
 
-def problem_page(status: int, said: str) -> str:
+def problem_page(status: int, sentence: str) -> str:
     """Return the page of an error."""
     titles = {403: "Access denied", 404: "Not found", 429: "Too many requests"}
     title = titles.get(status, "Request failed")
-    body = f'<main>\n<h1>{title}</h1>\n<p>{escape(said)}</p>\n<p><a href="/">All studies</a></p>\n</main>'
+    body = f'<main>\n<h1>{title}</h1>\n<p>{escape(sentence)}</p>\n<p><a href="/">All studies</a></p>\n</main>'
     return PAGE_TEMPLATE.format(title=f"{status} · COSMIC", links="" if status == 403 else STYLE_LINK, body=body)
 
 

@@ -44,18 +44,18 @@ class DocumentCache:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = make(self._library, name)
+        document = make(self._library, name)
         with self._lock:
-            self._kept[key] = found
+            self._kept[key] = document
             while sum(map(len, self._kept.values())) > MOST_KEPT_BYTES:
                 self._kept.popitem(last=False)
-        return found
+        return document
 
 
 def pack_study(library: Library, name: str) -> bytes:
     """Return the document of a study as a container: its report's, without the searches of single layers."""
-    found = make_report(library.study(name), beside={})
-    return pack_container(found.document, found.binary)
+    report = make_report(library.study(name), beside={})
+    return pack_container(report.document, report.binary)
 
 
 def render_study_report(library: Library, name: str) -> bytes:
@@ -67,9 +67,9 @@ def pack_trials(library: Library, name: str, first: int) -> bytes:
     """Return the trials of a study from *first* on, as a container."""
     study, trials, pulse = library.block(name, first)
     binary = Binary()
-    found = block_of(study.problem, trials, binary, first)
+    packed = block_of(study.problem, trials, binary, first)
     about = {"n": first + len(trials), "total": pulse.n, "state": pulse.state}
-    return pack_container({**about, "block": found}, binary)
+    return pack_container({**about, "block": packed}, binary)
 
 
 def pack_design(named: NamedDesign, engine: str = "analytic", limits: Sequence[MetricLimit] = ()) -> bytes:
@@ -81,7 +81,7 @@ def pack_design(named: NamedDesign, engine: str = "analytic", limits: Sequence[M
 def _curve_to_end(objective: str, course: Course) -> list[list[float]]:
     """Return how a search converged, to its last evaluation: a search that found nothing better went on too."""
     values = loss(objective, course.losses)
-    points = [[int(at), float(value)] for at, value in zip(course.evaluations, values, strict=True)]
+    points = [[int(evaluation), float(value)] for evaluation, value in zip(course.evaluations, values, strict=True)]
     if points and points[-1][0] < course.evaluated:
         points.append([course.evaluated, points[-1][1]])
     return points
@@ -89,8 +89,10 @@ def _curve_to_end(objective: str, course: Course) -> list[list[float]]:
 
 def compare_studies(library: Library, names: list[str]) -> dict[str, Any]:
     """Return a comparison of studies: what each found, and how it converged."""
-    found = study_comparison_compare_studies([library.study(name) for name in names])
-    curves = [{"name": course.name, "points": _curve_to_end(found.objective, course)} for course in found.courses]
-    name = found.objective
+    comparison = study_comparison_compare_studies([library.study(name) for name in names])
+    curves = [
+        {"name": course.name, "points": _curve_to_end(comparison.objective, course)} for course in comparison.courses
+    ]
+    name = comparison.objective
     about = {"objective": name, "label": metric_label(name), "unit": metric_unit(name), "better": direction(name)}
-    return {**about, "studies": found.rows(), "curves": curves}
+    return {**about, "studies": comparison.rows(), "curves": curves}

@@ -55,12 +55,12 @@ class StudyTally:
     ended: str = ""
     """Why its search ended; empty if it did not."""
 
-    def better(self, other: float | None, metric: str) -> float | None:
+    def better(self, value: float | None, metric: str) -> float | None:
         """Return the better of the best so far and another value of *metric*."""
-        known = [each for each in (self.best, other) if each is not None]
-        if not known:
+        values = [each for each in (self.best, value) if each is not None]
+        if not values:
             return None
-        return min(known) if direction(metric) == "less" else max(known)
+        return min(values) if direction(metric) == "less" else max(values)
 
 
 class GrowingStorage(Storage):
@@ -68,34 +68,38 @@ class GrowingStorage(Storage):
 
     def tally(self, metric: str, since: StudyTally) -> StudyTally:
         """Return the progress of the study, reading only the trials since an earlier tally, each checked."""
-        n, evaluated, able, best = since.n, since.evaluated, since.feasible, since
+        n, evaluated, feasible_trials, best = since.n, since.evaluated, since.feasible, since
         for _, trials in self.parts(since.n):
-            n, evaluated, able = n + len(trials), evaluated + trials.evaluated, able + trials.feasible
+            n, evaluated, feasible_trials = (
+                n + len(trials),
+                evaluated + trials.evaluated,
+                feasible_trials + trials.feasible,
+            )
             best = replace(best, best=best.better(_best_value(metric, trials), metric))
-        return StudyTally(n, evaluated, able, best.best, self.ending(n))
+        return StudyTally(n, evaluated, feasible_trials, best.best, self.ending(n))
 
     def best(self, metrics: Sequence[str]) -> int | None:
         """Return the number of the best trial; the same as `Trials.best`."""
-        place, found, first = None, (inf,), 0
+        index, least_losses, first = None, (inf,), 0
         for _, trials in self.parts():
             least = losses(metrics, trials.results.columns)
-            known = np.flatnonzero(~np.isnan(least[:, 0]))
-            if len(known):
-                best = known[np.lexsort(least[known].T[::-1])[0]]
+            candidates = np.flatnonzero(~np.isnan(least[:, 0]))
+            if len(candidates):
+                best = candidates[np.lexsort(least[candidates].T[::-1])[0]]
                 ours = tuple(np.nan_to_num(least[best], nan=inf).tolist())
-                if place is None or ours < found:
-                    place, found = first + int(best), ours
+                if index is None or ours < least_losses:
+                    index, least_losses = first + int(best), ours
             first += len(trials)
-        return place
+        return index
 
 
 def _best_value(metric: str, trials: Trials) -> float | None:
     """Return the best value of a metric; None where no trial has one."""
     values = trials.results.columns[metric]
-    known = values[~np.isnan(values)]
-    if not len(known):
+    finite = values[~np.isnan(values)]
+    if not len(finite):
         return None
-    return float(known.min() if direction(metric) == "less" else known.max())
+    return float(finite.min() if direction(metric) == "less" else finite.max())
 
 
 def with_columns(trials: Trials, parameters: int) -> Trials:
@@ -153,7 +157,7 @@ LISTING_S = 8.0
 """The longest time of a list: studies that are left then are listed unread."""
 SLOW_S = 0.5
 """What took longer to fail is not tried again until it changes."""
-NOT_WRITTEN = "is not what a search writes; try 'cosmic doctor'"
+NOT_WRITTEN = "is not what a search writes; try 'cosmic study doctor'"
 
 
 @dataclass
@@ -201,14 +205,14 @@ class Library:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each study, the last changed first; one that cannot be read says why."""
         begun = [name for name in self.searches.names() if self.searches.is_new(name)]
-        written = self.root.studies()
-        found, ends = [], time.monotonic() + LISTING_S
-        self._failed = {name: each for name, each in self._failed.items() if name in written}
-        for name in (*(name for name in begun if name not in written), *written):
+        study_names = self.root.studies()
+        listed, ends = [], time.monotonic() + LISTING_S
+        self._failed = {name: each for name, each in self._failed.items() if name in study_names}
+        for name in (*(name for name in begun if name not in study_names), *study_names):
             with suppress(Refusal):  # removed meanwhile, or just started
                 late = time.monotonic() > ends and name not in self._known and name not in self._failed
-                found.append(self._unread(name) if late else self.row(name))
-        return found
+                listed.append(self._unread(name) if late else self.row(name))
+        return listed
 
     def row(self, name: str) -> dict[str, Any]:
         """Return the row of a study, without loading its parameter set."""
@@ -218,8 +222,8 @@ class Library:
             "failure": None if failure is None else error_sentence(CosmicError(failure), self.root.path),
         }
         try:
-            known = self._look(name)
-            inputs, created, tally = known.study.inputs, known.study.created, known.tally
+            cached = self._look(name)
+            inputs, created, tally = cached.study.inputs, cached.study.created, cached.tally
         except CosmicError as error:
             wanted = self.searches.inputs(name) if ours["ours"] or isinstance(error, Refusal) else None
             if wanted is None:
@@ -311,22 +315,22 @@ class Library:
         if not stamp[0]:
             if not stamp[3] or is_lock_held(self.root.path / name / LOCK):  # a search is just starting there
                 raise Refusal(NOT_FOUND, "study", name, "no such study")
-            raise StudyError(f"{name}: has lost its {INPUTS}: 'cosmic doctor' restores it")
-        known = self._known.get(name)
-        if known is None or known.stamp[:4] != stamp[:4]:  # other inputs, or another file of trials
+            raise StudyError(f"{name}: has lost its {INPUTS}: 'cosmic study doctor' restores it")
+        cached = self._known.get(name)
+        if cached is None or cached.stamp[:4] != stamp[:4]:  # other inputs, or another file of trials
             study = parse_study(self.root.shown / name, self.root.text(name, INPUTS))
             check_inputs(study.inputs)
-            known = CachedStudy((), study)
-        if known.stamp != stamp:
-            metric = known.study.inputs.objectives[0]
+            cached = CachedStudy((), study)
+        if cached.stamp != stamp:
+            metric = cached.study.inputs.objectives[0]
             with self.storage(name) as storage:
-                known = CachedStudy(stamp, known.study, storage.tally(metric, known.tally))
+                cached = CachedStudy(stamp, cached.study, storage.tally(metric, cached.tally))
         with self._lock:
-            self._known[name] = known
+            self._known[name] = cached
             self._known.move_to_end(name)
             while len(self._known) > MOST_CACHED:
                 self._known.popitem(last=False)
-        return known
+        return cached
 
     @contextmanager
     def storage(self, name: str, problem: Problem | None = None) -> Iterator[GrowingStorage]:
@@ -345,10 +349,10 @@ class Library:
         """Return a study and one of its trials."""
         study = self.study(name)
         with self.storage(name, study.problem) as storage:
-            found = storage.since(trial, 1)
-        if not len(found):
+            trials = storage.since(trial, 1)
+        if not len(trials):
             raise Refusal(NOT_FOUND, "trial", trial, "the study has no such trial")
-        return study, found
+        return study, trials
 
     def best(self, name: str) -> int | None:
         """Return the number of a study's best trial; None where no design is feasible."""
@@ -372,8 +376,8 @@ def check_inputs(inputs: Inputs) -> None:
     """Refuse inputs that can be read but were not written by this package: later code trusts them."""
     texts = (inputs.agent, inputs.engine, *inputs.objectives, *inputs.constraints, *inputs.stacks)
     numbers = (inputs.seed, inputs.trials)
-    whole = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
-    if not whole or not inputs.objectives or not isinstance(inputs.space, Mapping):
+    typed = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
+    if not typed or not inputs.objectives or not isinstance(inputs.space, Mapping):
         raise SpecError("study.inputs", "", "is not what a search writes")
     try:
         json.dumps([inputs.space, texts], ensure_ascii=False).encode()

@@ -38,27 +38,27 @@ class StudyRoot:
     """Its path as the user gave it, for commands on the page."""
 
     @classmethod
-    def at(cls, path: Path) -> StudyRoot:
+    def resolve(cls, path: Path) -> StudyRoot:
         """Return the directory *path*, which need not exist yet."""
         try:
-            found = path.resolve()
-            is_other, is_study = found.exists() and not found.is_dir(), (found / INPUTS).exists()
+            resolved = path.resolve()
+            is_other, is_study = resolved.exists() and not resolved.is_dir(), (resolved / INPUTS).exists()
         except (OSError, ValueError, RuntimeError):
             raise SpecError("DIR", str(path), "is no directory that can be read") from None
         require(not is_other, "DIR", str(path), "is no directory")
         require(not is_study, "DIR", str(path), "is a study itself; give the directory that holds it")
-        return cls(found, path)
+        return cls(resolved, path)
 
     def studies(self) -> list[str]:
         """Return the names of all studies, the last changed first."""
-        found: list[tuple[float, str]] = []
+        dated: list[tuple[float, str]] = []
         with suppress(OSError), os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(OSError):
                     if is_study_name(entry.name) and entry.is_dir(follow_symlinks=False):
                         changed = self._changed(Path(entry.path))
-                        found += [(changed, entry.name)] if changed is not None else []
-        return [name for _, name in sorted(found, reverse=True)[:MOST_STUDIES]]
+                        dated += [(changed, entry.name)] if changed is not None else []
+        return [name for _, name in sorted(dated, reverse=True)[:MOST_STUDIES]]
 
     @staticmethod
     def _changed(folder: Path) -> float | None:
@@ -72,10 +72,10 @@ class StudyRoot:
 
     def folder(self, study: str) -> Path:
         """Return the directory of a study: an entry of the root that is no link."""
-        found = self._entry(study)
-        if found is None:
+        entry = self._entry(study)
+        if entry is None:
             raise Refusal(NOT_FOUND, "study", study, "no such study")
-        return found
+        return entry
 
     def _entry(self, study: str) -> Path | None:
         if not is_study_name(study):
@@ -93,7 +93,7 @@ class StudyRoot:
         try:
             return self._bytes(self.folder(study), name).decode()
         except (OSError, UnicodeDecodeError):
-            raise StudyError(f"{study}: its {name} cannot be read; try 'cosmic doctor'") from None
+            raise StudyError(f"{study}: its {name} cannot be read; try 'cosmic study doctor'") from None
 
     @staticmethod
     def _bytes(folder: Path, name: str) -> bytes:
@@ -110,18 +110,18 @@ class StudyRoot:
 
     def stamp(self, study: str) -> tuple[int, ...]:
         """Return numbers that change when a study is written to; refuse one whose files are links or devices."""
-        folder, found = self.folder(study), []
+        folder, parts = self.folder(study), []
         for name in (INPUTS, TRIALS, f"{TRIALS}-wal", f"{TRIALS}-shm", LOCK):
             try:
                 about = (folder / name).lstat()
             except OSError:
-                found += [0, 0, 0]
+                parts += [0, 0, 0]
                 continue
             if not stat.S_ISREG(about.st_mode):
                 raise StudyError(f"{study}: its {name} is no regular file")
             if name in (INPUTS, TRIALS, f"{TRIALS}-wal"):
-                found += [about.st_ino, about.st_size, about.st_mtime_ns] if about.st_size else [0, 0, 0]
-        return tuple(found[:9])
+                parts += [about.st_ino, about.st_size, about.st_mtime_ns] if about.st_size else [0, 0, 0]
+        return tuple(parts[:9])
 
     def trials(self, study: str) -> Path:
         """Return the path of a study's trials, for SQLite, which opens files itself."""

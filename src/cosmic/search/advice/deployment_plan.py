@@ -74,7 +74,7 @@ SIZE_RANGE = 128
 
 
 @dataclass(frozen=True)
-class CheckedDeployment:
+class Checked:
     """A deployment as it would be built, with what the simulation says of it."""
 
     candidate: Candidate
@@ -112,7 +112,7 @@ class DeploymentSizing:
     limits: Sequence[Slo]
     seed: int = 0
     progress: Callable[[str], None] = lambda _: None
-    checked: list[CheckedDeployment] = field(default_factory=list)
+    checked: list[Checked] = field(default_factory=list)
     corrections: dict[Hashable, float] = field(default_factory=dict)
     """Simulated over closed form, by what decides it: of each limit, the instances that it is about."""
     sizes: list[int] = field(default_factory=list)
@@ -120,7 +120,7 @@ class DeploymentSizing:
     budget: int = MAX_SIMULATED
     """Deployments that are simulated at most."""
 
-    def find_smallest(self, most: float = inf) -> CheckedDeployment | None:
+    def find_smallest(self, most: float = inf) -> Checked | None:
         """Return the deployment on the smallest machine that holds; machines larger than *most* are not tried."""
         size = self.next_size(self.kinds[0].npus) if self.kinds else None
         if size is None or size > most:
@@ -129,7 +129,7 @@ class DeploymentSizing:
         deployment = self._try_smaller(first) if first else self._try_larger(size, most)
         return deployment and self._retry_failed(deployment)
 
-    def _retry_failed(self, deployment: CheckedDeployment) -> CheckedDeployment:
+    def _retry_failed(self, deployment: Checked) -> Checked:
         """Return what holds on the largest machine that failed, of those that what was seen of others made doubtful.
 
         What the closed form misses of queues weighs least where a pool is least busy: those come first.
@@ -147,7 +147,7 @@ class DeploymentSizing:
                 return checked
         return deployment
 
-    def _try_larger(self, size: int, most: float) -> CheckedDeployment | None:
+    def _try_larger(self, size: int, most: float) -> Checked | None:
         """Return what holds on a larger machine than *size*, on which nothing does."""
         for attempt in range(1, MAX_SIZES + 1):
             target = size * (GROWTH_FACTOR if attempt <= SMALL_STEPS else min(GROWTH_FACTOR**attempt, MAX_GROWTH))
@@ -160,7 +160,7 @@ class DeploymentSizing:
             size = larger
         return None
 
-    def _try_between(self, fails: int, deployment: CheckedDeployment) -> CheckedDeployment:
+    def _try_between(self, fails: int, deployment: Checked) -> Checked:
         """Return what holds on the smallest machine that is tried between one that fails and one that holds."""
         self.budget += EXTRA_SIMULATIONS
         while deployment.candidate.npus > GROWTH_FACTOR * fails and self.may_simulate:
@@ -174,7 +174,7 @@ class DeploymentSizing:
                 fails = middle
         return deployment
 
-    def _try_smaller(self, deployment: CheckedDeployment) -> CheckedDeployment:
+    def _try_smaller(self, deployment: Checked) -> Checked:
         """Return what holds on smaller and smaller machines."""
         while self.may_simulate:
             size = deployment.candidate.npus
@@ -211,7 +211,7 @@ class DeploymentSizing:
     def _exists(self, npus: int) -> bool:
         return self.service.sized(npus) is not None
 
-    def try_size(self, npus: int) -> CheckedDeployment | None:
+    def try_size(self, npus: int) -> Checked | None:
         """Return the deployment on a machine of so many accelerators that holds; None if none does."""
         options = MachineFillings.fill(self.service.design, self.kinds, npus, self.limits)
         if options is None:
@@ -229,7 +229,7 @@ class DeploymentSizing:
                 return checked
         return None
 
-    def _check_and_record(self, options: MachineFillings, row: int, npus: int) -> CheckedDeployment | None:
+    def _check_and_record(self, options: MachineFillings, row: int, npus: int) -> Checked | None:
         """Return a deployment as it is built, simulated, and note it."""
         checked = self._check(options, row, npus)
         if checked is not None:
@@ -296,7 +296,7 @@ class DeploymentSizing:
         for key, ratio in zip(self._keys(kind), ratios.tolist(), strict=True):
             self.corrections |= {key: ratio, key.similar: ratio}
 
-    def _check(self, options: MachineFillings, row: int, npus: int) -> CheckedDeployment | None:
+    def _check(self, options: MachineFillings, row: int, npus: int) -> Checked | None:
         rows = options.rows
         option = rows.candidates(options.estimates, [row], self.limits)[0]
         machine = self.service.sized(npus)
@@ -311,7 +311,7 @@ class DeploymentSizing:
         candidate = replace(option, metrics=closed, holds=bool(all_hold(closed, self.limits)))
         if isinstance(simulation, Infeasible):
             self._correct(option.kind, np.full(len(options.used), MAX_CORRECTION))
-            return CheckedDeployment(candidate, design, None, holds=False)
+            return Checked(candidate, design, None, holds=False)
         ratio = np.array(shares_used(simulation.metrics, self.limits)) / np.maximum(
             shares_used(closed, self.limits), 1e-9
         )
@@ -320,7 +320,7 @@ class DeploymentSizing:
         )
         rate = load_of(design).rate
         borne = rate is None or float(simulation.metrics.requests_per_s) >= MIN_SERVED_SHARE * rate
-        return CheckedDeployment(
+        return Checked(
             candidate,
             design,
             simulation.metrics,
@@ -439,7 +439,7 @@ class Plan:
     """All instances do both."""
     two: FoundDeployments
     """Some prefill, the others decode."""
-    checked: tuple[CheckedDeployment, ...]
+    checked: tuple[Checked, ...]
     """The cheapest deployments in one pool and in two, as they would be built: those that hold the limits first."""
     reasons: tuple[str, ...]
     """Why there is none."""
@@ -450,11 +450,11 @@ class Plan:
     """The largest machine that failed and the one chosen, where not all sizes between them were tried."""
 
     @property
-    def chosen(self) -> CheckedDeployment | None:
+    def chosen(self) -> Checked | None:
         """The cheapest deployment that holds the limits in the simulation; of two as cheap, the one in one pool."""
         return next((deployment for deployment in self.checked if deployment.holds), None)
 
-    def built(self, *, disaggregated: bool) -> CheckedDeployment | None:
+    def built(self, *, disaggregated: bool) -> Checked | None:
         """Return the cheapest deployment in one pool, or in two, that holds the limits in the simulation."""
         return next(
             (
@@ -520,7 +520,7 @@ def plan_deployments(
     return Plan(one_pool, two_pools, tuple(within), reasons, needed, time.monotonic() - began, untried)
 
 
-def _untried_sizes(sizings: Sequence[DeploymentSizing], best: CheckedDeployment) -> tuple[int, int] | None:
+def _untried_sizes(sizings: Sequence[DeploymentSizing], best: Checked) -> tuple[int, int] | None:
     """Return the sizes between which not all were tried, of the search that found the best."""
     npus = best.candidate.npus
     sizing = next(deployment for deployment in sizings if best in deployment.checked)
@@ -551,9 +551,7 @@ def _confirm_deployments(
     return sizings
 
 
-def _fewest_needed(
-    service: Service, parts: Sequence[FoundDeployments], checked: Sequence[CheckedDeployment]
-) -> int | None:
+def _fewest_needed(service: Service, parts: Sequence[FoundDeployments], checked: Sequence[Checked]) -> int | None:
     """Return the fewest accelerators that hold the limits in the simulation; in closed form where none was found."""
     confirmed = [deployment.candidate.npus for deployment in checked if deployment.holds]
     priced = [part.cheapest[0].npus for part in parts if part.cheapest]
@@ -564,7 +562,7 @@ def _fewest_needed(
 def _explain_failure(
     service: Service,
     parts: Sequence[FoundDeployments],
-    checked: Sequence[CheckedDeployment],
+    checked: Sequence[Checked],
     limits: Sequence[Slo],
     most: int | None,
 ) -> tuple[str, ...]:

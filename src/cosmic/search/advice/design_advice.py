@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.base.arithmetic import divisors
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.design.collective_layer import algorithms
 from cosmic.design.design_batch import batch_of, batch_of_changes
-from cosmic.design.design_point import DesignPoint
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.fabric import Fabric
-from cosmic.design.field_paths import full_path
 from cosmic.design.loading import stated_fields
 from cosmic.design.model_layer import Recommender, Transformer, context_parts, has_tokens, tensor_parts
 from cosmic.design.workload_layer import schedules as workload_layer_schedules
@@ -39,14 +38,13 @@ from cosmic.evaluation import evaluate, evaluate_batch, step_of
 from cosmic.search.advice.moves import Kind, Move, combine_changes, list_moves
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.suggested_mapping import MAPPING
-from cosmic.serving.served_evaluation import decode_step_of
 from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound
 from cosmic.workload.mapping_rules import invalid_reasons
+from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # The nearest valid mapping of a design whose mapping is not: every rule of `cosmic.workload.mapping_rules`, met in turn
@@ -121,7 +119,7 @@ def _mend_mesh(point: DesignPoint, fields: dict[str, Any]) -> None:
         fields |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
         return
     splits_tokens = point.workload.sequence_parallel and point.workload.task == "training"
-    common = gcd(tensor_parts(model, pads=pads(point)), npus, fields["sequence"] if splits_tokens else 0)
+    common = gcd(tensor_parts(model, pads=pads_dimensions(point)), npus, fields["sequence"] if splits_tokens else 0)
     fields["tp"] = _largest_divisor(common, fields["tp"])
     ranks = npus // fields["tp"]
     tokens = 0 if point.workload.task == "decode" else fields["sequence"] // (fields["tp"] if splits_tokens else 1)
@@ -138,7 +136,7 @@ def _mend_experts(point: DesignPoint, fields: dict[str, Any]) -> None:
         fields |= {"ep": 1, "etp": None}
         return
     ranks = fields["tp"] * fields["cp"] * fields["dp"]
-    width = 0 if pads(point) else experts.ffn
+    width = 0 if pads_dimensions(point) else experts.ffn
     if fields["etp"] is not None and (fields["tp"] % fields["etp"] or width % fields["etp"]):
         fields["etp"] = _largest_divisor(gcd(fields["tp"], width), fields["etp"])
     fields["ep"] = _largest_divisor(gcd(experts.count, ranks // (fields["etp"] or 1)), fields["ep"])
@@ -431,8 +429,8 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """
     set_paths = sorted(stated_fields(source, overrides))
-    key = f"{str(source)!r} {dict(overrides)} {set_paths} {point.identity} {base is None} {[*algorithms, *workload_layer_schedules]}"
-    if content := recall_cached("advice", key):
+    key = f"{str(source)!r} {dict(overrides)} {set_paths} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
+    if content := read_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
     changes = find_repairs(point) if base is None else find_improvements(point, base)
@@ -564,6 +562,6 @@ def apply_change(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:
 
 def explain_bound(point: DesignPoint, metrics: Metrics) -> str:
     """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps."""
-    step = point if point.serving is None else decode_step_of(point)
+    step = step_of(point)
     text = describe_bound(bounding_profile(batch_of(step)), metrics.breakdown)
     return text if point.serving is None else text.replace("% of the step", "% of a decode step")

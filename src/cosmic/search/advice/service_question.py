@@ -13,8 +13,7 @@ from typing import Any
 from cosmic.base.errors import SpecError, require
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design import catalog_entries
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import stated_fields
 from cosmic.design.model_layer import Transformer
 from cosmic.design.serving_layer import RequestClass, Serving
@@ -22,7 +21,7 @@ from cosmic.design.systems import is_model_at_system, read_system, split_size
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.deployment_search import fitting_shapes
 from cosmic.serving.serving_requests import Requests, read_request_trace
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder
 from cosmic.workload.precision import recipe_for
 
 DEFAULT_LOAD = {"isl": 1024, "osl": 256, "concurrency": 32}
@@ -169,7 +168,7 @@ def asked_by_trace(path: str | Path, question: Asked, most: int) -> tuple[Asked,
     At a rate that is asked for, they come as much sooner or later.
     """
     limits = {f"{name}_slo_s": limit for name, limit in question.limits_s.items()}
-    requests = read_request_trace(path, most=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
+    requests = read_request_trace(path, most_requests=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
     if question.rate is not None:
         requests = requests.at_rate(question.rate)
     lasted = float(requests.arrival_s[-1])

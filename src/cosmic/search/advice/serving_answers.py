@@ -17,7 +17,7 @@ from typing import Any, TypedDict, Unpack
 from cosmic.design.catalog_entries import entry_names
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_layer import Load
-from cosmic.frameworks.launch import not_made_for, targets
+from cosmic.frameworks.launch import targets, unsupported_reason
 from cosmic.search.advice.deployment_plan import Plan, next_machine_size, plan_deployments
 from cosmic.search.advice.moves import ACCURACY, ENGINE, NARROWER, TOKEN_BUDGETS
 from cosmic.search.advice.service_question import Asked, Service, read_service
@@ -79,7 +79,7 @@ def list_service_changes(
             changed = design.changed({"serving.max_num_batched_tokens": tokens})
             yield ServiceChange("chunk", f"steps of {tokens:,} tokens", changed, {"max_num_batched_tokens": tokens})
     for engine in entry_names("engines"):
-        if engine != serving.engine and engine in targets and not not_made_for(engine, design):
+        if engine != serving.engine and engine in targets and not unsupported_reason(engine, design):
             changed = design.changed({"serving.engine": engine})
             yield ServiceChange(
                 "engine", f"{engine}, not {serving.engine}", changed, {}, {"--engine": engine}, None, ENGINE
@@ -202,7 +202,7 @@ class ServingMove:
 
 
 @dataclass(frozen=True)
-class FewestAccelerators:
+class Fewest:
     """The fewest accelerators that bear a load in one pool, in closed form."""
 
     npus: int
@@ -216,7 +216,7 @@ class FewestAccelerators:
 
 
 @dataclass(frozen=True)
-class ServiceAnswer:
+class Answer:
     """What a service achieves."""
 
     design: DesignPoint
@@ -236,7 +236,7 @@ class ServiceAnswer:
     """All that the simulation saw."""
     leads: bool = False
     """Whether the simulation was asked for."""
-    fewest: FewestAccelerators | None = None
+    fewest: Fewest | None = None
     """Of a service that cannot run: the fewest accelerators that could."""
 
     @property
@@ -270,7 +270,7 @@ class SimulationRequest:
 
 def answer_service(
     service: Service, limits: Sequence[Slo], simulation: SimulationRequest | None = None, *, seed: int = 0
-) -> ServiceAnswer:
+) -> Answer:
     """Return what a service achieves, in closed form and where asked for simulated, and what would help it.
 
     *seed* is of the short simulation that is run where none was asked for.
@@ -286,13 +286,13 @@ def answer_service(
         )
     design, closed, seen = tried.design, tried.closed, tried.seen
     if closed is None:
-        return ServiceAnswer(design, None, tried.reasons, searched, {}, fewest=_find_fewest(service, limits))
+        return Answer(design, None, tried.reasons, searched, {}, fewest=_find_fewest(service, limits))
     shown = seen.metrics if seen and simulation else closed
     holds = {f"{limit.metric.upper()} {limit}": bool(limit.holds(shown)) for limit in limits}
     moves = _select_helpful(list_service_changes(service, design, limits, mapped=not searched), closed, limits)
     if moves and seen is not None:
         moves[0] = _confirm_move(moves[0], seen.metrics, simulation, seed)
-    return ServiceAnswer(
+    return Answer(
         design,
         closed,
         (),
@@ -416,7 +416,7 @@ def _gain(base: ServingMetrics, changed: ServingMetrics, load: Load) -> float:
 # ----------------------------------------------------------------------------------------------- what it would need
 
 
-def _find_fewest(service: Service, limits: Sequence[Slo]) -> FewestAccelerators | None:
+def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
     """Return the fewest accelerators that bear the load within the limits.
 
     The stated mapping is kept, and the limits, as far as anything bears the load with them.
@@ -427,9 +427,9 @@ def _find_fewest(service: Service, limits: Sequence[Slo]) -> FewestAccelerators 
         for candidate in candidates:
             npus = next_machine_size(service, candidate.npus)
             if npus is not None and npus % candidate.kind.shape.npus == 0:
-                return FewestAccelerators(npus, candidate.kind.shape, within, mapped)
+                return Fewest(npus, candidate.kind.shape, within, mapped)
         if candidates:
-            return FewestAccelerators(candidates[0].npus, candidates[0].kind.shape, within, mapped)
+            return Fewest(candidates[0].npus, candidates[0].kind.shape, within, mapped)
     return None
 
 
@@ -461,7 +461,7 @@ def serve(
     *,
     simulation: SimulationRequest | None = None,
     **question: Unpack[ServingQuestion],
-) -> ServiceAnswer:
+) -> Answer:
     """Return what a deployment achieves under a load, where its time goes and what would help it.
 
     *source* is ``MODEL@SYSTEM:N`` or a design file, *settings* are fields as ``--set`` has them. A *simulation* follows

@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.base.linear_algebra import multiply
+from cosmic.base.numeric import log
 from cosmic.search.certify.box_bounds import Boxes, BoxVerdicts, GroupBounds
 from cosmic.search.certify.interval_arithmetic import Flags, Floats
 from cosmic.search.certify.monotonicity import ORIENTATION
@@ -346,9 +348,9 @@ def _descend(division: Division, boxes: Boxes, verdicts: BoxVerdicts, bound_boxe
     """
     judged = 0
     with np.errstate(all="ignore"):
-        logs = np.log(np.clip(verdicts.bounds, 1e-300, 1e300))
+        logs = np.asarray(log(np.clip(verdicts.bounds, 1e-300, 1e300)))
     for weights in _weights(verdicts.bounds.shape[1]):
-        weighed_bounds = logs @ weights
+        weighed_bounds = multiply(logs, weights)
         order = np.argsort(weighed_bounds, kind="stable")[: 20 * DESCENT_STARTS]
         _, first = np.unique(boxes.skeletons[order], return_index=True)  # from different skeletons
         current = boxes.select(order[np.sort(first)[:DESCENT_STARTS]])
@@ -359,7 +361,7 @@ def _descend(division: Division, boxes: Boxes, verdicts: BoxVerdicts, bound_boxe
             judged += len(neighbours)
             best.offer(neighbour_verdicts.losses, partial(corner_rows, division, neighbours))
             with np.errstate(all="ignore"):
-                weighed = np.log(np.clip(neighbour_verdicts.losses, 1e-300, 1e300)) @ weights
+                weighed = multiply(np.asarray(log(np.clip(neighbour_verdicts.losses, 1e-300, 1e300))), weights)
             order = np.lexsort((weighed, owner))
             first = order[np.searchsorted(owner[order], np.arange(len(current)))]
             moved = neighbours.select(first)

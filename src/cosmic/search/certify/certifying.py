@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import CosmicError, SpecError, require
 from cosmic.evaluation import evaluate
 from cosmic.search.certify import certificate as files

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isclose, isnan
 from typing import Any
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, join_path
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design import schema
@@ -68,14 +68,17 @@ class Difference:
     """Fields that change together, and their effect in seconds of a step: negative where time is saved."""
 
     group: str
+    """Name of the group."""
     a: dict[str, Any]
     """A's values as files write them, by path; None where A has no such field."""
     b: dict[str, Any]
+    """B's values of its fields, by path."""
     alone_s: float | None = None
     """The change of the step when A takes only this group from B; None if that is infeasible."""
     worth_s: float | None = None
     """The part of the whole difference that it explains."""
     worth_share: float | None = None
+    """The same as a share of the whole difference."""
 
 
 @dataclass(frozen=True, slots=True)

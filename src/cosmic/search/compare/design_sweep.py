@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
+from cosmic.design.loading import Source
 from cosmic.evaluation import evaluate
 from cosmic.search.compare.design_differences import differing_fields, field_text
 from cosmic.search.compare.remapping import value_at
@@ -36,7 +36,7 @@ class SweptDesign:
 
 
 def sweep_design(
-    source: str,
+    source: Source,
     overrides: Mapping[str, Any],
     varied: Mapping[str, Sequence[Any]],
     fix: Iterable[str] = (),
@@ -68,7 +68,7 @@ def sweep_design(
     return rows
 
 
-def _load_swept(source: str, overrides: Mapping[str, Any]) -> tuple[DesignPoint | None, SpecError | None]:
+def _load_swept(source: Source, overrides: Mapping[str, Any]) -> tuple[DesignPoint | None, SpecError | None]:
     try:
         return load_design(source, overrides), None
     except SpecError as error:

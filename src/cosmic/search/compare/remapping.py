@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from cosmic.base.errors import SpecError, require
 from cosmic.design import schema
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
-from cosmic.design.loading import stated_fields
+from cosmic.design.design_point import DesignPoint, full_path
+from cosmic.design.loading import Source, stated_fields
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate
 from cosmic.search.compare.design_differences import EQUAL_SHARE, field_text, ratio_text
@@ -75,8 +74,8 @@ class GainSplit:
 
 
 def load_pair(
-    a: str,
-    b: str,
+    a: Source,
+    b: Source,
     common: Mapping[str, Any],
     of_b: Mapping[str, Any],
     *,
@@ -136,14 +135,16 @@ def _candidate_batches(first: DesignPoint, own_design: DesignPoint | None) -> li
     return batches if first.workload.task == "training" else batches[::-1]
 
 
-def _first_valid(source: str, fields: Mapping[str, Any], batches: Sequence[int]) -> tuple[DesignPoint, dict[str, Any]]:
+def _first_valid(
+    source: Source, fields: Mapping[str, Any], batches: Sequence[int]
+) -> tuple[DesignPoint, dict[str, Any]]:
     """Return a design with the first batch that makes its mapping valid, or with the first, and what was set of it."""
     tried = [{**fields, "workload.global_batch": batch} for batch in batches] or [dict(fields)]
     loaded = [(load_design(source, settings), settings) for settings in tried]
     return next((settings for settings in loaded if not invalid_reasons(settings[0])), loaded[0])
 
 
-def _load_or_refuse(source: str, fields: Mapping[str, Any]) -> tuple[DesignPoint | None, tuple[str, ...]]:
+def _load_or_refuse(source: Source, fields: Mapping[str, Any]) -> tuple[DesignPoint | None, tuple[str, ...]]:
     try:
         return load_design(source, fields), ()
     except SpecError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import require
 from cosmic.base.files import exists, is_folder
 from cosmic.design.design_batch import Batch
@@ -324,7 +324,7 @@ def _paths_text(paths: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------- features
 
 
-def arithmetic_columns(problem: Problem, *, with_memory: bool = False) -> Callable[[Indices], Floats] | None:
+def arithmetic_of(problem: Problem, *, with_memory: bool = False) -> Callable[[Indices], Floats] | None:
     """Return what follows from the fields of designs by arithmetic, a column each; None where nothing is known to."""
     space = problem.space
     if not _has_steps(problem) or isinstance(space.base.model, Recommender):

@@ -16,14 +16,13 @@ from typing import Any
 
 from cosmic.base.errors import SpecError, require
 from cosmic.design import schema
-from cosmic.design.design_point import ANY_STEP, DesignPoint
-from cosmic.design.field_paths import full_path
-from cosmic.design.loading import Source, draft_design, read_partial_workload, stated_tree
+from cosmic.design.catalog_parts import quotes_override
+from cosmic.design.design_point import ANY_STEP, DesignPoint, full_path
+from cosmic.design.loading import Source, design_tree, draft_design, read_partial_workload, stated_tree
 from cosmic.design.machine_layers import spell_out_layers
 from cosmic.design.model_layer import Recommender, Transformer
 from cosmic.design.plain_data import merge_trees, unflatten_paths
 from cosmic.design.program_model import ProgramModel
-from cosmic.design.quoted_prices import quotes_override
 from cosmic.design.workload_layer import Workload
 from cosmic.search.mapping import suggested_mapping as mappings
 from cosmic.search.mapping.deployment_mappings import DEPLOYMENT_FIELDS
@@ -42,10 +41,6 @@ class CompletedDesign:
     searched: int = 0
     """Of how many mappings it is the best; none where they follow from what is stated."""
 
-    def mapping_as_data(self) -> dict[str, Any]:
-        """Return what of the mapping was suggested, for programs."""
-        return {"suggested": list(self.suggested), "searched": self.searched}
-
     def mapping_in_words(self, command: str) -> list[str]:
         """Return a line about the mapping, if some of it was suggested; *command* searches all of them."""
         if not self.suggested:
@@ -54,7 +49,7 @@ class CompletedDesign:
 
 
 def load_design(
-    source: Source,
+    source: Source | DesignPoint,
     overrides: Mapping[str, Any] | None = None,
     *,
     fix: Sequence[str] = (),
@@ -64,19 +59,23 @@ def load_design(
 ) -> DesignPoint:
     """Return the complete design that *source* and *overrides* describe.
 
-    *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
+    *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, such a file's content, or a design point.
     *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
     Paths that *fix* names are held at what they are without the overrides, as otherwise the best mapping is found anew.
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
     With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
     that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
-    *prices* is a file of quotes, or its content (`cosmic.design.quoted_prices`): the key ``prices`` of a design file.
+    *prices* is a file of quotes, or its content (`cosmic.design.catalog_parts`): the key ``prices`` of a design file.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
     >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
     [2, 4]
     """
+    if isinstance(source, DesignPoint):
+        if not overrides and prices is None:
+            return source
+        source = design_tree(source)
     return complete_design(
         source, {**quotes_override(prices), **(overrides or {})}, fix=fix, files=files, plain=plain
     ).point

@@ -17,8 +17,7 @@ from typing import Any
 
 from cosmic.base.errors import UnknownName, require
 from cosmic.design import catalog_entries
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree, model_assumptions
 from cosmic.design.plain_data import dump_yaml, merge_trees, unflatten_paths
 from cosmic.design.schema import slots, write_value

@@ -31,8 +31,8 @@ from cosmic.design.model_layer import (
 )
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import AXES, ContextParallel, Offloaded, Recompute, WeightSharding
+from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # What training frameworks can launch: the values of each switch of a mapping, and the rules between them
@@ -179,7 +179,9 @@ def list_choices(base: DesignPoint, framework: Framework) -> list[MappingChoice]
         return choices
     choices += [_single_value("cp", _cp_degrees(base)), _single_value("cp_comm_type", framework.cp_comm_types)]
     if experts is not None:
-        choices.append(_single_value("etp", tuple(etp for etp in tensor if pads(base) or experts.ffn % etp == 0)))
+        choices.append(
+            _single_value("etp", tuple(etp for etp in tensor if pads_dimensions(base) or experts.ffn % etp == 0))
+        )
         choices.append(_single_value("ep_overlap", _switch_values(framework.ep_overlap)))
     return [
         *choices,
@@ -234,7 +236,7 @@ def _expert_rules(base: DesignPoint, experts: Experts) -> list[str]:
         "tp % etp == 0",
         "etp == 1 or etp == tp",
         "(tp * cp * dp) % (etp * ep) == 0",
-        *([] if pads(base) else [f"{experts.ffn} % etp == 0"]),
+        *([] if pads_dimensions(base) else [f"{experts.ffn} % etp == 0"]),
         "sequence_parallel or (etp * ep) % tp == 0",
     ]
 
@@ -257,7 +259,7 @@ def scale_up(base: DesignPoint) -> int:
 
 
 def _tp_degrees(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
-    shared = gcd(tensor_parts(model, pads=pads(base)), base.network.npus)
+    shared = gcd(tensor_parts(model, pads=pads_dimensions(base)), base.network.npus)
     return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), MAX_TP))
 
 

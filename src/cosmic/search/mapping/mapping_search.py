@@ -31,9 +31,9 @@ from cosmic.search.mapping.mapping_choices import BUDGET, DEFAULT_MODULES, FRAME
 from cosmic.simulate.analytic_step import BREAKDOWN, ROUNDING, compute_step_seconds
 from cosmic.step.device_memory import memory_of
 from cosmic.workload.mapping_rules import evaluate_rules as rules_met
+from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # The numbers of a mapping, as columns: every mesh, its experts, virtual stages and microbatches that the rules allow
@@ -226,7 +226,7 @@ def _meets_rules(base: DesignPoint, columns: Mapping[str, Numbers]) -> Mask:
     valid &= (pp * virtual <= layers) & ((layers % (pp * virtual) == 0) | np.isin(virtual, UNEVEN_VIRTUAL_STAGES))
     if isinstance(model, Transformer) and model.experts is not None:
         ep, etp = columns["ep"], columns.get("etp", np.array(1))
-        valid &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads(base))
+        valid &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads_dimensions(base))
         valid &= (tp * cp * dp) % (etp * ep) == 0
     return valid
 

@@ -8,8 +8,7 @@ from typing import Any, get_args
 from cosmic.base.errors import SpecError, UnknownName
 from cosmic.design import catalog_entries, schema
 from cosmic.design.collective_layer import AllToAll, MultiDim, Scheduling
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.model_layer import Recommender, is_moe
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED

@@ -15,7 +15,7 @@ from math import floor, gcd, lcm, log2, prod
 from typing import Any
 
 from cosmic.base.arithmetic import divisors
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.base.errors import SpecError
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -66,7 +66,7 @@ def _keep_suggestion(compute: Callable[..., FoundMapping]) -> Callable[..., Foun
         return KNOWN_MAPPINGS[key]
 
     def computed(key: str, base: DesignPoint, *mappings: Mapping[str, Any]) -> FoundMapping:
-        if content := recall_cached("mappings", key):
+        if content := read_cached("mappings", key):
             with suppress(ValueError, TypeError):
                 return FoundMapping(**json.loads(content))
         suggested = compute(base, *mappings)

@@ -14,8 +14,9 @@ from itertools import combinations
 
 import numpy as np
 
+from cosmic.base.linear_algebra import multiply, null_space
 from cosmic.search.provision.bandwidth_problem import Limit
-from cosmic.search.provision.interior_point import Matrix, Vector, null_space
+from cosmic.search.provision.interior_point import RANK_TOLERANCE, Matrix, Vector
 
 STEP_LENGTHS = 8
 """Lengths of a step, each half of the one before, over which directions are spread."""
@@ -79,7 +80,9 @@ def walk_bandwidths(
         steps = _propose_steps(equal, rows, values, point, rng, limits_of_search) * length
         if not len(steps):  # limits leave this one network
             break
-        candidates = point * (1.0 + _feasible_share(rows * point, values - rows @ point, steps)[:, None] * steps)
+        candidates = point * (
+            1.0 + _feasible_share(rows * point, values - multiply(rows, point), steps)[:, None] * steps
+        )
         worths = yield candidates
         best_index = int(np.argmin(worths))
         if worths[best_index] < best - limits_of_search.better * abs(best):
@@ -98,16 +101,16 @@ def _propose_steps(
     """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
     scaled = rows * point
     size = np.abs(scaled).max(axis=1, initial=0.0)
-    touched = values - rows @ point <= TOUCH_TOLERANCE * size
+    touched = values - multiply(rows, point) <= TOUCH_TOLERANCE * size
     step_sets = []
     for fixed in (equal, np.vstack([equal, rows[touched]])):
-        basis = null_space(fixed * point, len(point))
-        axes = basis @ basis.T
+        basis = null_space(fixed * point, RANK_TOLERANCE)
+        axes = multiply(basis, basis.T)
         if effort.ridges:
-            axes = _ridges(len(point)) @ axes
+            axes = multiply(_ridges(len(point)), axes)
         lengths = np.linalg.norm(axes, axis=1)
         axes = axes[lengths > TOUCH_TOLERANCE] / lengths[lengths > TOUCH_TOLERANCE, None]
-        drawn = rng.normal(size=(effort.tried, basis.shape[1])) @ basis.T
+        drawn = multiply(rng.normal(size=(effort.tried, basis.shape[1])), basis.T)
         norms = np.linalg.norm(drawn, axis=1)
         drawn = drawn[norms > 0] / norms[norms > 0, None]
         directions = np.vstack([axes, -axes, drawn])
@@ -125,7 +128,7 @@ def _ridges(dims: int) -> Matrix:
 
 def _feasible_share(rows: Matrix, room: Vector, steps: Matrix) -> Vector:
     """Return the share of each step that stays within all limits, and that leaves bandwidth positive."""
-    used = steps @ rows.T
+    used = multiply(steps, rows.T)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(used > 0, np.maximum(room, 0.0) / used, np.inf)
         least = np.where(steps < 0, 0.9 / -steps, np.inf)

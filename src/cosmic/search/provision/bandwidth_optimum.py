@@ -26,6 +26,7 @@ import numpy as np
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, require
+from cosmic.base.linear_algebra import least_squares, multiply
 from cosmic.design.network_layer import topologies
 from cosmic.search.provision.bandwidth_problem import (
     BandwidthProblem,
@@ -214,7 +215,7 @@ def _duals(problem: BandwidthProblem, model: UnitProgram, optimum: ProgramPoint)
     beside = np.where(np.isin(np.arange(model.groups), timed[hiding] - model.kinds), beside, of_groups)
     groups = program.rows[upper : upper + model.groups, dims + 1 : dims + 1 + model.kinds]
     weights_wanted = np.concatenate(
-        [of_kinds + beside @ groups, of_groups - beside, cost[model.kinds + model.groups :]]
+        [of_kinds + multiply(beside, groups), of_groups - beside, cost[model.kinds + model.groups :]]
     )
     summed = np.bincount(timed, optimum.products, len(weights_wanted))
     share = np.divide(weights_wanted, summed, out=np.zeros(len(weights_wanted)), where=summed > 0)
@@ -224,13 +225,11 @@ def _duals(problem: BandwidthProblem, model: UnitProgram, optimum: ProgramPoint)
     kinds = timed < model.kinds
     matrix[timed[kinds], program.right[kinds]] = weights[kinds]
     inequalities = optimum.inequalities[:upper]
-    charged = inequalities @ program.rows[:upper, : dims + 1]
+    charged = multiply(inequalities, program.rows[:upper, : dims + 1])
     variables = optimum.point[: dims + 1]
     equal = program.equal[:, : dims + 1]
     # Stationary: q / x² = g. Multipliers of equalities follow from it; each x counts by what it carries.
-    equalities: Vector = np.linalg.lstsq((equal * variables).T, amounts / variables - charged * variables, rcond=None)[
-        0
-    ].astype(np.float64)
+    equalities = least_squares((equal * variables).T, amounts / variables - charged * variables)
     return _Duals(amounts, matrix, inequalities, equalities)
 
 
@@ -244,7 +243,7 @@ def _bound(problem: BandwidthProblem, model: UnitProgram, duals: _Duals) -> floa
     charges = np.concatenate([duals.inequalities, duals.equalities])
     free = dims if problem.objective == "time" else dims + 1  # in time, s is 1
     best = max(0.0, _bound_of(rows, charges, duals.amounts, free))
-    short = charges @ rows
+    short = multiply(charges, rows)
     lacking = np.flatnonzero(short[:free] < 0)
     for index, row in enumerate(rows):
         if lacking.size and np.all(row[:free] >= 0) and np.all(row[lacking] > 0):
@@ -256,12 +255,11 @@ def _bound(problem: BandwidthProblem, model: UnitProgram, duals: _Duals) -> floa
 
 def _bound_of(rows: Matrix, charges: Vector, amounts: Vector, free: int) -> float:
     """Return the least value of amounts / x + charged x over the first *free* variables; s is 1 if it is not free."""
-    charged = charges @ rows
+    charged = multiply(charges, rows)
     total = -float(charges[-1]) + float(np.sum(amounts[free:] + charged[free:]))
     most = _upper_bounds(rows[:, :free], np.append(-rows[:-1, -1], 1.0), only_last=free == rows.shape[1])
     for amount, charge, end in zip(amounts[:free], charged[:free], most, strict=True):
         if charge >= 0 and amount <= charge * end**2:
-            # q / x + g x is least at x = sqrt(q / g), where it is 2 sqrt(q g).
             total += 2.0 * float(np.sqrt(amount * charge))
         else:  # the least is at the largest value there can be
             total += float(amount / end + charge * end) if np.isfinite(end) else -np.inf
@@ -365,7 +363,7 @@ def _within_limit(limit: Limit, candidates: Vector, step: Vector) -> Vector:
     charged = np.array(limit.coefficients)
     size = np.maximum(np.abs(candidates * charged).max(axis=1), abs(limit.value))
     if limit.budget and limit.sense == "==":
-        unspent = limit.value - candidates @ charged
+        unspent = limit.value - multiply(candidates, charged)
         cheapest = float(np.min((charged * step)[charged > 0]))
         return np.asarray((unspent >= -LIMIT_TOLERANCE * size) & (unspent < cheapest * (1 - LIMIT_TOLERANCE)))
     return np.asarray(limit.excess(candidates) <= LIMIT_TOLERANCE * size)
@@ -412,10 +410,8 @@ def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
     unit = float(np.max(np.abs(values) / largest, initial=0.0)) or 1.0
     size, count = problem.dims, len(rows.limits)
     scale = largest * unit  # all rows about one, in units of the largest bandwidth that a limit names
-    first = np.linalg.lstsq(all_rows[count:] * unit / scale[count:, None], values[count:] / scale[count:], rcond=None)[
-        0
-    ]
-    misses = all_rows[count:] @ first * unit - values[count:] if len(rows.values) else np.zeros(0)
+    first = least_squares(all_rows[count:] * unit / scale[count:, None], values[count:] / scale[count:])
+    misses = multiply(all_rows[count:], first) * unit - values[count:] if len(rows.values) else np.zeros(0)
     if np.any(np.abs(misses) > 1e-9 * scale[count:]):
         raise _infeasible_error([problem.limits[index] for index in rows.of_equal])
     inner = np.vstack([all_rows[:count] * unit / scale[:count, None], -np.eye(size)])
@@ -423,7 +419,7 @@ def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
     inner = np.vstack([np.hstack([inner, np.ones((count + size, 1))]), np.eye(1, size + 1, size)])
     bounds = np.append(bounds, 1.0)
     equal = np.hstack([all_rows[count:] * unit / scale[count:, None], np.zeros((len(rows.values), 1))])
-    room = float(np.min(bounds[:-1] - inner[:-1, :-1] @ first, initial=1.0)) - 1.0
+    room = float(np.min(bounds[:-1] - multiply(inner[:-1, :-1], first), initial=1.0)) - 1.0
     nothing = np.zeros(0, dtype=np.intp)
     cost = -np.eye(1, size + 1, size)[0]
     program = ConvexProgram(cost, nothing, nothing, np.zeros(0), inner, bounds, equal, values[count:] / scale[count:])
@@ -480,8 +476,8 @@ def _build_program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTim
     sent = shape.traffic / unit[:-1]
     time = sent.max(axis=1, initial=0.0)  # of a byte of each kind at the reference
     hiding = shape.hiding_s / unit[-1]
-    longest = np.maximum(shape.groups @ time, hiding)
-    objective_unit = float(shape.exposed @ time + shape.weights @ longest) + compute or 1.0
+    longest = np.maximum(multiply(shape.groups, time), hiding)
+    objective_unit = float(multiply(shape.exposed, time) + multiply(shape.weights, longest)) + compute or 1.0
     product_left, product_right = [kind_at[which], group_at[busy]], [where, np.full(len(busy), dims)]
     least = [sent[which, where] / time[which], hiding[busy] / longest[busy]]
     cost = np.zeros(size)
@@ -498,9 +494,7 @@ def _build_program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTim
     equal, equal_size = _scale_rows(rows.equal, rows.values, unit, size)
     normalisation = np.zeros((1, size))
     normalisation[0, : dims + 1] = (
-        np.append(np.zeros(dims), 1.0)
-        if problem.objective == "time"
-        else (np.append(problem.usd_per_bytes_per_s, 0.0) * unit)
+        np.append(np.zeros(dims), 1.0) if problem.objective == "time" else _price_limits(problem, unit)
     )
     beside = np.zeros((groups, size))
     beside[:, kind_at] = shape.groups * time / longest[:, None]
@@ -527,3 +521,7 @@ def _scale_rows(rows: Matrix, limits: Vector, unit: Vector, size: int) -> tuple[
     scaled = np.hstack([rows, -limits[:, None]]) * unit
     largest = np.abs(scaled).max(axis=1, initial=0.0)
     return np.hstack([scaled / largest[:, None], np.zeros((len(rows), size - len(unit)))]), largest
+
+
+def _price_limits(problem: BandwidthProblem, unit: Vector) -> Vector:
+    return np.append(problem.usd_per_bytes_per_s, 0.0) * unit

@@ -17,13 +17,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
 from cosmic.base.expression_syntax import Call, Path, Syntax, parse_expression
 from cosmic.base.expression_syntax import Literal as QuantityLiteral
+from cosmic.base.json_types import Ratio, Share, unit
+from cosmic.base.linear_algebra import multiply
 from cosmic.base.units import BYTES_PER_S, NUMBER, USD, PhysicalDimension
 from cosmic.search.provision.interior_point import Vector
 
@@ -94,7 +96,7 @@ class Limit:
 
     def excess(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return by how much networks break it: positive where they do."""
-        over: Vector = bandwidth_bytes_per_s @ np.array(self.coefficients) - self.value
+        over: Vector = multiply(bandwidth_bytes_per_s, np.array(self.coefficients)) - self.value
         return over if self.sense == "<=" else -over if self.sense == ">=" else np.abs(over)
 
 
@@ -131,7 +133,7 @@ class BandwidthProblem:
 
     def usd(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return what the network costs."""
-        return np.asarray(bandwidth_bytes_per_s @ np.array(self.usd_per_bytes_per_s))
+        return multiply(bandwidth_bytes_per_s, np.array(self.usd_per_bytes_per_s))
 
     def value(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return the objective: seconds, or seconds times dollars."""
@@ -202,14 +204,18 @@ class ProvisionedDimension:
     """One dimension before and after."""
 
     topology: str
+    """Name of its topology."""
     npus: int
+    """NPUs that it joins."""
     base_bytes_per_s: float
     """Before: of a design its own, else an equal share of what is spent."""
     bandwidth_bytes_per_s: float
+    """Bandwidth of an NPU now."""
     cost_usd: float
+    """Price of the dimension."""
     busiest: str
     """The collective that keeps it busy longest; empty if none uses it."""
-    worth_s_per_bytes_per_s: float
+    worth_s_per_bytes_per_s: Annotated[float, unit("s per byte/s")]
     """Seconds that another byte/s would save, if it were free."""
 
 
@@ -218,9 +224,13 @@ class ProvisionedLoad:
     """One workload before and after."""
 
     name: str
-    weight: float
+    """Its name."""
+    weight: Ratio
+    """How often it counts."""
     base_time_s: float
+    """Its time before."""
     time_s: float
+    """Its time now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +238,16 @@ class WholePorts:
     """The best bandwidth in whole ports."""
 
     port: str
+    """Bandwidth of a port."""
     bandwidth_bytes_per_s: tuple[float, ...]
+    """Bandwidth of an NPU in each dimension."""
     ports: tuple[int, ...]
     """Ports of an NPU in each dimension."""
     time_s: float
+    """Time at that bandwidth."""
     cost_usd: float
-    gap: float
+    """Price of that network."""
+    gap: Share
     """By what share the objective is above that of the continuous optimum."""
 
 

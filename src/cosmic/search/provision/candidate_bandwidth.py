@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, as_key, join_path, require
+from cosmic.base.linear_algebra import multiply
+from cosmic.base.numeric import power
 from cosmic.cluster.cluster_cost import network_usd
 from cosmic.design.design_batch import Batch
 from cosmic.evaluation import evaluate_batch
@@ -236,10 +238,14 @@ def _spread_starts(limits: Sequence[Limit]) -> Matrix:
     """Return networks all over what the budget buys, those that meet all *limits*; none if others are exact too."""
     rng = np.random.default_rng(SEED)
     spent, *other_limits = limits
-    shares = 10.0 ** (-START_DECADES * rng.random((START_NETWORKS, len(spent.coefficients))))
-    part = 10.0 ** (-START_DECADES * rng.random(START_NETWORKS)) if spent.sense == "<=" else np.ones(START_NETWORKS)
+    shares = np.asarray(power(10.0, -START_DECADES * rng.random((START_NETWORKS, len(spent.coefficients)))))
+    part = (
+        np.asarray(power(10.0, -START_DECADES * rng.random(START_NETWORKS)))
+        if spent.sense == "<="
+        else np.ones(START_NETWORKS)
+    )
     part[::2] = 1.0
-    networks: Matrix = shares * (part * spent.value / (shares @ np.array(spent.coefficients)))[:, None]
+    networks: Matrix = shares * (part * spent.value / multiply(shares, np.array(spent.coefficients)))[:, None]
     for limit in other_limits:
         networks = networks[(limit.excess(networks) <= 0) & (limit.sense != "==")]
     return networks

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.linear_algebra import multiply
 from cosmic.cluster.cluster_cost import network_usd
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
@@ -39,8 +40,7 @@ from cosmic.search.provision.bandwidth_problem import (
 )
 from cosmic.search.provision.interior_point import Matrix, Vector
 from cosmic.simulate.metrics import Infeasible
-from cosmic.step.bottleneck import PART_TITLES
-from cosmic.step.network_load import network_loads
+from cosmic.step.bottleneck import PART_TITLES, network_loads
 from cosmic.step.step_profile import profile_step
 
 MIN_SHARE = 1e-3
@@ -97,7 +97,7 @@ class _SharedNetwork:
 
     def value(self, bandwidth: Matrix) -> Vector:
         seconds = self.seconds(bandwidth)
-        return seconds if self.objective == "time" else seconds * (bandwidth @ np.array(self.prices))
+        return seconds if self.objective == "time" else seconds * multiply(bandwidth, np.array(self.prices))
 
     def design_at(self, bandwidth: Vector, design: WeightedDesign) -> DesignPoint:
         changed = {f"network.dims.{index}.bandwidth": float(rate) for index, rate in enumerate(bandwidth)}
@@ -261,9 +261,9 @@ def _provisioned_result(
         loads,
         sum(load.weight * load.base_time_s for load in loads),
         time_s,
-        float(cost @ cluster.base),
-        float(cost @ best),
-        time_s * (1.0 if cluster.objective == "time" else float(cost @ best)),
+        float(multiply(cost, cluster.base)),
+        float(multiply(cost, best)),
+        time_s * (1.0 if cluster.objective == "time" else float(multiply(cost, best))),
         None,
         prices,
         bindings,
@@ -294,6 +294,6 @@ def _round_to_ports(cluster: _SharedNetwork, best: Vector, whole_ports: Vector, 
         tuple(whole_ports.tolist()),
         ports,
         seconds,
-        float(np.dot(cluster.prices, whole_ports)),
+        float(multiply(np.array(cluster.prices), whole_ports)),
         rounded_value / continuous - 1,
     )

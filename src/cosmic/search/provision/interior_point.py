@@ -16,10 +16,13 @@ good the point is (`bandwidth_optimum`), whatever happened.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from cosmic.base.linear_algebra import factorize, least_squares, multiply, null_space
 
 # --------------------------------------------------------------------------------------
 # A point well inside linear limits, by Newton's method on a barrier; and the program that the solver is given
@@ -36,7 +39,7 @@ MAX_CENTRING_STEPS = 60
 CENTRING_TOLERANCE = 1e-9
 """The square of Newton's decrement at which a centre is reached."""
 RANK_TOLERANCE = 1e-11
-"""Singular values below this share of the largest count as zero: the equality follows from others."""
+"""An equality of which less than this share is left beside the others follows from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +70,17 @@ class Centre:
     """Multiplier of each inequality, not negative."""
 
 
-def null_space(equal: Matrix, size: int) -> Matrix:
-    """Return an orthonormal basis of the directions along which no equality changes."""
-    if not len(equal):
-        return np.eye(size)
-    _, singular, right = np.linalg.svd(equal)
-    rank = int(np.sum(singular > RANK_TOLERANCE * singular[0])) if singular.size and singular[0] > 0 else 0
-    return np.ascontiguousarray(right[rank:].T)
-
-
 def follow_central_path(program: ConvexProgram, start: Vector, gap: float, floor: float) -> Centre:
     """Return the centre at which the objective is within *gap* of the optimum, relative to its size.
 
     *start* must lie inside all inequalities, and on all equalities. Sizes below *floor* count as *floor*.
     """
-    point, basis, parameter = start, null_space(program.equal, len(start)), len(program.limits)
-    weight = parameter / max(abs(float(program.cost @ point)), floor)
+    point, basis, parameter = start, null_space(program.equal, RANK_TOLERANCE), len(program.limits)
+    weight = parameter / max(abs(float(multiply(program.cost, point))), floor)
     while True:
         point = _find_centre(program, basis, point, weight)
-        if parameter <= weight * gap * max(abs(float(program.cost @ point)), floor):
-            slack = program.limits - program.rows @ point
+        if parameter <= weight * gap * max(abs(float(multiply(program.cost, point))), floor):
+            slack = program.limits - multiply(program.rows, point)
             return Centre(point, np.zeros(0), 1.0 / slack / weight)
         weight *= WEIGHT_GROWTH
 
@@ -96,13 +90,13 @@ def _find_centre(program: ConvexProgram, basis: Matrix, point: Vector, weight: f
     if not basis.shape[1]:
         return point
     for _ in range(MAX_CENTRING_STEPS):
-        scaled = program.rows / (program.limits - program.rows @ point)[:, None]
+        scaled = program.rows / (program.limits - multiply(program.rows, point))[:, None]
         gradient = weight * program.cost + scaled.sum(axis=0)
-        along = scaled @ basis
+        along = multiply(scaled, basis)
         size = np.linalg.norm(along, axis=0)  # to a unit diagonal: variables differ by many orders
-        matrix = (along / size).T @ (along / size)
-        step: Vector = basis @ (np.linalg.lstsq(matrix, -(basis.T @ gradient) / size, rcond=None)[0] / size)
-        decrement = float(-gradient @ step)
+        matrix = multiply((along / size).T, along / size)
+        step: Vector = multiply(basis, least_squares(matrix, -multiply(basis.T, gradient) / size) / size)
+        decrement = float(-multiply(gradient, step))
         moved = _move_inside(program, point, step, weight, decrement) if decrement > CENTRING_TOLERANCE else None
         if moved is None:
             return point
@@ -115,11 +109,11 @@ def _move_inside(program: ConvexProgram, point: Vector, step: Vector, weight: fl
 
     What the merit falls by is added up from ratios: the merit itself is so large at the end that it would be lost.
     """
-    falls = weight * float(program.cost @ step)
-    used = program.rows @ step / (program.limits - program.rows @ point)
+    falls = weight * float(multiply(program.cost, step))
+    used = multiply(program.rows, step) / (program.limits - multiply(program.rows, point))
     share = min(1.0, 0.9 / max(float(used.max(initial=0.0)), 1e-300))
     for _ in range(60):
-        if share * falls - float(np.log1p(-share * used).sum()) <= -0.1 * share * decrement:
+        if share * falls - sum(math.log1p(-share * each) for each in used.tolist()) <= -0.1 * share * decrement:
             return point + share * step
         share *= 0.5
     return None
@@ -153,7 +147,7 @@ class _State:
 def find_optimum(program: ConvexProgram, start: Vector) -> Centre:
     """Return a point near the optimum with its multipliers; *start* lies inside all products and inequalities."""
     room = _room(program, start)
-    level = max(float(program.cost @ start), 1e-300) / len(room)
+    level = max(float(multiply(program.cost, start)), 1e-300) / len(room)
     state = _State(start, room, level / room, np.zeros(len(program.values)))
     best, least = state, np.inf
     for _ in range(MAX_PRIMAL_DUAL_STEPS):
@@ -169,7 +163,7 @@ def find_optimum(program: ConvexProgram, start: Vector) -> Centre:
 
 def _room(program: ConvexProgram, point: Vector) -> Vector:
     return np.concatenate(
-        [point[program.left] - program.least / point[program.right], program.limits - program.rows @ point]
+        [point[program.left] - program.least / point[program.right], program.limits - multiply(program.rows, point)]
     )
 
 
@@ -177,10 +171,10 @@ def _advance_state(program: ConvexProgram, state: _State) -> tuple[_State | None
     """Return the state after one step, None where there is none, and how far the present one is from the optimum."""
     jacobian = _Jacobian.at_point(program, state.point)
     short = state.room - _room(program, state.point)
-    dual = program.cost + jacobian.transposed_times(state.charged) + program.equal.T @ state.fixed
-    equal = program.equal @ state.point - program.values
-    level = float(state.room @ state.charged) / len(state.room)
-    size = max(abs(float(program.cost @ state.point)), 1e-300)
+    dual = program.cost + jacobian.transposed_times(state.charged) + multiply(program.equal.T, state.fixed)
+    equal = multiply(program.equal, state.point) - program.values
+    level = float(multiply(state.room, state.charged)) / len(state.room)
+    size = max(abs(float(multiply(program.cost, state.point))), 1e-300)
     unmet = max(
         float(np.abs(dual * state.point).max()) / size,
         float(np.abs(short).max(initial=0.0)),
@@ -189,11 +183,12 @@ def _advance_state(program: ConvexProgram, state: _State) -> tuple[_State | None
     amiss = max(level * len(state.room) / size, unmet)
     if not np.isfinite(amiss):
         return None, np.inf
-    newton = _Newton(program, state, jacobian)
     try:
+        newton = _Newton(program, state, jacobian)
         predictor = newton.step(dual, short, equal, state.room * state.charged)
-        ahead = (state.room + _positive_share(state.room, predictor[1]) * predictor[1]) @ (
-            state.charged + _positive_share(state.charged, predictor[2]) * predictor[2]
+        ahead = multiply(
+            state.room + _positive_share(state.room, predictor[1]) * predictor[1],
+            state.charged + _positive_share(state.charged, predictor[2]) * predictor[2],
         )
         aim = min(1.0, (float(ahead) / len(state.room) / level) ** 3) * level
         aim = max(aim, min(level, BALANCE * unmet * size / len(state.room)))
@@ -247,11 +242,13 @@ class _Jacobian:
 
     def times(self, step: Vector) -> Vector:
         program = self.program
-        return np.concatenate([self.slope * step[program.right] - step[program.left], program.rows @ step])
+        return np.concatenate([self.slope * step[program.right] - step[program.left], multiply(program.rows, step)])
 
     def transposed_times(self, charged: Vector) -> Vector:
         program, count, size = self.program, len(self.slope), len(self.program.cost)
-        gathered = np.bincount(program.right, self.slope * charged[:count], size) + program.rows.T @ charged[count:]
+        gathered = np.bincount(program.right, self.slope * charged[:count], size) + multiply(
+            program.rows.T, charged[count:]
+        )
         total: Vector = gathered - np.bincount(program.left, charged[:count], size)
         return total
 
@@ -271,7 +268,7 @@ class _Jacobian:
             [product_ratio, product_ratio * self.slope**2, -product_ratio * self.slope, -product_ratio * self.slope]
         )
         products = np.bincount(positions, entries, size * size).reshape(size, size)
-        total: Matrix = products + program.rows.T @ (program.rows * ratio[count:, None])
+        total: Matrix = products + multiply(program.rows.T, program.rows * ratio[count:, None])
         return total
 
 
@@ -281,7 +278,12 @@ class _Newton:
     def __init__(self, program: ConvexProgram, state: _State, jacobian: _Jacobian) -> None:
         self.state, self.jacobian, self.size = state, jacobian, len(state.point)
         self.ratio = state.charged / state.room
-        bent = 2.0 * program.least / state.point[program.right] ** 3 * state.charged[: len(program.least)]
+        bent = (
+            2.0
+            * program.least
+            / (state.point[program.right] * state.point[program.right] ** 2)
+            * state.charged[: len(program.least)]
+        )
         matrix = jacobian.squared(self.ratio)
         matrix[np.diag_indices(self.size)] += np.bincount(program.right, bent, self.size)
         # Variables differ by many orders: scaled to a curvature of one, they keep their digits.
@@ -289,9 +291,10 @@ class _Newton:
         rows = program.equal * self.unit
         self.norm = np.linalg.norm(rows, axis=1)
         rows = rows / self.norm[:, None]
-        self.system = np.zeros((self.size + len(rows), self.size + len(rows)))
-        self.system[: self.size, : self.size] = matrix * self.unit[:, None] * self.unit
-        self.system[self.size :, : self.size], self.system[: self.size, self.size :] = rows, rows.T
+        system = np.zeros((self.size + len(rows), self.size + len(rows)))
+        system[: self.size, : self.size] = matrix * self.unit[:, None] * self.unit
+        system[self.size :, : self.size], system[: self.size, self.size :] = rows, rows.T
+        self.factors = factorize(system)
 
     def step(
         self, dual: Vector, short: Vector, equal: Vector, product: Vector
@@ -300,7 +303,7 @@ class _Newton:
         state = self.state
         right = -dual - self.jacobian.transposed_times(self.ratio * short - product / state.room)
         right = np.append(right * self.unit, -equal / self.norm)
-        solved = np.linalg.solve(self.system, right)
+        solved = self.factors.solve(right)
         point = solved[: self.size] * self.unit
         room = -short - self.jacobian.times(point)
         charged = -(product + state.charged * room) / state.room

@@ -10,9 +10,9 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import is_file
-from cosmic.design import catalog_entries
+from cosmic.base.linear_algebra import multiply
 from cosmic.design.catalog_entries import load_mapping
-from cosmic.design.systems import YAML_ENDINGS, is_model_at_system
+from cosmic.design.systems import YAML_ENDINGS
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.provision import libra
 from cosmic.search.provision.bandwidth_optimum import find_whole_ports, port_bandwidth, solve_bandwidth
@@ -32,7 +32,6 @@ from cosmic.search.provision.bandwidth_problem import (
 )
 from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
 from cosmic.search.provision.interior_point import Vector
-from cosmic.search.space.space_files import load_space
 
 
 def provision(  # noqa: PLR0913  one option each
@@ -199,7 +198,7 @@ def _provisioned_result(
 ) -> Provisioned:
     best = np.array(solution.bandwidth_bytes_per_s)
     spent = next((np.array(limit.coefficients) for limit in problem.limits if limit.budget), np.ones(problem.dims))
-    equal = np.full(problem.dims, float(spent @ best) / float(spent.sum()))
+    equal = np.full(problem.dims, float(multiply(spent, best)) / float(spent.sum()))
     dims = tuple(
         ProvisionedDimension(
             name,
@@ -238,45 +237,3 @@ def _busiest_collective(problem: BandwidthProblem, dim: int) -> str:
         for traffic in (*load.exposed, *load.hidden):
             sent[traffic.name] = sent.get(traffic.name, 0.0) + load.weight * traffic.times * traffic.bytes_of_dims[dim]
     return max(sent, key=lambda name: sent[name]) if sent and max(sent.values()) > 0 else ""
-
-
-# --------------------------------------------------------------------------------------
-# The base of a parameter set
-# --------------------------------------------------------------------------------------
-
-
-def names_space(source: str) -> bool:
-    """Return whether *source* is a parameter set: a name of the catalog, or a file with a base.
-
-    >>> names_space("cosmic-1024-paper"), names_space("gpt3-175b@cosmic-1024")
-    (True, False)
-    """
-    path = Path(source)
-    if path.suffix in YAML_ENDINGS or is_file(path):
-        return "base" in catalog_entries.load_mapping(path)
-    return not is_model_at_system(source) and source in catalog_entries.entry_names("spaces")
-
-
-def provision_base(
-    source: str,
-    *,
-    budget: str | None = None,
-    objective: Objective | None = None,
-    limits: Sequence[str] = (),
-    ports: str | None = None,
-    radix: int | None = None,
-) -> Provisioned:
-    """Return the best bandwidth for the base of a parameter set, for all its workloads together.
-
-    What is not given is as the set's own ``provision`` says, else as much bandwidth as the base has.
-    """
-    space = load_space(source)
-    own_provision = space.provisioner.provision if space.provisioner is not None else None
-    designs = [WeightedDesign(share.name, share.base, share.weight) for share in space.workloads]
-    if own_provision is not None:
-        budget, limits = budget or own_provision.budget, [*own_provision.limits, *limits]
-        objective = objective or own_provision.objective
-    check_options(objective or "time", ports, radix)
-    return provision_designs(
-        designs or [WeightedDesign(space.name, space.base)], budget, objective or "time", limits, ports, radix
-    )

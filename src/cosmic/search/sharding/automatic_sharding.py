@@ -1,4 +1,4 @@
-"""`cosmic.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest.
+"""`cosmic.model.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest.
 
 The answer says why each tensor is sharded as it is, in a sentence, and what to look at again.
 """
@@ -36,11 +36,11 @@ from cosmic.search.sharding.sharded_programs import (
 from cosmic.search.sharding.sharding_costs import Costs, Fixed, decode_choice, held_bytes, price_choices
 from cosmic.search.sharding.sharding_prices import Prices, system_prices, wire_prices
 from cosmic.search.sharding.sharding_result import (
+    Annotated,
     Mesh,
-    ShardingConstraint,
-    ShardingResult,
-    TensorAnnotation,
-    TensorCollective,
+    Sent,
+    Sharded,
+    Use,
     read_mesh,
     step_cost,
 )
@@ -174,8 +174,8 @@ def explain_shardings(
     parts: ProgramParts,
     shardings: Mapping[str, Mapping[str, Sharding]],
     fixed: Fixed,
-    collectives: Sequence[TensorCollective],
-) -> tuple[TensorAnnotation, ...]:
+    collectives: Sequence[Sent],
+) -> tuple[Annotated, ...]:
     """Return the shardings of all tensors, each with the collectives that it costs, or what makes it need none."""
     annotations = []
     for part in parts.parts:
@@ -194,15 +194,11 @@ def explain_shardings(
                     if collective.part == part.name and collective.tensor == f"d_{tensor.name}"
                 ]
             reason = _explain_tensor(part, tensor, shardings[part.name], tensor_collectives)
-            annotations.append(
-                TensorAnnotation(part.name, tensor.name, tensor.role, tensor.dims, sharding, is_fixed, reason)
-            )
+            annotations.append(Annotated(part.name, tensor.name, tensor.role, tensor.dims, sharding, is_fixed, reason))
     return tuple(annotations)
 
 
-def _explain_tensor(
-    part: Part, tensor: Tensor, shardings: Mapping[str, Sharding], collectives: Sequence[TensorCollective]
-) -> str:
+def _explain_tensor(part: Part, tensor: Tensor, shardings: Mapping[str, Sharding], collectives: Sequence[Sent]) -> str:
     if collectives:
         sentences = dict.fromkeys(
             f"{COLLECTIVE_WORDS[collective.kind]} over {' '.join(collective.axes)} in the {collective.phase} pass, {format_bytes(collective.bytes)}"
@@ -268,7 +264,7 @@ def list_compiler_warnings(planned: Sequence[PlannedPart], sizes_of: Callable[[P
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest
+# `cosmic.model.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest
 # --------------------------------------------------------------------------------------
 
 Objective = Literal["step", "bytes", "memory"]
@@ -297,7 +293,7 @@ def shard(  # noqa: PLR0913  one option each
     sequence: int | None = None,
     free: bool = False,
     settings: Mapping[str, Any] | None = None,
-) -> ShardingResult:
+) -> Sharded:
     """Return the best sharding of every tensor of *program* over *mesh*, with a bound and the planner's account of it.
 
     *program* is a `Program`, or a model of the catalog; a step has *batch* sequences of *sequence* tokens. *annotate*
@@ -404,7 +400,7 @@ class _ShardingProblem:
         self.parts, self.mesh, self.prices, self.fixed = parts, mesh, prices, fixed
         self.objective, self.limit, self.design = objective, limit, design
 
-    def search(self) -> ShardingResult:
+    def search(self) -> Sharded:
         """Search the shardings, and let the planner price the best."""
         costs = price_choices(self.parts, self.prices, self.fixed)
         chosen = (
@@ -417,14 +413,14 @@ class _ShardingProblem:
         choices = {part.name: decode_choice(part, costs, chosen.states) for part in self.parts.parts}
         shardings = {name: choice.kept for name, choice in choices.items()}
         best = min((self.plan(shardings, mode) for mode in PLANNER_MODES), key=self.weight)
-        uses: list[ShardingConstraint] = []
+        uses: list[Use] = []
         if self.weight(best) > self.searched_weight(chosen) * (1 + RELATIVE_TOLERANCE):
             spelled, spelled_uses = self.plan_constrained(choices)
             if self.weight(spelled) < self.weight(best) * (1 - RELATIVE_TOLERANCE):
                 best, uses = spelled, spelled_uses
         return self.result(best, shardings, chosen, "best", tuple(uses))
 
-    def search_for_design(self, costs: Costs, first: ChosenStates) -> ShardingResult:
+    def search_for_design(self, costs: Costs, first: ChosenStates) -> Sharded:
         """Return the best choice that a design runs as it was chosen: strategies cannot say how operators are split."""
         chosen, price = first, PENALTY_STEPS * max(first.value, RELATIVE_TOLERANCE)
         best_plan: tuple[list[PlannedPart], dict[str, Choice], ChosenStates] | None = None
@@ -449,7 +445,7 @@ class _ShardingProblem:
         shardings = {name: choice.kept for name, choice in choices.items()}
         return self.result(best, shardings, replace(chosen, bound=first.bound, exact=first.exact), "best")
 
-    def propagate(self) -> ShardingResult:
+    def propagate(self) -> Sharded:
         """Propagate the annotations and partition as XLA does."""
         shardings, planned = {}, []
         for part in self.parts.parts:
@@ -477,13 +473,13 @@ class _ShardingProblem:
         """Return the planner's account of all parts."""
         return [plan_part(part, shardings[part.name], self.prices, self.sizes(part), mode) for part in self.parts.parts]
 
-    def plan_constrained(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[ShardingConstraint]]:
+    def plan_constrained(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[Use]]:
         """Return the planner's account of a program whose every split is spelled out, and what was added for it."""
         planned, uses = [], []
         for part in self.parts.parts:
             graph, shardings, steps = constrain_part(part, choices[part.name])
             planned.append(plan_part(part, shardings, self.prices, self.sizes(part), "as_written", graph))
-            uses += [ShardingConstraint(part.name, *step) for step in steps]
+            uses += [Use(part.name, *step) for step in steps]
         return planned, uses
 
     def weight(self, planned: Sequence[PlannedPart]) -> float:
@@ -510,8 +506,8 @@ class _ShardingProblem:
         shardings: Mapping[str, Mapping[str, Sharding]],
         chosen: ChosenStates,
         mode: str,
-        uses: tuple[ShardingConstraint, ...] = (),
-    ) -> ShardingResult:
+        uses: tuple[Use, ...] = (),
+    ) -> Sharded:
         """Return all of it as one value."""
         sent = tuple(collective for account in planned for collective in account.collectives)
         bytes_ = self.prices.unit == "bytes"
@@ -522,7 +518,7 @@ class _ShardingProblem:
         bound = chosen.bound if self.objective == "memory" else max(0.0, chosen.bound - repeated)
         bound = min(bound, value)
         searched = chosen.value if self.objective == "memory" else chosen.value - repeated
-        return ShardingResult(
+        return Sharded(
             program=self.parts.name,
             mesh=self.mesh,
             objective=self.objective,

@@ -17,11 +17,10 @@ import numpy as np
 from cosmic.search.sharding.program_parts import Choice, Part
 from cosmic.search.sharding.sharding_costs import EXPOSED, Costs, split_backward, split_name, update_cost
 from cosmic.search.sharding.sharding_prices import MARK, Prices, local_part, primal_tensor
-from cosmic.search.sharding.sharding_result import TensorCollective
+from cosmic.search.sharding.sharding_result import Sent
 from cosmic.workload.operator_graph import Graph, Operator, SizeTable, Tensor
 from cosmic.workload.sharding.factor_assignment import EINSUMS, LINEAR, OFFSET, Assignment, Factors, factors_of
-from cosmic.workload.sharding.graph_partition import Mode, partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned, in_steps
+from cosmic.workload.sharding.graph_partition import Mode, Partitioned, partition, split_into_steps
 from cosmic.workload.sharding.resharding import wire_share
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
@@ -39,7 +38,7 @@ class PlannedPart:
     compute: float
     update: float
     """What the optimizer costs."""
-    collectives: tuple[TensorCollective, ...]
+    collectives: tuple[Sent, ...]
 
     @property
     def exposed(self) -> float:
@@ -64,7 +63,7 @@ def plan_part(
 
     *graph* is that of the part with steps that only change a sharding, if there are any.
     """
-    partitioned = in_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
+    partitioned = split_into_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
     compute, fused = 0.0, set[str]()
     for partitioned_operator in partitioned.operators:
         operator = partitioned_operator.operator
@@ -80,7 +79,7 @@ def plan_part(
     return PlannedPart(part, partitioned, compute, update, tuple(_list_sent(part, partitioned, prices, sizes)))
 
 
-def _list_sent(part: Part, partitioned: Partitioned, prices: Prices, sizes: SizeTable) -> list[TensorCollective]:
+def _list_sent(part: Part, partitioned: Partitioned, prices: Prices, sizes: SizeTable) -> list[Sent]:
     tensors = {tensor.name: tensor for operator in partitioned.operators for tensor in operator.operator.tensors}
     sent = []
     for collective in partitioned.collectives:
@@ -89,7 +88,7 @@ def _list_sent(part: Part, partitioned: Partitioned, prices: Prices, sizes: Size
         size = float(collective.elements(sizes, tensor.stored_dims)) * width
         calls = part.repeats * int(collective.steps(sizes))
         sent.append(
-            TensorCollective(
+            Sent(
                 part=part.name,
                 kind=collective.kind,
                 axes=collective.axes,

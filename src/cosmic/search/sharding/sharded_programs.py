@@ -18,7 +18,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import design_tree
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.sharding.program_parts import Part, ProgramParts, mark_whole_dims
-from cosmic.search.sharding.sharding_result import Mesh, ShardingResult, TensorAnnotation
+from cosmic.search.sharding.sharding_result import Annotated, Mesh, Sharded
 from cosmic.workload.attended_keys import causal_share, visible_share
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.model_blocks import Block, blocks
@@ -191,13 +191,13 @@ STORED_SUFFIX = "weights"
 """How the name of the second table ends."""
 
 
-def strategy_tables(result: ShardingResult, name: str) -> dict[str, dict[str, Any]]:
+def strategy_tables(result: Sharded, name: str) -> dict[str, dict[str, Any]]:
     """Return the tables of strategies that say what was *result*, by their names: one, or two."""
     if not result.design:
         raise SpecError("out", name, "a strategy is of a model on a system: give both")
     if any("experts" in entry.dims for entry in result.annotations):
         raise SpecError("out", name, "experts have a mesh of their own in a design: search ep there")
-    shardings: dict[str, TensorAnnotation] = {}
+    shardings: dict[str, Annotated] = {}
     for annotation in result.annotations:
         previous = shardings.setdefault(annotation.tensor, annotation)
         if previous.sharding != annotation.sharding and previous.dims == annotation.dims:
@@ -218,7 +218,7 @@ def strategy_tables(result: ShardingResult, name: str) -> dict[str, dict[str, An
     return tables
 
 
-def stores_sharded_weights(result: ShardingResult) -> bool:
+def stores_sharded_weights(result: Sharded) -> bool:
     """Return whether weights are split over data-parallel axes: gathered before use."""
     named = axis_names(result.mesh)
     return any(
@@ -229,9 +229,7 @@ def stores_sharded_weights(result: ShardingResult) -> bool:
     )
 
 
-def _strategy_table(
-    title: str, source: str, tensors: dict[str, TensorAnnotation], named: dict[str, str]
-) -> dict[str, Any]:
+def _strategy_table(title: str, source: str, tensors: dict[str, Annotated], named: dict[str, str]) -> dict[str, Any]:
     tensors_by_rule: dict[tuple[object, ...], list[str]] = {}
     rules: dict[tuple[object, ...], dict[str, Any]] = {}
     for tensor, annotation in tensors.items():
@@ -246,7 +244,7 @@ def _strategy_table(
     return {"title": title, "source": source, "annotations": annotations}
 
 
-def design_with_strategies(result: ShardingResult, names: list[str]) -> dict[str, Any]:
+def design_with(result: Sharded, names: list[str]) -> dict[str, Any]:
     """Return the design that has these strategies."""
     tree = design_tree(load_sharded_design(result.design))  # complete, so that nothing of it is searched
     return {**tree, "workload": {**tree["workload"], "strategies": names}}

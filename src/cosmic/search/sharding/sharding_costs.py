@@ -29,13 +29,14 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.linear_algebra import multiply
 from cosmic.search.sharding.elimination import PairwiseCosts
 from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts
 from cosmic.search.sharding.sharding_prices import Prices, local_part
 from cosmic.workload.operator_graph import Operator, PassPhase, Sizes, SizeTable, Tensor, elements
 from cosmic.workload.sharding.factor_assignment import LINEAR, OFFSET, THROUGH, Assignment, factors_of
-from cosmic.workload.sharding.partitioned_graph import Transfer, with_halo
-from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
+from cosmic.workload.sharding.graph_partition import Transfer, add_halo
+from cosmic.workload.sharding.resharding import Move, Step, list_dim_moves, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
 
 # --------------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ def _list_steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[
     yield from _list_reductions(dims, state)
     for dim, axes in state.dims:
         yield Step("mask", axes[-1:], state, state.split(dim, axes[:-1]).pending((*state.partial, axes[-1])))
-        yield from moves_of(dim, dims, state)
+        yield from list_dim_moves(dim, dims, state)
 
 
 def _list_reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
@@ -319,8 +320,11 @@ class Costs:
         weight_array = np.array(weights)
         return PairwiseCosts(
             [len(state) for state in self.states],
-            [np.tensordot(weight_array, table, 1) for table in self.single],
-            {key: np.tensordot(weight_array, pair, 1) for key, pair in self.pairs.items()},
+            [multiply(weight_array, table) for table in self.single],
+            {
+                key: multiply(weight_array, pair.reshape(len(weight_array), -1)).reshape(pair.shape[1:])
+                for key, pair in self.pairs.items()
+            },
         )
 
     @property
@@ -566,7 +570,7 @@ class _PartCosts:
     def boundary(self, tensor: Tensor, split: Assignment) -> float:
         """Return what it costs an operator that is split in this way to read the boundary rows of neighbours."""
         target = split.reads(tensor, REPLICATED)
-        rows = with_halo(Transfer(tensor, target, target), split.operator, self.tables.sizes)
+        rows = add_halo(Transfer(tensor, target, target), split.operator, self.tables.sizes)
         width, prices = self.tables.prices.width(tensor, self.part.weights), self.tables.prices
         return sum(
             prices.collective(step.kind, step.axes, float(step.elements(tensor.dims, self.tables.sizes)) * width)

@@ -21,10 +21,10 @@ from cosmic.search.sharding.sharding_result import Mesh
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.operator_work import BACKWARD_FLOP, OperatorUse, kernel_shape, sequential_step
 from cosmic.workload.operator_graph import Operator, Sizes, Tensor
-from cosmic.workload.operator_kinds import SCANS, flop, kinds, moved_bytes, moved_elements
+from cosmic.workload.operator_kinds import SCANS, kinds, moved_bytes, moved_elements, operator_flop
 from cosmic.workload.precision import Recipe, recipe_for, recipe_of
 from cosmic.workload.sharding.factor_assignment import Assignment
-from cosmic.workload.sharding.partitioned_graph import PartitionedOperator
+from cosmic.workload.sharding.graph_partition import PartitionedOperator
 from cosmic.workload.sharding.resharding import Move, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes
 
@@ -126,7 +126,7 @@ def _flop(part: PartitionedOperator, sizes: Sizes) -> float:
     def local(dims: Iterable[str]) -> Numeric:
         return part.elements(dims, sizes)
 
-    return float(flop(part.operator, local, sizes))
+    return float(operator_flop(part.operator, local, sizes))
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Seconds(Prices):
 
         usual = moved_elements(operator, local) * self.recipe.activation
         sized = self._with_element_bytes(operator)
-        work, moved = flop(operator, local, sizes), moved_bytes(sized, local, self.recipe.activation)
+        work, moved = operator_flop(operator, local, sizes), moved_bytes(sized, local, self.recipe.activation)
         kernel = replace(kernel_shape(part, sizes, False), beside=float(fuses))
         if sized is not operator:
             wider = moved / usual

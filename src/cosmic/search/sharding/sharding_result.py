@@ -6,12 +6,14 @@ A mesh has named axes with their sizes, the last one innermost.
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import SecondsOrBytes, one_of
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
 # --------------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ def read_mesh(source: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Me
 
 
 @dataclass(frozen=True)
-class TensorAnnotation:
+class Annotated:
     """The sharding of one tensor, and why."""
 
     part: str
@@ -117,29 +119,37 @@ class TensorAnnotation:
 
 
 @dataclass(frozen=True)
-class TensorCollective:
+class Sent:
     """Collectives of one tensor that are alike."""
 
     part: str
-    kind: str
+    """Its part of the program."""
+    kind: typing.Annotated[
+        str, one_of("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute")
+    ]
+    """Its kind."""
     axes: tuple[str, ...]
+    """The axes whose devices take part."""
     tensor: str
-    phase: str
+    """What is sent."""
+    phase: typing.Annotated[str, one_of("forward", "backward")]
+    """The pass."""
     calls: int
     """In a step: one for each repetition of its part."""
     bytes: float
     """Payload of a call on one device."""
     wire_bytes: float
     """What a device sends in a call."""
-    cost: float
+    cost: SecondsOrBytes
     """Of all calls: seconds, or bytes where no system is given."""
     overlapped: bool
     """Whether compute can go on meanwhile: it moves weights or their gradients."""
     why: str
+    """Why it is there."""
 
 
 @dataclass(frozen=True)
-class ShardingConstraint:
+class Use:
     """A tensor that an operator must read in another sharding than it is kept in: a constraint at its use."""
 
     part: str
@@ -158,7 +168,7 @@ def step_cost(compute: float, exposed: float, hidden: float, overlap: float) -> 
 
 
 @dataclass(frozen=True)
-class ShardingResult:
+class Sharded:
     """Annotations of all tensors of a program, and what a step costs with them."""
 
     program: str
@@ -185,9 +195,9 @@ class ShardingResult:
     hidden: float
     overlap: float
     operators: int
-    annotations: tuple[TensorAnnotation, ...]
-    collectives: tuple[TensorCollective, ...]
-    uses: tuple[ShardingConstraint, ...] = ()
+    annotations: tuple[Annotated, ...]
+    collectives: tuple[Sent, ...]
+    uses: tuple[Use, ...] = ()
     """What must be stated beside the annotations, so that operators are split as was chosen; mostly nothing."""
     warnings: tuple[str, ...] = ()
     design: Mapping[str, Any] = field(default_factory=dict)

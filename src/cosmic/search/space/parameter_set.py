@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, Column, column_of
-from cosmic.design.design_point import STACK_LAYERS, DesignPoint
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import STACK_LAYERS, DesignPoint, EngineFields
 from cosmic.search.space import diagram as diagrams
 from cosmic.search.space.diagram import Diagram, Flags, Indices
 from cosmic.search.space.expressions import (

@@ -24,14 +24,11 @@ from cosmic.base import units
 from cosmic.base.arithmetic import factorizations
 from cosmic.base.errors import SpecError, UnknownName, as_key, require, suggest_names
 from cosmic.design import schema
-from cosmic.design.design_point import STACK_LAYERS, DesignPoint
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import STACK_LAYERS, DesignPoint, EngineFields, full_path
 from cosmic.design.fabric import BY_BANDWIDTH
-from cosmic.design.field_paths import full_path
 from cosmic.design.machine_layers import accelerator_layers, system_layers
 from cosmic.design.network_layer import ABSENT
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.run_layer import Run
+from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.search.space.expressions import UNDEFINED, Constant, Known, as_exact
 
 # --------------------------------------------------------------------------------------
@@ -110,7 +107,7 @@ def read_parameters(base: DesignPoint, domains: Any, machine: Parameter | None =
 
 
 def full_key(key: str, where: str, base: DesignPoint | None = None) -> str:
-    """Return the full path of a key of a parameter set (see `cosmic.design.field_paths`).
+    """Return the full path of a key of a parameter set (see `cosmic.design.design_point`).
 
     Those of an engine's own fields are full already.
     """

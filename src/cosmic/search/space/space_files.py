@@ -13,10 +13,9 @@ import numpy as np
 from cosmic.base.errors import SpecError, UnknownName, as_key, check_text, join_path, require
 from cosmic.base.files import is_file
 from cosmic.design import catalog_entries, schema
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.catalog_parts import PRICES_KEY
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree
-from cosmic.design.quoted_prices import PRICES_KEY
 from cosmic.design.systems import is_model_at_system
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.mapping_choices import BUDGET, SERVED_MICRO_BATCH
@@ -383,7 +382,7 @@ def _read_text(value: Any, where: str) -> str:
 def json_schema(space: ParameterSet) -> dict[str, Any]:
     """Return the set as JSON Schema, for agents and simulators of others.
 
-    An object that validates is a point: a value for each parameter, as `cosmic psa sample` writes it. What
+    An object that validates is a point: a value for each parameter, as `cosmic space sample` writes it. What
     JSON Schema cannot express (constraints, derivations, the base design) is under ``x-cosmic``.
     """
     return {

@@ -25,14 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.engine_fields import EngineFields
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, EngineFields, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.model_layer import Recommender
 from cosmic.design.plain_data import parse_yaml
@@ -140,7 +138,7 @@ def _metric_of_column(column: str, problem: Problem) -> str:
 
 def _metric_examples(problem: Problem) -> str:
     if problem.of_designs:
-        return "step_s, or another of 'cosmic list metrics'"
+        return "step_s, or another of 'cosmic catalog list metrics'"
     return f"{' or '.join(problem.metrics[:SHOWN_VALUES])}, which {problem.engine} gives"
 
 
@@ -504,7 +502,7 @@ def _parse_run(plain: Any, problem: Problem | None) -> MeasuredRun:
 
 
 @dataclass(frozen=True)
-class MeasuredPrediction:
+class BesidePrediction:
     """What was measured of one design, beside what the study's engine predicts."""
 
     point: tuple[int, ...]
@@ -528,7 +526,7 @@ class Evidence:
     """The measured runs of a study, by its first objective or, if that was not measured, by the time of a step."""
 
     metric: str
-    rows: tuple[MeasuredPrediction, ...]
+    rows: tuple[BesidePrediction, ...]
     """Each measured design once, the best measured first."""
 
     @property
@@ -542,7 +540,7 @@ class Evidence:
         return measure_quality(predicted, measured)
 
     @property
-    def best_predicted(self) -> MeasuredPrediction | None:
+    def best_predicted(self) -> BesidePrediction | None:
         """The measured design with the best prediction."""
         ranked = [row for row in self.rows if row.predicted is not None]
         order = loss(self.metric, np.array([row.predicted for row in ranked], dtype=float))
@@ -568,7 +566,7 @@ def gather_evidence(problem: Problem, runs: Sequence[MeasuredRun], points: Any) 
         prediction = None if np.isnan(predicted[index]) else float(predicted[index])
         sources = tuple(run.source for run in point_runs)
         beside.append(
-            MeasuredPrediction(
+            BesidePrediction(
                 point, int(trials[0]) if len(trials) else None, value, prediction, len(point_runs), sources
             )
         )
@@ -602,7 +600,7 @@ def summarize_evidence(evidence: Evidence) -> list[str]:
     return sentences
 
 
-def _trial_text(row: MeasuredPrediction) -> str:
+def _trial_text(row: BesidePrediction) -> str:
     return "" if row.trial is None else f" (trial {row.trial:,})"
 
 

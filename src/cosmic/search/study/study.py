@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.base._version import __version__
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, one_line, require, suggest_names
 from cosmic.base.files import DASH, Unreadable, Unwritable, read_text, write_text
 from cosmic.search.importance import Importance, measure_importance
@@ -161,10 +161,12 @@ def open_study(path: str | Path) -> Study:
         text = read_text(folder / INPUTS, most=MAX_INPUT_BYTES)
     except Unreadable as error:
         if not error.missing:
-            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {quote(str(folder))}'") from None
+            raise StudyError(
+                f"{folder / INPUTS}: {error.rule}; try 'cosmic study doctor {quote(str(folder))}'"
+            ) from None
         if holds_trials(folder / TRIALS):
             raise StudyError(
-                f"{folder}: has lost its {INPUTS}: 'cosmic doctor {quote(str(folder))}' restores it"
+                f"{folder}: has lost its {INPUTS}: 'cosmic study doctor {quote(str(folder))}' restores it"
             ) from None
         raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_suggest_study(folder)}") from None
     return parse_study(folder, text)
@@ -202,7 +204,7 @@ def parse_study(folder: Path, text: str) -> Study:
 
 
 def _damaged_inputs(folder: Path, why: str) -> StudyError:
-    rule = f"is not what was written{why}: 'cosmic doctor {quote(str(folder))}' restores it from the trials"
+    rule = f"is not what was written{why}: 'cosmic study doctor {quote(str(folder))}' restores it from the trials"
     return StudyError(f"{folder / INPUTS}: {rule}")
 
 

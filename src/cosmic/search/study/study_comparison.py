@@ -20,7 +20,7 @@ from cosmic.search.trials import Trials
 
 TIME_METRICS = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu")
 """Objectives whose ratio is that of two times."""
-NEAR_SHARE = 0.05
+NEAR = 0.05
 """A search is near the best known loss when it is within this share of it."""
 
 
@@ -46,8 +46,8 @@ class Course:
         return float(self.losses[-1]) if len(self.losses) else np.inf
 
     def near(self, target: float) -> int | None:
-        """Return after how many evaluations the search was within `NEAR_SHARE` of *target*; None if it never was."""
-        positions = np.flatnonzero(self.losses <= target * (1 + NEAR_SHARE))
+        """Return after how many evaluations the search was within `NEAR` of *target*; None if it never was."""
+        positions = np.flatnonzero(self.losses <= target * (1 + NEAR))
         return int(self.evaluations[positions[0]]) if len(positions) else None
 
 

@@ -6,7 +6,7 @@ The database may hold only the known tables, each exactly as SQLite keeps its de
 steps as the size of the file explains. Errors are said in sentences.
 
 Trials are packed: a row of `packed` holds a batch, or a piece of a large one, in columns. Studies of earlier releases
-have a row of `trials` for each trial; they are read, and go on in `packed`. What `cosmic doctor` saved apart, to be
+have a row of `trials` for each trial; they are read, and go on in `packed`. What `cosmic study doctor` saved apart, to be
 looked up instead of evaluated again, is in `packed_salvaged`, before that in `salvaged`.
 
 Cells are of the right type, length and range, or the study is damaged. A checksum tells what a disk changed. It does
@@ -358,7 +358,7 @@ class DamagedTrials(StudyError):  # noqa: N818  its base says that it is an erro
     def __init__(self, path: Path, damage: str) -> None:
         folder = path.parent
         super().__init__(
-            f"{folder}: its trials are damaged ({damage}): 'cosmic doctor {quote(str(folder))}' saves the rest"
+            f"{folder}: its trials are damaged ({damage}): 'cosmic study doctor {quote(str(folder))}' saves the rest"
         )
         self.damage = damage
 

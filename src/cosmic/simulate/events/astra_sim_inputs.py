@@ -138,10 +138,10 @@ def system_from_keys(
         "collective_optimization": read.choice("collective-optimization", ("localBWAware", "baseline")),
         "intra_dimension_scheduling": read.choice("intra-dimension-scheduling", INTRA),
         "inter_dimension_scheduling": read.choice("inter-dimension-scheduling", INTER),
-        "active_chunks": read.whole("active-chunks-per-dimension", 1, at_least=1),
-        "splits": read.whole("preferred-dataset-splits", 1, at_least=1, at_most=MOST_CHUNKS),
+        "active_chunks": read.whole_number("active-chunks-per-dimension", 1, at_least=1),
+        "splits": read.whole_number("preferred-dataset-splits", 1, at_least=1, at_most=MOST_CHUNKS),
         "endpoint_delay_ns": 10,
-        "local_reduction_delay": read.whole("local-reduction-delay", 1),
+        "local_reduction_delay": read.whole_number("local-reduction-delay", 1),
         "peak_flop_per_s": read.number("peak-perf", 0.0) * 1e12,
         "memory_bytes_per_s": read.number("local-mem-bw", 0.0) * 1e9,
         "roofline": bool(read.number("roofline-enabled", 0)),
@@ -149,12 +149,14 @@ def system_from_keys(
         "track_local_mem": bool(read.number("track-local-mem", 0)),
     }
     if "endpoint-delay" in data:
-        values["endpoint_delay_ns"] = int(read.whole("endpoint-delay", 10) * injection_scale)
-    bus = SharedBus(read.whole("L", 0), read.whole("o", 0), read.whole("g", 0), read.number("G", 0.0))
+        values["endpoint_delay_ns"] = int(read.whole_number("endpoint-delay", 10) * injection_scale)
+    bus = SharedBus(
+        read.whole_number("L", 0), read.whole_number("o", 0), read.whole_number("g", 0), read.number("G", 0.0)
+    )
     if read.number("model-shared-bus", 0) == 1:
         values["bus"] = bus
     values["implementations"] = {
-        kind: tuple(_read_algorithm(read.where(f"{name}-implementation"), each) for each in listed)
+        kind: tuple(_read_algorithm(read.where(f"{name}-implementation"), text) for text in listed)
         for name, kind in COLLECTIVES.items()
         if (listed := read.names(f"{name}-implementation"))
     }
@@ -176,8 +178,8 @@ def system_from_keys(
         if kind != CollectiveType.ALL_REDUCE
         and Algorithm("doubleBinaryTree") in values["implementations"].get(kind, ())
     )
-    known = {*read.seen, *IGNORED, "per-node-custom-implementation"}
-    unknown = tuple(f"{read.where(key)}: no such key, ignored" for key in data if key not in known)
+    known_keys = {*read.seen, *IGNORED, "per-node-custom-implementation"}
+    unknown = tuple(f"{read.where(key)}: no such key, ignored" for key in data if key not in known_keys)
     system = System(**values, warnings=warned + unknown)
     if system.roofline and not system.replay_only:
         for key, value in (("peak-perf", system.peak_flop_per_s), ("local-mem-bw", system.memory_bytes_per_s)):
@@ -225,17 +227,21 @@ def read_astra_sim_network(path: str | Path) -> tuple[AstraSimDimension, ...]:
 
 
 def _read_dimension(
-    where: str, place: int, topology: Any, npus: Any, bandwidth: Any, latency: Any
+    where: str, index: int, topology: Any, npus: Any, bandwidth: Any, latency: Any
 ) -> AstraSimDimension:
     if topology not in TOPOLOGIES:
-        raise UnknownName.among(f"{where}: topology.{place}", topology, "topology", TOPOLOGIES)
-    whole = isinstance(npus, int) and not isinstance(npus, bool)
-    require(whole and 2 <= npus <= 2**24, f"{where}: npus_count.{place}", npus, "a dimension joins at least 2 NPUs")
+        raise UnknownName.among(f"{where}: topology.{index}", topology, "topology", TOPOLOGIES)
+    is_integer = isinstance(npus, int) and not isinstance(npus, bool)
+    require(
+        is_integer and 2 <= npus <= 2**24, f"{where}: npus_count.{index}", npus, "a dimension joins at least 2 NPUs"
+    )
     rates = []
-    for key, given, least in (("bandwidth", bandwidth, LEAST_QUANTITY), ("latency", latency, 0)):
-        value = float(given) if isinstance(given, str) and _POWER_OF_TEN.fullmatch(given) else given
+    for key, quantity, least in (("bandwidth", bandwidth, LEAST_QUANTITY), ("latency", latency, 0)):
+        value = float(quantity) if isinstance(quantity, str) and _POWER_OF_TEN.fullmatch(quantity) else quantity
         real = isinstance(value, int | float) and not isinstance(value, bool)
-        require(real and least <= value < 1e15, f"{where}: {key}.{place}", given, f"must be a number from {least:g} on")
+        require(
+            real and least <= value < 1e15, f"{where}: {key}.{index}", quantity, f"must be a number from {least:g} on"
+        )
         rates.append(float(value))
     return AstraSimDimension(topology, npus, *rates)
 
@@ -250,9 +256,9 @@ def read_remote_memory(path: str | Path) -> RemoteMemory:
     read = _Keys(where, _require_object(where, _read_json(path)))
     memory = RemoteMemory(
         type=read.choice("memory-type", MEMORY_TYPES),
-        latency_ns=read.whole("remote-mem-latency", 0),
+        latency_ns=read.whole_number("remote-mem-latency", 0),
         bandwidth_gb_per_s=read.number("remote-mem-bw", 0.0),
-        npus_per_node=read.whole("num-npus-per-node", 1, at_least=1),
+        npus_per_node=read.whole_number("num-npus-per-node", 1, at_least=1),
     )
     if memory.type != "NO_MEMORY_EXPANSION":
         require(
@@ -274,37 +280,37 @@ class _Keys:
     def where(self, key: str) -> str:
         return f"{self._where}: {key}"
 
-    def _get(self, key: str, default: Any) -> Any:
+    def _read_key(self, key: str, default: Any) -> Any:
         self.seen.add(key)
         return self._data.get(key, default)
 
-    def choice(self, key: str, known: tuple[str, ...]) -> str:
-        value = self._get(key, known[0])
-        meant = _SPELLINGS.get(value, value) if value not in known and isinstance(value, str) else value
-        if meant not in known:
-            raise UnknownName.among(self.where(key), value, "value", known)
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self._read_key(key, choices[0])
+        meant = _SPELLINGS.get(value, value) if value not in choices and isinstance(value, str) else value
+        if meant not in choices:
+            raise UnknownName.among(self.where(key), value, "value", choices)
         return str(meant)
 
     def number(self, key: str, default: float) -> float:
-        value = self._get(key, default)
+        value = self._read_key(key, default)
         value = int(value) if isinstance(value, bool) else value
         real = isinstance(value, int | float) and (value == 0 or LEAST_QUANTITY <= value < MOST_QUANTITY)
         require(real, self.where(key), value, f"must be 0, or a number from {LEAST_QUANTITY:g} to {MOST_QUANTITY:g}")
         return float(value)
 
-    def whole(self, key: str, default: int, *, at_least: int = 0, at_most: int = 2**31) -> int:
+    def whole_number(self, key: str, default: int, *, at_least: int = 0, at_most: int = 2**31) -> int:
         value = self.number(key, default)
         rule = f"must be a whole number from {at_least} to {at_most:,}"
         require(value == int(value) and at_least <= value <= at_most, self.where(key), self._data.get(key), rule)
         return int(value)
 
     def names(self, key: str) -> list[Any]:
-        value = self._get(key, [])
+        value = self._read_key(key, [])
         require(isinstance(value, list), self.where(key), value, "must be a list, one for each dimension")
         return list(value)
 
     def only(self, key: str) -> str:
-        value = self._get(key, None)
+        value = self._read_key(key, None)
         rule = "must be a list with exactly one prefix of traces"
         require(isinstance(value, list) and len(value) == 1 and isinstance(value[0], str), self.where(key), value, rule)
         return str(value[0])
@@ -321,8 +327,8 @@ def _require_object(where: str, data: Any) -> Mapping[str, Any]:
 
 def _remote_memory_by_node(where: str, path: Any, beside: Path) -> dict[int, str]:
     require(isinstance(path, str), where, path, "must be the path of a YAML file")
-    here = exists(path) or not exists(beside / path)
-    data = _require_object(where, load_yaml(Path(path) if here else beside / path))
+    from_here = exists(path) or not exists(beside / path)
+    data = _require_object(where, load_yaml(Path(path) if from_here else beside / path))
     for key, value in data.items():
         valid = isinstance(key, int) and isinstance(value, str)
         require(valid, f"{where}: {key}", value, "must map a node's id to a prefix of traces")

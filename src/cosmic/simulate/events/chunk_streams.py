@@ -65,8 +65,8 @@ class SharedBusSimulation:
         self._npu, self._interface = side(spec), side(spec)
         inner = replace(spec, gap_ns_per_byte=MEMORY_GAP_NS_PER_BYTE)
         memory = side(inner), side(inner)
-        for one, other in ((self._npu, self._interface), memory):
-            one.partner, other.partner = other, one
+        for near, opposite in ((self._npu, self._interface), memory):
+            near.partner, opposite.partner = opposite, near
         self._npu.memory = memory
 
     def request(self, size: int, *, outward: bool, processed: bool, sent_back: bool, done: Action) -> None:
@@ -110,10 +110,12 @@ class _BusSide:
         if self._state != FREE or not self._sends:
             return
         other = self.partner
+        # After several packets in a row the other side gets the bus, so that neither starves.
         if self._reads > FAIR_READS and other._sends and other._reads <= FAIR_READS:
             other._send_next()
             return
         spec, since = self._spec, self._clock.now - self._last
+        # LogGP: sends are at least a gap g apart; once it has passed, only the overhead o remains.
         rested = self._before != SENDING or spec.overhead_ns + since > spec.gap_ns
         offset = spec.overhead_ns if rested else spec.gap_ns - since
         packet = self._sends.popleft()
@@ -386,32 +388,32 @@ class CollectiveScheduler:
         if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.one_class:
             self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
             return
-        begun = self._planner.streams(kind, size, levels) if levels else []
-        if not begun:
+        streams = self._planner.streams(kind, size, levels) if levels else []
+        if not streams:
             self.world.clock.of_rank(self.entity, 0, collective.done, collective.row)
             return
-        if self._ends_at_once(collective, begun, placement.slot):
+        if self._ends_at_once(collective, streams, placement.slot):
             return
-        collective.left = len(begun)
-        for phases in begun:
+        collective.left = len(streams)
+        for phases in streams:
             stream = ChunkStream(self, collective, phases, placement.slot)
             stream.priority = priority
             self.proceed(stream)
 
-    def _ends_at_once(self, collective: RunningCollective, begun: list[tuple[ChunkPhase, ...]], slot: int) -> bool:
+    def _ends_at_once(self, collective: RunningCollective, streams: list[tuple[ChunkPhase, ...]], slot: int) -> bool:
         """Schedule the end of equal chunks of one phase that nothing delays, and return whether that was possible."""
-        world, phase = self.world, begun[0][0]
-        alone = len(begun[0]) == 1 and phase.ring.one_class and not self._queues[phase.queue]
-        if not (world.closed_forms and world.queues_per_dim == 1 and alone and begun[0] == begun[-1]):
+        world, phase = self.world, streams[0][0]
+        alone = len(streams[0]) == 1 and phase.ring.one_class and not self._queues[phase.queue]
+        if not (world.closed_forms and world.queues_per_dim == 1 and alone and streams[0] == streams[-1]):
             return False
-        stream = ChunkStream(self, collective, begun[0], slot)
+        stream = ChunkStream(self, collective, streams[0], slot)
         stream.advance()
         spec = stream.closed_form()
         if spec is None:
             self._streams[slot] -= 1
             return False
-        self._streams[slot] += len(begun) - 1
-        world.finish_chunks(stream, spec, chunks=len(begun), turns=-(-len(begun) // self._places))
+        self._streams[slot] += len(streams) - 1
+        world.finish_chunks(stream, spec, chunks=len(streams), turns=-(-len(streams) // self._places))
         return True
 
     def _start_scripted(self, collective: RunningCollective, placement: CollectivePlacement, priority: int) -> None:
@@ -489,7 +491,22 @@ class CollectiveScheduler:
         if stream.phase.kind in (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE):
             return _first_place(queue, lambda other: other.priority < stream.priority)
         if rule == "RG":
-            return _alternating_place(queue, stream)
+            # Reduce-scatter and all-gather take turns.
+            pair = {CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER}
+            index, last = 0, None
+            while index < len(queue):
+                queued = queue[index]
+                previous, last = last, queued.phase.kind
+                if queued.running:
+                    index += 1
+                    if index < len(queue) and not queue[index].running:
+                        previous, last = last, queue[index].phase.kind
+                        index += 1
+                elif queued.priority > stream.priority or {last, previous} == pair:
+                    index += 1
+                else:
+                    break
+            return index
         if rule == "smallestFirst":
             if stream.to_go == 1:
                 return len(queue)
@@ -506,22 +523,3 @@ def _first_place(queue: list[ChunkStream], before: Callable[[ChunkStream], bool]
 
 def _extent_of_phase(stream: ChunkStream) -> int:
     return max(stream.phase.size, stream.phase.final)
-
-
-def _alternating_place(queue: list[ChunkStream], stream: ChunkStream) -> int:
-    """Return a place that lets reduce-scatter and all-gather take turns."""
-    pair = {CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER}
-    place, last = 0, None
-    while place < len(queue):
-        other = queue[place]
-        previous, last = last, other.phase.kind
-        if other.running:
-            place += 1
-            if place < len(queue) and not queue[place].running:
-                previous, last = last, queue[place].phase.kind
-                place += 1
-        elif other.priority > stream.priority or {last, previous} == pair:
-            place += 1
-        else:
-            break
-    return place

@@ -117,10 +117,10 @@ class CollectivePlanner:
             return self._known[key]
         cut = self.cut(kind, size, levels)
         planned = [self._plan(kind, chunk, order, levels) for chunk, order in self._rotated(cut, levels)]
-        found = [phases for phases in planned if phases]
+        streams = [phases for phases in planned if phases]
         if not self._takes_turns(levels):
-            self._known[key] = found
-        return found
+            self._known[key] = streams
+        return streams
 
     def rotates(self, levels: list[GroupLevel]) -> bool:
         """Return whether each chunk begins in another dimension than the one before."""
@@ -155,11 +155,11 @@ class CollectivePlanner:
     def _rotated(self, cut: list[tuple[int, list[int]]], levels: list[GroupLevel]) -> list[tuple[int, list[int]]]:
         if not self.rotates(levels):
             return cut
-        found = []
+        visits = []
         for chunk, order in cut:
-            found.append((chunk, rotate_dimensions(order, self._rotation)))
+            visits.append((chunk, rotate_dimensions(order, self._rotation)))
             self._rotation = (self._rotation + 1) % len(levels)
-        return found
+        return visits
 
     def _themis(self, kind: CollectiveType, size: int, levels: list[GroupLevel]) -> list[tuple[int, list[int]]]:
         system, dims = self._world.system, self._world.network.dims
@@ -211,28 +211,28 @@ def plan_visits(
     An all-reduce is a reduce-scatter upwards, an all-reduce in the last dimension and an all-gather downwards; Themis
     uses reduce-scatter and all-gather in the last one too. The baseline is a whole all-reduce in each.
     """
-    active = [place for place in order if len(levels[place].ring) > 1]
+    active = [index for index in order if len(levels[index].ring) > 1]
     anywhere, first, last = QueueTurns.next_any, QueueTurns.next_first, QueueTurns.next_last
     scatter, gather = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
     if kind != CollectiveType.ALL_REDUCE or system.collective_optimization == "baseline":
-        planned = [(place, kind, anywhere) for place in active]
+        planned = [(index, kind, anywhere) for index in active]
     else:
         lower = active
         planned = []
         if not system.inter_dimension_scheduling.startswith("offlineGreedy"):
             lower = active[:-1]
-            planned = [(place, kind, first) for place in active[-1:]]
+            planned = [(index, kind, first) for index in active[-1:]]
         planned = [
-            *((place, scatter, first) for place in lower),
+            *((index, scatter, first) for index in lower),
             *planned,
-            *((place, gather, last) for place in reversed(lower)),
+            *((index, gather, last) for index in reversed(lower)),
         ]
-    found = []
-    for place, phase_kind, turn in planned:
-        final = bytes_after_phase(levels[place].algorithm, phase_kind, size, len(levels[place].ring))
-        found.append(PlannedVisit(place, phase_kind, turn, size, final))
+    visits = []
+    for index, phase_kind, turn in planned:
+        final = bytes_after_phase(levels[index].algorithm, phase_kind, size, len(levels[index].ring))
+        visits.append(PlannedVisit(index, phase_kind, turn, size, final))
         size = final
-    return found
+    return visits
 
 
 def bytes_after_phase(algorithm: Algorithm, kind: CollectiveType, size: int, members: int) -> int:

@@ -104,26 +104,27 @@ def _halving_doubling_steps(kind: CollectiveType, members: int, size: int) -> tu
     """
     core = 1 << (members.bit_length() - 1)
     if core == members:
-        return _core(kind, np.arange(members), members, size)
+        return _core_steps(kind, np.arange(members), members, size)
     extra = members - core
     working = np.array([2 * index + 1 if index < extra else index + extra for index in range(core)])
     first, second = np.arange(0, 2 * extra, 2), np.arange(1, 2 * extra, 2)
     gathers = kind == CollectiveType.ALL_GATHER
-    whole = size * members if gathers else size
-    into = _handing(members, first, second, size, reduces=kind in REDUCING)
-    middle = _core(kind, working, members, -(-whole // core) if gathers else size)
-    back = size // members if kind == CollectiveType.REDUCE_SCATTER else whole
-    return (into, *middle, _handing(members, second, first, back, reduces=False))
+    total = size * members if gathers else size
+    into = _hand_over_steps(members, first, second, size, reduces=kind in REDUCING)
+    middle = _core_steps(kind, working, members, -(-total // core) if gathers else size)
+    back = size // members if kind == CollectiveType.REDUCE_SCATTER else total
+    return (into, *middle, _hand_over_steps(members, second, first, back, reduces=False))
 
 
-def _handing(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> AlgorithmStep:
+def _hand_over_steps(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> AlgorithmStep:
     to, source = np.full(members, NO_MEMBER), np.full(members, NO_MEMBER)
     to[givers], source[takers] = takers, givers
     return AlgorithmStep(to, source, size, size if reduces else 0)
 
 
-def _core(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple[AlgorithmStep, ...]:
+def _core_steps(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple[AlgorithmStep, ...]:
     depth = len(working).bit_length() - 1
+    # Recursive halving: partners 2^i apart exchange size / 2^(i+1) in step i. Doubling goes the way back.
     scattering = [_exchange_step(working, members, 1 << i, size >> (i + 1)) for i in range(depth)]
     if kind == CollectiveType.ALL_GATHER:
         return tuple(_exchange_step(working, members, len(working) >> (i + 1), size << i) for i in range(depth))
@@ -247,7 +248,7 @@ class Ring:
         """The positions that an entity stands for, by entity and slot."""
         for index, pair in enumerate(zip(self.entities, self.slots, strict=True)):
             self.partners.setdefault(pair, []).append(index)
-        self.position = {rank: place for place, rank in enumerate(self.ranks)}
+        self.position = {rank: position for position, rank in enumerate(self.ranks)}
         self._network = network
         self._done: dict[PhaseSpec, list[int]] = {}
         self._traffic: dict[tuple[PhaseSpec, int], tuple[int, ...]] = {}
@@ -281,6 +282,8 @@ class Ring:
         program = algorithm_steps(spec.algorithm, spec.kind, len(self), spec.size, spec.clockwise)
         delays: dict[tuple[int, int], Ints] = {}
         for step in program:
+            # Steps of one program share their arrays, so that the identity of one stands for its pairs of
+            # members.
             key = (id(step.source), step.size)
             if key not in delays:
                 sources = np.where(step.source == NO_MEMBER, np.arange(len(self)), step.source)
@@ -289,6 +292,7 @@ class Ring:
         waits = [delays[id(step.source), step.size] for step in program]
         reductions = [reduction_ns(step.reduces, rate) for step in program]
         longest = max(int(delay.max()) for delay in delays.values()) + max(reductions) + spec.endpoint_ns
+        # Even if every step took the longest, the clock must be able to hold the time.
         check_time(len(program) * longest)
         equal = all((delay == delay[0]).all() for delay in delays.values())
         if (
@@ -340,7 +344,7 @@ class Ring:
 def _distinct_steps(program: tuple[AlgorithmStep, ...]) -> list[tuple[AlgorithmStep, int]]:
     """Return every distinct step, and how often it occurs."""
     first = {id(step): step for step in program}
-    return [(first[each], times) for each, times in Counter(map(id, program)).items()]
+    return [(first[step_id], times) for step_id, times in Counter(map(id, program)).items()]
 
 
 def reduction_ns(size: int, memory_bytes_per_s: float) -> int:

@@ -100,21 +100,21 @@ class GrowingTables:
 class _RingColumns:
     """Rings, and which of them each entity is in."""
 
-    def __init__(self, made: Sequence[tuple[int, Ring]], tables: GrowingTables) -> None:
+    def __init__(self, rings: Sequence[tuple[int, Ring]], tables: GrowingTables) -> None:
         self._tables = tables
         self.index: dict[int, int] = {}
         self._entries: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         self._lists: dict[tuple[int, int, int], int] = {}
-        for dim, ring in made:
+        for dim, ring in rings:
             if len(ring.position) != len(ring):
                 raise NotForCore  # a member that is listed twice
             self.index[id(ring)] = tables.add("ring", first=tables.count("ring_rank"), pair=tables.count("pair_start"))
             tables.extend("ring_rank", ring.ranks)
             tables.extend("ring_entity", ring.entities)
             tables.extend("ring_slot", ring.slots)
-            for (entity, slot), places in ring.partners.items():
+            for (entity, slot), positions in ring.partners.items():
                 pair = tables.add("pair", start=tables.count("pair_place"))
-                tables.extend("pair_place", places)
+                tables.extend("pair_place", positions)
                 self._entries.setdefault((entity, slot, dim), []).append((self.index[id(ring)], pair))
 
     def list_of(self, entity: int, slot: int, dim: int) -> int:
@@ -142,13 +142,13 @@ class _ProgramColumns:
         """Return the index of a program."""
         key = (algorithm, kind, members, size, clockwise)
         if key not in self._programs:
-            found = algorithm_step_runs(*key)
+            runs = algorithm_step_runs(*key)
             begin = self._tables.count("step_times")
-            for times, step in found:
+            for times, step in runs:
                 relation = self._relation(step)
                 self._tables.add("step", times=times, relation=relation, size=step.size, reduces=step.reduces)
             program = self._tables.add("program", run=begin)
-            self._programs[key] = (program, sum(times for times, _ in found) * members)
+            self._programs[key] = (program, sum(times for times, _ in runs) * members)
         program, work = self._programs[key]
         if self._closed_forms and work > LONGEST_FORM:
             raise NotForCore
@@ -195,13 +195,13 @@ class _PlanColumns:
         rotations = len(levels) if levels and self._planner.rotates(levels) else 0
         cut = self._planner.cut(kind, size, levels) if levels else []
         begin = self._tables.count("run_times")
-        made: dict[tuple[int, tuple[int, ...]], int] = {}
+        first_visits: dict[tuple[int, tuple[int, ...]], int] = {}
         for (chunk, order), equal in groupby((chunk, tuple(order)) for chunk, order in cut):
-            if (chunk, order) not in made:
-                made[chunk, order] = self._tables.count("variant_visit")  # of the first of all rotations
+            if (chunk, order) not in first_visits:
+                first_visits[chunk, order] = self._tables.count("variant_visit")  # of the first of all rotations
                 for by in range(max(1, rotations)):
                     self._add_variant(kind, chunk, rotate_dimensions(list(order), by), levels)
-            self._tables.add("run", times=len(list(equal)), variant=made[chunk, order])
+            self._tables.add("run", times=len(list(equal)), variant=first_visits[chunk, order])
         return self._tables.add("plan", rotations=rotations, run=begin)
 
     def _add_variant(self, kind: CollectiveType, size: int, order: list[int], levels: list[GroupLevel]) -> None:
@@ -247,29 +247,29 @@ class SimulationColumns:
         self._calls: dict[tuple[int, int], int] = {}
         self.placements: list[CollectivePlacement] = []
         self._prepared = prepared
-        self.nodes = sum(each.work.nodes for each in prepared)
-        self.node_first = np.cumsum([0, *(each.work.nodes for each in prepared)])
-        self.counter_first = np.cumsum([0, *(len(each.trace.groups) + 1 for each in prepared)])
+        self.nodes = sum(rank.work.nodes for rank in prepared)
+        self.node_first = np.cumsum([0, *(rank.work.nodes for rank in prepared)])
+        self.counter_first = np.cumsum([0, *(len(rank.trace.groups) + 1 for rank in prepared)])
         self.use = np.full(self.nodes, -1, np.int64)
-        for each in prepared:
-            self._use(each)
+        for rank in prepared:
+            self._add_calls(rank)
         self.channels, exchanges = self._exchanges(channels)
         self.arrays = {
             "entity_of": np.array(world.entity_of, np.int64),
-            "rank": np.array([each.rank for each in prepared], np.int64),
+            "rank": np.array([rank.rank for rank in prepared], np.int64),
             "node_first": self.node_first,
             "counter_first": self.counter_first,
             "use": self.use,
             **exchanges,
             **self._templates(),
-            **self._ended(self._tables.arrays()),
+            **self._close_lists(self._tables.arrays()),
         }
 
     def call_of(self, node: int) -> CollectivePlacement:
         """Return the placement of a collective, by its node among those of all entities."""
         return self.placements[int(self.arrays["call_placement"][self.use[node]])]
 
-    def _use(self, prepared: Prepared) -> None:
+    def _add_calls(self, prepared: Prepared) -> None:
         """Set the calls of an entity's collectives."""
         use = self.use[self.node_first[prepared.entity] : self.node_first[prepared.entity + 1]]
         for rows, kind, placement in prepared.collectives:
@@ -298,22 +298,26 @@ class SimulationColumns:
 
     def _exchanges(self, channels: Channels) -> tuple[int, dict[str, Ints]]:
         """Return the number of channels, and the peers and channels of sends and receives."""
-        if not any(len(each.exchanges) for each in self._prepared):
+        if not any(len(rank.exchanges) for rank in self._prepared):
             return 0, {"peer": np.zeros(0, np.int64), "channel": np.zeros(0, np.int64)}
         peers, numbers = [], []
-        known: dict[tuple[int, ...], int] = {}
+        message_numbers: dict[tuple[int, ...], int] = {}
         begin = 0
-        for each in self._prepared:
-            rows, template = each.exchanges, each.trace.template
-            self.use[self.node_first[each.entity] + rows] = np.arange(begin, begin + len(rows))
+        for rank in self._prepared:
+            rows, template = rank.exchanges, rank.trace.template
+            self.use[self.node_first[rank.entity] + rows] = np.arange(begin, begin + len(rows))
             begin += len(rows)
-            peers.append(each.peers)
+            peers.append(rank.peers)
             if channels:
-                keys = [channels[each.rank, row] for row in rows.tolist()]
-                numbers.append(np.array([[known.setdefault(key, len(known))] for key in keys], np.int64).reshape(-1, 1))
+                keys = [channels[rank.rank, row] for row in rows.tolist()]
+                numbers.append(
+                    np.array(
+                        [[message_numbers.setdefault(key, len(message_numbers))] for key in keys], np.int64
+                    ).reshape(-1, 1)
+                )
             else:
-                sends = each.work.action[rows] == Action.SEND
-                pair = np.where(sends, each.rank, each.peers), np.where(sends, each.peers, each.rank)
+                sends = rank.work.action[rows] == Action.SEND
+                pair = np.where(sends, rank.rank, rank.peers), np.where(sends, rank.peers, rank.rank)
                 numbers.append(np.stack([*pair, template.comm_tag[rows], template.comm_size[rows]], axis=1))
         count, channel = number_distinct_rows(np.concatenate(numbers))
         return count, {"peer": np.concatenate(peers), "channel": channel}
@@ -323,21 +327,21 @@ class SimulationColumns:
         begin: dict[int, int] = {}
         works = []
         total = 0
-        for each in self._prepared:
-            if id(each.work) not in begin:
-                begin[id(each.work)] = total
-                works.append(each.work)
-                total += each.work.nodes
+        for rank in self._prepared:
+            if id(rank.work) not in begin:
+                begin[id(rank.work)] = total
+                works.append(rank.work)
+                total += rank.work.nodes
         names = ("slot", "action", "duration_ns", "size", "compute_ns", "waits", "child")
         arrays: dict[str, Ints] = {name: np.concatenate([getattr(work, name) for work in works]) for name in names}
         before = np.cumsum([0, *(len(work.child) for work in works)])
         starts = [work.child_start[:-1] + first for work, first in zip(works, before.tolist(), strict=False)]
         arrays["child_start"] = np.concatenate([*starts, before[-1:]])
-        arrays["template_first"] = np.array([begin[id(each.work)] for each in self._prepared], np.int64)
+        arrays["template_first"] = np.array([begin[id(rank.work)] for rank in self._prepared], np.int64)
         return arrays
 
     @staticmethod
-    def _ended(arrays: dict[str, Ints]) -> dict[str, Ints]:
+    def _close_lists(arrays: dict[str, Ints]) -> dict[str, Ints]:
         """Return tables with the end of the last list added to every column of beginnings."""
         lists = {
             "ring_first": "ring_rank",
@@ -444,8 +448,24 @@ def simulate_compiled(
         columns = SimulationColumns(world, prepared, rings, channels)
     except (NotForCore, SpecError, OverflowError):  # an error only counts if the simulation comes to it
         return None
-    arrays = columns.arrays | _core_network(job)
-    outputs = _core_outputs(columns, len(prepared), len(job.network.dims))
+    dims = job.network.dims
+    arrays = columns.arrays | {
+        "topology": np.array([TOPOLOGIES.index(dim.topology) for dim in dims]),
+        "dim_npus": np.array([dim.npus for dim in dims]),
+        "stride": np.array(job.network.strides),
+        "latency_ns": np.array([dim.latency_ns for dim in dims], np.float64),
+        "bytes_per_ns": np.array(job.network.bytes_per_ns, np.float64),
+    }
+    entities = len(prepared)
+    nodes = np.empty((2, columns.nodes), np.int64)
+    outputs = {
+        "begun": nodes[0],
+        "ended": nodes[1],
+        "end_ns": np.zeros(entities, np.int64),
+        "computed_ns": np.zeros(entities, np.int64),
+        "sent": np.zeros(entities * len(job.network.dims), np.int64),
+        "streams": np.zeros(int(columns.counter_first[-1]), np.int64),
+    }
     settings = _core_settings(job, world, len(prepared)) | {"channels": columns.channels}
     status, events, busy_ns = _run_core(settings, arrays | outputs)
     if status == AMBIGUOUS:
@@ -455,7 +475,7 @@ def simulate_compiled(
     if status != DONE:
         return None
     return Simulation(
-        ranks=[CompiledRank(each, columns, outputs) for each in prepared],
+        ranks=[CompiledRank(rank, columns, outputs) for rank in prepared],
         entity_of=world.entity_of,
         sent_bytes=outputs["sent"].reshape(len(prepared), -1),
         busy_ns=busy_ns,
@@ -489,29 +509,6 @@ def _core_settings(job: Job, world: World, entities: int) -> dict[str, Any]:
     }
 
 
-def _core_network(job: Job) -> dict[str, Any]:
-    dims = job.network.dims
-    return {
-        "topology": np.array([TOPOLOGIES.index(dim.topology) for dim in dims]),
-        "dim_npus": np.array([dim.npus for dim in dims]),
-        "stride": np.array(job.network.strides),
-        "latency_ns": np.array([dim.latency_ns for dim in dims], np.float64),
-        "bytes_per_ns": np.array(job.network.bytes_per_ns, np.float64),
-    }
-
-
-def _core_outputs(columns: SimulationColumns, entities: int, dims: int) -> dict[str, Ints]:
-    nodes = np.empty((2, columns.nodes), np.int64)
-    return {
-        "begun": nodes[0],
-        "ended": nodes[1],
-        "end_ns": np.zeros(entities, np.int64),
-        "computed_ns": np.zeros(entities, np.int64),
-        "sent": np.zeros(entities * dims, np.int64),
-        "streams": np.zeros(int(columns.counter_first[-1]), np.int64),
-    }
-
-
 @cache
 def _core_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
@@ -529,16 +526,16 @@ def _core_functions(core: CDLL) -> CDLL:
 
 def _run_core(settings: dict[str, Any], arrays: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
     """Run the core; return how it ended, the number of events, and how long links were busy."""
-    found = native_library()
-    if found is None:
+    library = native_library()
+    if library is None:
         return UNLIKE, 0, {}
-    core = _core_functions(found)
+    core = _core_functions(library)
     nothing = np.zeros(0, np.int64)
-    kept = {
+    contiguous = {
         name: np.ascontiguousarray(arrays.get(name, nothing), np.float64 if name in REAL_COLUMNS else np.int64)
         for name in COLUMNS
     }
-    columns = {name: _CoreColumn(array.ctypes.data, len(array)) for name, array in kept.items()}
+    columns = {name: _CoreColumn(array.ctypes.data, len(array)) for name, array in contiguous.items()}
     inputs = _CoreJob(**settings, **columns)
     simulation = core.cosmic_events_new(byref(inputs))
     if not simulation:
@@ -549,15 +546,14 @@ def _run_core(settings: dict[str, Any], arrays: dict[str, Any]) -> tuple[int, in
             status = core.cosmic_events_run(simulation, SLICE)
         links = np.empty((core.cosmic_events_links(simulation), 5), np.int64)
         core.cosmic_events_read_links(simulation, links.ctypes.data)
-        return status, core.cosmic_events_count(simulation), _busy_by_name(links)
+        names = ("{from_}→{to}", "{from_}→switch", "switch→{to}", "{from_}→")
+        return (
+            status,
+            core.cosmic_events_count(simulation),
+            {
+                f"dim {dim}: " + names[kind].format(from_=from_, to=to): busy
+                for dim, kind, from_, to, busy in links.tolist()
+            },
+        )
     finally:
         core.cosmic_events_free(simulation)
-
-
-def _busy_by_name(links: Ints) -> dict[str, int]:
-    """Return how long each link was busy, by name."""
-    names = ("{from_}→{to}", "{from_}→switch", "switch→{to}", "{from_}→")
-    return {
-        f"dim {place}: " + names[kind].format(from_=from_, to=to): busy
-        for place, kind, from_, to, busy in links.tolist()
-    }

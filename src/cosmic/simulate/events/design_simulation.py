@@ -43,13 +43,15 @@ UNLIMITED = 2**30
 def simulate_design(point: DesignPoint) -> SimulationResult:
     """Return one simulated step of *point*; collectives take given times, so links and dimensions are not simulated."""
     job = generate_traces(point)
-    given = {id(template): _round_to_ns(job.seconds_of(template)) for template in job.traces.templates()}
+    durations_ns = {id(template): _round_to_ns(job.seconds_of(template)) for template in job.traces.templates()}
     algorithms = {kind: (Algorithm(GIVEN),) for kind in COLLECTIVES.values()}
     system = System(implementations=algorithms, active_chunks=UNLIMITED, endpoint_delay_ns=0)
     network = SimulatedNetwork(
         (AstraSimDimension("Switch", len(job.traces.ranks), 1.0, 0.0),)
     )  # all ranks are equally far
-    result = simulate_job(Job(traces=job.traces, groups=job.groups, system=system, network=network, given_ns=given))
+    result = simulate_job(
+        Job(traces=job.traces, groups=job.groups, system=system, network=network, given_ns=durations_ns)
+    )
     return replace(_add_controller_wait(point, result), dimensions=(), links=())
 
 
@@ -57,9 +59,9 @@ def _add_controller_wait(point: DesignPoint, result: SimulationResult) -> Simula
     """Return a step that waits for its controller as the closed form says."""
     if point.workload.runtime == "multi_controller":
         return result
-    found = dissect_step(batch_of(point))
+    anatomy = dissect_step(batch_of(point))
     seconds = max(npu.cycles for npu in result.per_npu) / 1e9
-    late = round(1e9 * float(controller_s(found.profile, found.stage, seconds, found.others)))
+    late = round(1e9 * float(controller_s(anatomy.profile, anatomy.stage, seconds, anatomy.others)))
     per_npu = (replace(npu, cycles=npu.cycles + late, idle_cycles=npu.idle_cycles + late) for npu in result.per_npu)
     return replace(result, cycles=result.cycles + late, per_npu=tuple(per_npu))
 
@@ -91,16 +93,19 @@ EXTRAPOLATED_COUNTS = (
 def simulate_step(point: DesignPoint) -> SimulationResult:
     """Return one simulated step of *point*, of which only counts are asked: no node of a long one has a time."""
     workload = point.workload
-    whole = int(microbatches(batch_of(point))) if workload.task == "training" else 1
+    all_microbatches = int(microbatches(batch_of(point))) if workload.task == "training" else 1
     stride = max(1, workload.pp) * max(1, workload.virtual_stages)
     for rounds in ROUNDS:
-        first = rounds * stride + (whole - rounds * stride) % stride
+        first = rounds * stride + (all_microbatches - rounds * stride) % stride
         tried = [first, first + stride, first + 2 * stride]
-        if whole < WORTH * tried[-1] or whole * workload.dp * workload.micro_batch != workload.global_batch:
+        if (
+            all_microbatches < WORTH * tried[-1]
+            or all_microbatches * workload.dp * workload.micro_batch != workload.global_batch
+        ):
             break
-        each = [simulate_design(_with_microbatches(point, count)) for count in tried]
-        if (found := _extrapolate_step(each, (whole - first) // stride)) is not None:
-            return found
+        simulated = [simulate_design(_with_microbatches(point, count)) for count in tried]
+        if (extrapolated := _extrapolate_step(simulated, (all_microbatches - first) // stride)) is not None:
+            return extrapolated
     return simulate_design(point)
 
 
@@ -110,25 +115,25 @@ def _with_microbatches(point: DesignPoint, count: int) -> DesignPoint:
     return replace(point, workload=replace(workload, global_batch=count * workload.dp * workload.micro_batch))
 
 
-def _extrapolate_step(found: list[SimulationResult], further: int) -> SimulationResult | None:
+def _extrapolate_step(simulated: list[SimulationResult], further: int) -> SimulationResult | None:
     """Return a step that is *further* strides longer than the first of three; None where they grow unevenly."""
     per_npu = []
-    for first, second, third in zip(*(each.per_npu for each in found), strict=True):
+    for first, second, third in zip(*(result.per_npu for result in simulated), strict=True):
         counts = _extrapolate_counts(first, second, third, further)
         if counts is None:
             return None
         per_npu.append(replace(first, **counts))
-    ends = [each.cycles for each in found]
+    ends = [result.cycles for result in simulated]
     if ends[2] - ends[1] != ends[1] - ends[0]:
         return None
-    return replace(found[0], cycles=ends[0] + further * (ends[1] - ends[0]), per_npu=tuple(per_npu))
+    return replace(simulated[0], cycles=ends[0] + further * (ends[1] - ends[0]), per_npu=tuple(per_npu))
 
 
 def _extrapolate_counts(first: NpuTimes, second: NpuTimes, third: NpuTimes, further: int) -> dict[str, int] | None:
     counts = {}
     for name in EXTRAPOLATED_COUNTS:
-        one, two, three = (int(getattr(each, name)) for each in (first, second, third))
-        if three - two != two - one:
+        count_1, count_2, count_3 = (int(getattr(times, name)) for times in (first, second, third))
+        if count_3 - count_2 != count_2 - count_1:
             return None
-        counts[name] = one + further * (two - one)
+        counts[name] = count_1 + further * (count_2 - count_1)
     return counts

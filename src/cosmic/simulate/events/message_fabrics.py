@@ -63,7 +63,12 @@ class GraphFabric:
         self._bytes_per_ns = (graph.bandwidth_bytes_per_s / 1e9).tolist()
         self._quickest = Routes(graph, balanced=True)
         self._direct = Routes(graph, relays=False, balanced=True)
-        self._beside = _parallel_links(graph)
+        # All links between the same two nodes are used as one: a message takes the first that is free.
+        ends = graph.sources * graph.nodes + graph.targets
+        parallel: dict[int, list[int]] = {}
+        for link, key in enumerate(np.asarray(ends).tolist()):
+            parallel.setdefault(key, []).append(link)
+        self._beside = [tuple(parallel[key]) for key in np.asarray(ends).tolist()]
         self._routes: dict[tuple[int, int, bool], Routings] = {}
         self._free: list[Moment] = [(0, 0.0)] * graph.links
         self._busy_ns = [0.0] * graph.links
@@ -96,10 +101,11 @@ class GraphFabric:
             routes = self._choose(routes, passed, now, message.size)
         link, start, takes = self._first_to_arrive(routes[0][passed], now, message.size)
         end = start[1] + takes
-        whole = check_time(end + NO_DIFFERENCE_NS)
-        self._free[link] = there = (start[0] + whole, max(0.0, end - whole))
+        # The part of a nanosecond is kept, so that rounding does not add up along a path.
+        whole_ns = check_time(end + NO_DIFFERENCE_NS)
+        self._free[link] = freed = (start[0] + whole_ns, max(0.0, end - whole_ns))
         self._busy_ns[link] += takes
-        self._clock.after(there[0] - now[0], self._arrived, (there, (message, routes, passed + 1)))
+        self._clock.after(freed[0] - now[0], self._arrived, (freed, (message, routes, passed + 1)))
 
     def _choose(self, routes: Routings, passed: int, now: Moment, size: int) -> Routings:
         """Return the paths with the link on which a message arrives first, as queues are now."""
@@ -111,15 +117,15 @@ class GraphFabric:
         time_ns = now[1]
         for link in path:
             time_ns = min(
-                max(time_ns, self._free[each][0] - now[0] + self._free[each][1])
-                + self._latency_ns[each]
-                + size / self._bytes_per_ns[each]
-                for each in self._beside[link]
+                max(time_ns, self._free[parallel][0] - now[0] + self._free[parallel][1])
+                + self._latency_ns[parallel]
+                + size / self._bytes_per_ns[parallel]
+                for parallel in self._beside[link]
             )
         return time_ns
 
-    def _arrived(self, what: tuple[Moment, tuple[Message, Routings, int]]) -> None:
-        self._moment, state = what
+    def _arrived(self, arrival: tuple[Moment, tuple[Message, Routings, int]]) -> None:
+        self._moment, state = arrival
         self._hop(state)
 
     def _now(self) -> Moment:
@@ -129,39 +135,30 @@ class GraphFabric:
 
     def _first_to_arrive(self, link: int, now: Moment, size: int) -> tuple[int, Moment, float]:
         """Return the link to take among those beside each other, when it is free, and how long it is held."""
-        found = []
-        for each in self._beside[link]:
-            start = max(now, self._free[each])
-            takes = self._latency_ns[each] + size / self._bytes_per_ns[each]
-            found.append((start[0] - now[0] + start[1] + takes, each, start, takes))
-        return min(found)[1:]
+        arrivals = []
+        for parallel in self._beside[link]:
+            start = max(now, self._free[parallel])
+            takes = self._latency_ns[parallel] + size / self._bytes_per_ns[parallel]
+            arrivals.append((start[0] - now[0] + start[1] + takes, parallel, start, takes))
+        return min(arrivals)[1:]
 
-    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def to_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Refuse: which switch of a graph adds up is not known (`inSwitch` is refused before)."""
         raise BackendError(IN_SWITCH_ROUTE)
 
-    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def from_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Refuse, as above."""
         raise BackendError(IN_SWITCH_ROUTE)
 
     def busy_ns(self) -> dict[str, int]:
         """Return how long each used link was busy; links beside each other are numbered from the second on."""
-        found: dict[str, int] = {}
+        busy_by_name: dict[str, int] = {}
         for link, busy in enumerate(self._busy_ns):
             if busy:
-                place = self._beside[link].index(link)
-                name = self._graph.describe(link) + (f" ({place + 1})" if place else "")
-                found[name.removeprefix("link ")] = round(busy)
-        return found
-
-
-def _parallel_links(graph: LinkGraph) -> list[tuple[int, ...]]:
-    """Return, for each link, all those from its source to its target."""
-    ends = graph.sources * graph.nodes + graph.targets
-    alike: dict[int, list[int]] = {}
-    for link, key in enumerate(np.asarray(ends).tolist()):
-        alike.setdefault(key, []).append(link)
-    return [tuple(alike[key]) for key in np.asarray(ends).tolist()]
+                nth = self._beside[link].index(link)
+                name = self._graph.describe(link) + (f" ({nth + 1})" if nth else "")
+                busy_by_name[name.removeprefix("link ")] = round(busy)
+        return busy_by_name
 
 
 # --------------------------------------------------------------------------------------
@@ -193,13 +190,13 @@ class SimulatedNetwork:
         """Bandwidth by dimension."""
         return tuple(dim.bandwidth_gib_per_s * 2**30 / 1e9 for dim in self.dims)  # this order: rounding as in ASTRA-sim
 
-    def coordinate(self, rank: int, place: int) -> int:
+    def coordinate(self, rank: int, dim: int) -> int:
         """Return the coordinate of *rank* in a dimension."""
-        return rank // self.strides[place] % self.dims[place].npus
+        return rank // self.strides[dim] % self.dims[dim].npus
 
-    def hops(self, place: int, distance: int) -> int:
+    def hops(self, index: int, distance: int) -> int:
         """Return the number of links between two NPUs of a dimension whose coordinates differ by *distance*."""
-        dim = self.dims[place]
+        dim = self.dims[index]
         if dim.topology == "Ring":
             return min(distance % dim.npus, -distance % dim.npus)
         return 2 if dim.topology == "Switch" else 1
@@ -220,23 +217,23 @@ class SimulatedNetwork:
 
         ASTRA-sim's rule: further dimensions cost nothing, and bytes are serialised once.
         """
-        place, hops = self.first_difference(source, target)
-        return check_time(hops * self.dims[place].latency_ns + size / self.bytes_per_ns[place])
+        dim, hops = self.first_difference(source, target)
+        return check_time(hops * self.dims[dim].latency_ns + size / self.bytes_per_ns[dim])
 
     def routes(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
         """Return `first_difference` of many pairs: dimensions and numbers of links."""
-        places = np.zeros_like(sources)
+        dims_of_routes = np.zeros_like(sources)
         hops = np.zeros_like(sources)
-        for place in reversed(range(len(self.dims))):
-            npus, stride = self.dims[place].npus, self.strides[place]
+        for dim in reversed(range(len(self.dims))):
+            npus, stride = self.dims[dim].npus, self.strides[dim]
             distance = (targets // stride - sources // stride) % npus
-            if self.dims[place].topology == "Ring":
+            if self.dims[dim].topology == "Ring":
                 links = np.minimum(distance, npus - distance)
             else:
-                links = np.full_like(distance, self.hops(place, 1))
-            places = np.where(distance, place, places)
+                links = np.full_like(distance, self.hops(dim, 1))
+            dims_of_routes = np.where(distance, dim, dims_of_routes)
             hops = np.where(distance, links, hops)
-        return places, hops
+        return dims_of_routes, hops
 
     def path_codes(self, sources: Ints, targets: Ints) -> Ints:
         """Return codes that are equal for equal routes through all dimensions, directions in rings included."""
@@ -259,9 +256,9 @@ class SimulatedNetwork:
 
     def delays_ns(self, sources: Ints, targets: Ints, size: int) -> Ints:
         """Return `delay_ns` of many messages of one size."""
-        places, hops = self.routes(sources, targets)
-        latency = np.array([dim.latency_ns for dim in self.dims])[places]
-        serial = np.array([size / rate for rate in self.bytes_per_ns])[places]
+        dims_of_routes, hops = self.routes(sources, targets)
+        latency = np.array([dim.latency_ns for dim in self.dims])[dims_of_routes]
+        serial = np.array([size / rate for rate in self.bytes_per_ns])[dims_of_routes]
         exact = hops * latency + serial
         check_time(float(exact.max()))
         delays: Ints = exact.astype(np.int64)
@@ -283,13 +280,13 @@ class UnawareFabric:
             self._delays[key] = delay = self._network.delay_ns(*key)
         self._clock.after(delay, message.action, message.argument)
 
-    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def to_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Send to the switch of a dimension: bytes stream through it, so they are counted on the way down."""
-        self._clock.after(int(self._network.dims[place].latency_ns), action, argument)
+        self._clock.after(int(self._network.dims[dim].latency_ns), action, argument)
 
-    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def from_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Receive from the switch of a dimension."""
-        delay = self._network.dims[place].latency_ns + size / self._network.bytes_per_ns[place]
+        delay = self._network.dims[dim].latency_ns + size / self._network.bytes_per_ns[dim]
         self._clock.after(int(delay), action, argument)
 
     def busy_ns(self) -> dict[str, int]:
@@ -328,7 +325,7 @@ class _LinkedFabric:
         return {link.name: link.busy_ns for link in self._links.values()}
 
     def _enter(self, link: LinkQueue, size: int, latency_ns: float, action: Action, argument: Any) -> None:
-        """Transmit when the link is free; within a nanosecond the place of the event decides."""
+        """Transmit when the link is free; within a nanosecond the order of events decides."""
         clock = self._clock
         if (link.free_at, link.free_place) < (clock.now, clock.place):
             self._transmit(link, size, latency_ns, action, argument)
@@ -375,14 +372,14 @@ class AwareFabric(_LinkedFabric):
             self._routes[pair] = route = tuple(self._route(*pair))
         self._hop((message, route, 0))
 
-    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def to_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Send to the switch of a dimension."""
-        link = self._link(place, f"{rank}→switch", rank, "up")
+        link = self._link(dim, f"{rank}→switch", rank, "up")
         self._enter(link, size, link.latency_ns, action, argument)
 
-    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def from_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Receive from the switch of a dimension."""
-        link = self._link(place, f"switch→{rank}", rank, "down")
+        link = self._link(dim, f"switch→{rank}", rank, "down")
         self._enter(link, size, link.latency_ns, action, argument)
 
     def _hop(self, state: tuple[Message, tuple[LinkQueue, ...], int]) -> None:
@@ -398,39 +395,43 @@ class AwareFabric(_LinkedFabric):
     def _reach(self, link: LinkQueue, source: int) -> None:
         now = self._clock.now
         before, sender = self._reached.get(id(link), (-1, -1))
+        # In one nanosecond, messages of two ranks: which comes first is unknown where one rank stands for
+        # several.
         if before == now and sender != source:
             raise AmbiguousOrder
         self._reached[id(link)] = (now, source)
 
     def _route(self, source: int, target: int) -> list[LinkQueue]:
-        links, here = [], source
+        # Dimension by dimension, the lowest first; on a ring the shorter way round, upwards where both are
+        # equal.
+        links, position = [], source
         for index, dim in enumerate(self._network.dims):
             stride = self._network.strides[index]
-            begin, end = self._network.coordinate(here, index), self._network.coordinate(target, index)
-            there = here + (end - begin) * stride
+            begin, end = self._network.coordinate(position, index), self._network.coordinate(target, index)
+            next_position = position + (end - begin) * stride
             if begin == end:
                 continue
             if dim.topology == "Ring":
                 step = 1 if (end - begin) % dim.npus <= (begin - end) % dim.npus else -1
                 while begin != end:
                     following = (begin + step) % dim.npus
-                    rank = here + (begin - self._network.coordinate(here, index)) * stride
+                    rank = position + (begin - self._network.coordinate(position, index)) * stride
                     links.append(self._link(index, f"{rank}→{rank + (following - begin) * stride}", rank, step))
                     begin = following
             elif dim.topology == "Switch":
-                links.append(self._link(index, f"{here}→switch", here, "up"))
-                links.append(self._link(index, f"switch→{there}", there, "down"))
+                links.append(self._link(index, f"{position}→switch", position, "up"))
+                links.append(self._link(index, f"switch→{next_position}", next_position, "down"))
             else:
-                links.append(self._link(index, f"{here}→{there}", here, there))
-            here = there
+                links.append(self._link(index, f"{position}→{next_position}", position, next_position))
+            position = next_position
         return links
 
-    def _link(self, place: int, name: str, owner: int, way: Any) -> LinkQueue:
-        key = (place, self._entity_of[owner], way)
+    def _link(self, index: int, name: str, owner: int, way: Any) -> LinkQueue:
+        key = (index, self._entity_of[owner], way)
         if key not in self._links:
-            dim = self._network.dims[place]
-            named = f"dim {place}: {name}"
-            self._links[key] = LinkQueue(named, self._network.bytes_per_ns[place], dim.latency_ns)
+            dim = self._network.dims[index]
+            named = f"dim {index}: {name}"
+            self._links[key] = LinkQueue(named, self._network.bytes_per_ns[index], dim.latency_ns)
         return self._links[key]
 
 
@@ -463,16 +464,16 @@ class ConsistentFabric(_LinkedFabric):
         slowest = min(crossed, key=network.bytes_per_ns.__getitem__)
         return self._port(source, slowest), latency
 
-    def _port(self, rank: int, place: int) -> LinkQueue:
-        key = (place, self._entity_of[rank])
+    def _port(self, rank: int, dim: int) -> LinkQueue:
+        key = (dim, self._entity_of[rank])
         if key not in self._links:
-            self._links[key] = LinkQueue(f"dim {place}: {rank}→", self._network.bytes_per_ns[place], 0.0)
+            self._links[key] = LinkQueue(f"dim {dim}: {rank}→", self._network.bytes_per_ns[dim], 0.0)
         return self._links[key]
 
-    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def to_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Send to the switch of a dimension: bytes stream through it, so they are counted on the way down."""
-        self._clock.after(int(self._network.dims[place].latency_ns), action, argument)
+        self._clock.after(int(self._network.dims[dim].latency_ns), action, argument)
 
-    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+    def from_switch(self, rank: int, dim: int, size: int, action: Action, argument: Any) -> None:
         """Receive from the switch of a dimension; the sending port is busy too."""
-        self._enter(self._port(rank, place), size, self._network.dims[place].latency_ns, action, argument)
+        self._enter(self._port(rank, dim), size, self._network.dims[dim].latency_ns, action, argument)

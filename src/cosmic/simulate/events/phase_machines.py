@@ -44,6 +44,7 @@ class StepwiseMachine:
             step, key = program[self._step], self._step
             self._step += 1
             to, source = int(step.to[self._position]), int(step.source[self._position])
+            # A member that a step leaves out goes on to the next step at once.
             if to != NO_MEMBER:
                 stream.send(to, step.size, key)
             if source != NO_MEMBER:
@@ -87,17 +88,19 @@ class Direct:
 
     def _insert(self) -> None:
         """Take one more packet through the endpoint: a window of plain packets, then some that reduce, and so on."""
-        turn, place = divmod(self._inserted, self._window + self._reducing)
+        turn, position = divmod(self._inserted, self._window + self._reducing)
         self._inserted += 1
         first_round = self._kind == CollectiveType.ALL_REDUCE and turn % 2 == 0
-        reduces = place >= self._window and (first_round or self._kind == CollectiveType.REDUCE_SCATTER)
-        outward, last = place < self._window, place >= self._reducing
+        reduces = position >= self._window and (first_round or self._kind == CollectiveType.REDUCE_SCATTER)
+        outward, last = position < self._window, position >= self._reducing
         self._stream.endpoint(self._part, self._part if reduces else 0, self._go, outward=outward, last=last)
 
     def _go(self, _: Any) -> None:
         self._free += 1
-        left = self._packets - self._sent
-        if self._kind == CollectiveType.ALL_REDUCE and left <= self._others:
+        unsent = self._packets - self._sent
+        if self._kind == CollectiveType.ALL_REDUCE and unsent <= self._others:
+            # The second round of an all-reduce sends what the first has reduced: it waits for all packets
+            # of the first.
             if self._arrived < self._others:
                 return
             for _ in range(self._window):
@@ -176,12 +179,12 @@ class InSwitchMachine:
         phase, members = stream.phase, len(stream.phase.ring)
         self._stream = stream
         gathers = phase.kind == CollectiveType.ALL_GATHER
-        shard, whole = (phase.size, phase.size * members) if gathers else (phase.size // members, phase.size)
+        shard, total = (phase.size, phase.size * members) if gathers else (phase.size // members, phase.size)
         self._up, self._down = {
-            CollectiveType.ALL_REDUCE: (whole, whole),
-            CollectiveType.ALL_GATHER: (shard, whole - shard),
-            CollectiveType.REDUCE_SCATTER: (whole - shard, shard),
-        }.get(phase.kind, (whole - shard, whole - shard))
+            CollectiveType.ALL_REDUCE: (total, total),
+            CollectiveType.ALL_GATHER: (shard, total - shard),
+            CollectiveType.REDUCE_SCATTER: (total - shard, shard),
+        }.get(phase.kind, (total - shard, total - shard))
 
     def begin(self) -> None:
         """Take the buffer to the network."""

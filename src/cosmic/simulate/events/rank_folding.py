@@ -61,19 +61,19 @@ class Folding:
         Only simulated ranks have entries; every message must have a receiver.
         """
         messages = _Messages()
-        found: dict[tuple[int, int], tuple[int, ...]] = {}
+        channels: dict[tuple[int, int], tuple[int, ...]] = {}
         first = {entity: rank for rank, entity in reversed(list(enumerate(self.entity_of)))}
         for entity, rank in first.items():
             trace = traces.ranks[rank]
             for peer in set(trace.peers):
-                other = traces.ranks[peer]
-                places, back = _indices_of_peer(trace, peer), _indices_of_peer(other, rank)
-                waiting = messages.rows(other.template, NodeType.COMM_RECV, back)
-                for key, rows in messages.rows(trace.template, NodeType.COMM_SEND, places).items():
-                    found.update({(rank, row): (self.entity_of[peer], waiting[key][0]) for row in rows})
-                for rows in messages.rows(trace.template, NodeType.COMM_RECV, places).values():
-                    found.update({(rank, row): (entity, rows[0]) for row in rows})
-        return found
+                peer_trace = traces.ranks[peer]
+                slots, back = _indices_of_peer(trace, peer), _indices_of_peer(peer_trace, rank)
+                waiting = messages.rows(peer_trace.template, NodeType.COMM_RECV, back)
+                for key, rows in messages.rows(trace.template, NodeType.COMM_SEND, slots).items():
+                    channels.update({(rank, row): (self.entity_of[peer], waiting[key][0]) for row in rows})
+                for rows in messages.rows(trace.template, NodeType.COMM_RECV, slots).values():
+                    channels.update({(rank, row): (entity, rows[0]) for row in rows})
+        return channels
 
 
 class _Messages:
@@ -82,39 +82,39 @@ class _Messages:
     def __init__(self) -> None:
         self._found: dict[tuple[int, NodeType], dict[int, Rows]] = {}
 
-    def rows(self, template: Template, kind: NodeType, places: tuple[int, ...]) -> Rows:
-        """Return the rows in which a template sends to, or receives from, the peer at these *places*."""
+    def rows(self, template: Template, kind: NodeType, slots: tuple[int, ...]) -> Rows:
+        """Return the rows in which a template sends to, or receives from, the peer at these *slots*."""
         key = (id(template), kind)
         if key not in self._found:
             by_peer: dict[int, Rows] = {}
             rows = np.flatnonzero((template.type == kind) & (template.peer != ABSENT))
             columns = (template.peer, template.comm_tag, template.comm_size)
-            for row, place, tag, size in zip(
-                rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
-            ):
-                by_peer.setdefault(place, {}).setdefault((tag, size), []).append(row)
+            for row, slot, tag, size in zip(rows.tolist(), *(column[rows].tolist() for column in columns), strict=True):
+                by_peer.setdefault(slot, {}).setdefault((tag, size), []).append(row)
             self._found[key] = by_peer
-        if len(places) == 1:
-            return self._found[key].get(places[0], {})
+        if len(slots) == 1:
+            return self._found[key].get(slots[0], {})
         merged: Rows = {}
-        for place in places:
-            for message, found in self._found[key].get(place, {}).items():
-                merged[message] = sorted(merged.get(message, []) + found)
+        for slot in slots:
+            for message, rows_of_message in self._found[key].get(slot, {}).items():
+                merged[message] = sorted(merged.get(message, []) + rows_of_message)
         return merged
 
-    def complete(self, one: Template, places: tuple[int, ...], other: Template, back: tuple[int, ...]) -> bool:
+    def complete(
+        self, template: Template, slots: tuple[int, ...], peer_template: Template, back: tuple[int, ...]
+    ) -> bool:
         """Return whether two ranks receive all that they send each other."""
         send, receive = NodeType.COMM_SEND, NodeType.COMM_RECV
         return all(
-            {key: len(rows) for key, rows in self.rows(one, first, places).items()}
-            == {key: len(rows) for key, rows in self.rows(other, second, back).items()}
+            {key: len(rows) for key, rows in self.rows(template, first, slots).items()}
+            == {key: len(rows) for key, rows in self.rows(peer_template, second, back).items()}
             for first, second in ((send, receive), (receive, send))
         )
 
 
 def _indices_of_peer(trace: RankTrace, peer: int) -> tuple[int, ...]:
     """Return the indices of *peer* among the peers of a trace."""
-    return tuple(index for index, each in enumerate(trace.peers) if each == peer)
+    return tuple(index for index, other_rank in enumerate(trace.peers) if other_rank == peer)
 
 
 def list_exchanges(traces: TraceSet) -> Exchanges:
@@ -127,39 +127,43 @@ def list_exchanges(traces: TraceSet) -> Exchanges:
             if not 0 <= peer < len(traces.ranks):
                 complete = False
                 continue
-            other = traces.ranks[peer]
-            places, back = _indices_of_peer(trace, peer), _indices_of_peer(other, rank)
-            key = (id(trace.template), places, id(other.template), back)
+            peer_trace = traces.ranks[peer]
+            slots, back = _indices_of_peer(trace, peer), _indices_of_peer(peer_trace, rank)
+            key = (id(trace.template), slots, id(peer_trace.template), back)
             if key not in kinds:
                 kinds[key] = len(kinds)
-                complete = complete and messages.complete(trace.template, places, other.template, back)
+                complete = complete and messages.complete(trace.template, slots, peer_trace.template, back)
             entries.append((rank, peer, kinds[key]))
     table = np.array(entries, np.int64).reshape(-1, 3)
     return Exchanges(table[:, 0], table[:, 1], table[:, 2], complete)
 
 
 def fold_ranks(
-    traces: TraceSet, groups: Groups, system: System, network: SimulatedNetwork, *, links: bool, whole: bool
+    traces: TraceSet, groups: Groups, system: System, network: SimulatedNetwork, *, links: bool, exact_routes: bool
 ) -> Folding:
     """Return the classes of equivalent ranks; each rank is its own class where equivalence cannot be shown.
 
-    *links*: messages may delay each other in links. *whole*: the whole route of a message matters.
+    *links*: messages may delay each other in links. *exact_routes*: the whole route of a message matters.
     """
-    each = Folding(list(range(len(traces.ranks))))
+    unfolded = Folding(list(range(len(traces.ranks))))
     if not _is_foldable(traces, system) or not _name_only_own_groups(traces, groups):
-        return each
+        return unfolded
     exchanged = list_exchanges(traces)
     stacks = list(_stack_groups(traces, groups, system, network))
     if not exchanged.complete or (links and not _links_of_ranks(network, stacks, exchanged)):
-        return each
+        return unfolded
     numbers: dict[int, int] = {}
     color = np.array([numbers.setdefault(id(rank.template), len(numbers)) for rank in traces.ranks], np.int64)
     classes = len(numbers)
     while True:
         signature = color.astype(np.uint64) * MIX[0]
         for stack in stacks:
-            stack.sign(signature, color, network, whole=whole)
-        _sign_ranks(signature, color, exchanged, network, whole=whole)
+            stack.sign(signature, color, network, exact_routes=exact_routes)
+        # Mix the classes of message peers, and the routes to them, into the signatures of ranks
+        route = _route_code(network, exchanged.rank, exchanged.peer, exact_routes=exact_routes)
+        seen = _mix_hashes(exchanged.kind.astype(np.uint64), color[exchanged.peer].astype(np.uint64), route)
+        with np.errstate(over="ignore"):
+            np.add.at(signature, exchanged.rank, seen)
         _, first, refined = np.unique(signature, return_index=True, return_inverse=True)
         order = np.empty(len(first), np.int64)
         order[np.argsort(first)] = np.arange(len(first))
@@ -173,7 +177,7 @@ def _is_foldable(traces: TraceSet, system: System) -> bool:
     """Return whether ranks affect each other through messages only."""
     if system.custom or system.custom_by_node or system.bus is not None:
         return False
-    own = all(each.name == GIVEN for listed in system.implementations.values() for each in listed)
+    own = all(algorithm.name == GIVEN for listed in system.implementations.values() for algorithm in listed)
     return own or not any(np.isin(template.type, MEMORY_TYPES).any() for template in traces.templates())
 
 
@@ -189,7 +193,7 @@ class _Stack:
     def __init__(self, members: Ints, slots: Ints, relations: list[Ints], *, placed: bool) -> None:
         self.members, self.slots, self.relations, self.placed = members, slots, relations, placed
 
-    def sign(self, signature: Hashes, color: Ints, network: SimulatedNetwork, *, whole: bool) -> None:
+    def sign(self, signature: Hashes, color: Ints, network: SimulatedNetwork, *, exact_routes: bool) -> None:
         """Mix the classes of its peers into every member's signature."""
         size = self.members.shape[1]
         seen = color[self.members] * np.int64(2**20) + self.slots
@@ -197,11 +201,11 @@ class _Stack:
         if self.placed:
             own = _mix_hashes(own, np.arange(size, dtype=np.uint64)[None, :], np.uint64(1))
         for relation in self.relations:
-            there = relation != NO_MEMBER
-            others = np.where(there, relation, 0)
-            route = _route_code(network, self.members, self.members[:, others], whole=whole)
-            known = _mix_hashes(own, seen[:, others].astype(np.uint64), route)
-            own = np.where(there[None, :], known, _mix_hashes(own, np.uint64(11), np.uint64(13)))
+            has_partner = relation != NO_MEMBER
+            partners = np.where(has_partner, relation, 0)
+            route = _route_code(network, self.members, self.members[:, partners], exact_routes=exact_routes)
+            mixed = _mix_hashes(own, seen[:, partners].astype(np.uint64), route)
+            own = np.where(has_partner[None, :], mixed, _mix_hashes(own, np.uint64(11), np.uint64(13)))
         signature[self.members] = own
 
 
@@ -212,22 +216,12 @@ def _mix_hashes(state: Hashes, first: Hashes | np.uint64, second: Hashes | np.ui
         return mixed * MIX[0]
 
 
-def _route_code(network: SimulatedNetwork, sources: Ints, targets: Ints, *, whole: bool) -> Hashes:
-    """Return codes that are equal for equal routes: the first dimension and its links, or the *whole* path."""
-    if whole:
+def _route_code(network: SimulatedNetwork, sources: Ints, targets: Ints, *, exact_routes: bool) -> Hashes:
+    """Return codes that are equal for equal routes: the first dimension and its links, or the *exact_routes* path."""
+    if exact_routes:
         return network.path_codes(sources, targets).astype(np.uint64)
-    places, hops = network.routes(sources, targets)
-    return (places * np.int64(2**40) + hops).astype(np.uint64)
-
-
-def _sign_ranks(
-    signature: Hashes, color: Ints, exchanged: Exchanges, network: SimulatedNetwork, *, whole: bool
-) -> None:
-    """Mix the classes of message peers, and the routes to them, into the signatures of ranks."""
-    route = _route_code(network, exchanged.rank, exchanged.peer, whole=whole)
-    seen = _mix_hashes(exchanged.kind.astype(np.uint64), color[exchanged.peer].astype(np.uint64), route)
-    with np.errstate(over="ignore"):
-        np.add.at(signature, exchanged.rank, seen)  # a sum does not depend on the order
+    dims, hops = network.routes(sources, targets)
+    return (dims * np.int64(2**40) + hops).astype(np.uint64)
 
 
 def _stack_groups(traces: TraceSet, groups: Groups, system: System, network: SimulatedNetwork) -> Iterator[_Stack]:
@@ -238,15 +232,28 @@ def _stack_groups(traces: TraceSet, groups: Groups, system: System, network: Sim
     for size, stacked in _are_disjoint(
         {name: groups[name] for name, size in names.items() if 1 < size < network.npus}, slots
     ):
-        chosen = {each[0] if len(each) == 1 else Algorithm("ring") for each in listed}
+        chosen = {dim_algorithms[0] if len(dim_algorithms) == 1 else Algorithm("ring") for dim_algorithms in listed}
         relations, placed = _relations_of_ranks(chosen, size)
-        known = np.array([[slots.get((name, rank), ABSENT) for rank in groups[name]] for name in stacked])
-        yield _Stack(np.array([groups[name] for name in stacked], np.int64), known, relations, placed=placed)
+        slots_of_members = np.array([[slots.get((name, rank), ABSENT) for rank in groups[name]] for name in stacked])
+        yield _Stack(np.array([groups[name] for name in stacked], np.int64), slots_of_members, relations, placed=placed)
     everyone = any(
         (template.group[template.type == NodeType.COMM_COLL] == ABSENT).any() for template in traces.templates()
     )
     if everyone or network.npus in names.values():
-        yield from _whole_groups(listed, network)
+        ranks = np.arange(network.npus)
+        flat = {algorithms[0] for algorithms in listed if algorithms[0].flat}
+        if flat:
+            hops, offsets = _relations_of_ranks(flat, network.npus)
+            yield _Stack(ranks[None, :], np.zeros_like(ranks)[None, :], hops, placed=offsets)
+        for dim, (stride, spec) in enumerate(zip(network.strides, network.dims, strict=True)):
+            used = {
+                dim_algorithms[dim]
+                for dim_algorithms in listed
+                if len(dim_algorithms) > dim and not dim_algorithms[0].flat
+            }
+            lines = ranks.reshape(-1, spec.npus, stride).swapaxes(1, 2).reshape(-1, spec.npus)
+            hops, offsets = _relations_of_ranks(used, spec.npus)
+            yield _Stack(lines, np.zeros_like(lines), hops, placed=offsets)
 
 
 def _are_disjoint(groups: Groups, slots: dict[tuple[str, int], int]) -> Iterator[tuple[int, list[str]]]:
@@ -254,50 +261,37 @@ def _are_disjoint(groups: Groups, slots: dict[tuple[str, int], int]) -> Iterator
     stacks: dict[tuple[int, int], list[tuple[list[str], set[int]]]] = {}
     for name, members in groups.items():
         slot = min(slots.get((name, rank), 2**31) for rank in members)
-        found = stacks.setdefault((slot, len(members)), [])
-        fitting = next((stack for stack in found if stack[1].isdisjoint(members)), None)
+        candidates = stacks.setdefault((slot, len(members)), [])
+        fitting = next((stack for stack in candidates if stack[1].isdisjoint(members)), None)
         if fitting is None:
-            found.append(fitting := ([], set()))
+            candidates.append(fitting := ([], set()))
         fitting[0].append(name)
         fitting[1].update(members)
-    for (_, size), found in sorted(stacks.items(), key=lambda item: item[0]):
-        for names, _ in found:
+    for (_, size), candidates in sorted(stacks.items(), key=lambda item: item[0]):
+        for names, _ in candidates:
             yield size, names
-
-
-def _whole_groups(listed: list[tuple[Algorithm, ...]], network: SimulatedNetwork) -> Iterator[_Stack]:
-    ranks = np.arange(network.npus)
-    flat = {algorithms[0] for algorithms in listed if algorithms[0].flat}
-    if flat:
-        relations, placed = _relations_of_ranks(flat, network.npus)
-        yield _Stack(ranks[None, :], np.zeros_like(ranks)[None, :], relations, placed=placed)
-    for dim, (stride, spec) in enumerate(zip(network.strides, network.dims, strict=True)):
-        used = {each[dim] for each in listed if len(each) > dim and not each[0].flat}
-        lines = ranks.reshape(-1, spec.npus, stride).swapaxes(1, 2).reshape(-1, spec.npus)
-        relations, placed = _relations_of_ranks(used, spec.npus)
-        yield _Stack(lines, np.zeros_like(lines), relations, placed=placed)
 
 
 def _relations_of_ranks(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]:
     """Return the peers of each position, step by step, and whether a member's own position matters."""
-    position, found, placed = np.arange(size), [], False
+    position, partners, placed = np.arange(size), [], False
     names = {algorithm.name for algorithm in algorithms}
     if "direct" in names or "inSwitch" in names:
-        found += [(position + distance) % size for distance in range(1, size)]
+        partners += [(position + distance) % size for distance in range(1, size)]
     if "ring" in names or GIVEN in names:
-        found += [(position + 1) % size, (position - 1) % size]
+        partners += [(position + 1) % size, (position - 1) % size]
     if "halvingDoubling" in names:
         for step in algorithm_steps("halvingDoubling", CollectiveType.ALL_REDUCE, size, 1 << 40):
-            found += [step.to, step.source]
+            partners += [step.to, step.source]
         placed = placed or not is_power_of_two(size)
     if "doubleBinaryTree" in names:
         for tree in double_binary_trees(size):
-            found.append(np.array(tree.parent))
-            found += [
+            partners.append(np.array(tree.parent))
+            partners += [
                 np.array([(*children, NO_MEMBER, NO_MEMBER)[side] for children in tree.children]) for side in (0, 1)
             ]
         placed = True  # an inner node distinguishes its children
-    return found, placed
+    return partners, placed
 
 
 def _links_of_ranks(network: SimulatedNetwork, stacks: list[_Stack], exchanged: Exchanges) -> bool:

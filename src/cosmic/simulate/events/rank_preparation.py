@@ -10,7 +10,6 @@ import numpy as np
 from cosmic.base.errors import SpecError, require
 from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES
 from cosmic.simulate.events.collective_planner import CollectivePlacement
-from cosmic.simulate.events.collective_rings import Ring
 from cosmic.simulate.events.rank_folding import Folding
 from cosmic.simulate.events.simulated_rank import Action, Work
 from cosmic.simulate.events.simulation_job import Job
@@ -41,17 +40,17 @@ def prepare_ranks(job: Job, folding: Folding) -> tuple[list[Prepared], RingCache
     }
     rings = RingCache(job.network, job.system, job.groups, folding.entity_of, slots)
     works: dict[int, Work] = {}
-    found: list[Prepared] = []
+    prepared: list[Prepared] = []
     for rank, entity in enumerate(folding.entity_of):
-        if entity < len(found):
+        if entity < len(prepared):
             continue
         trace = job.traces.ranks[rank]
         key = id(trace.template)
         if key not in works:
-            given = None if job.given_ns is None else job.given_ns[key]
-            works[key] = lower_template(trace.template, job.system, f"{job.traces.where}.{rank}.et", given)
-        found.append(_prepare_rank(job, entity, rank, works[key], rings))
-    return found, rings
+            durations_ns = None if job.given_ns is None else job.given_ns[key]
+            works[key] = lower_template(trace.template, job.system, f"{job.traces.where}.{rank}.et", durations_ns)
+        prepared.append(_prepare_rank(job, entity, rank, works[key], rings))
+    return prepared, rings
 
 
 def _prepare_rank(job: Job, entity: int, rank: int, work: Work, rings: RingCache) -> Prepared:
@@ -62,20 +61,20 @@ def _prepare_rank(job: Job, entity: int, rank: int, work: Work, rings: RingCache
         for rows in _rows_by_placement(job, trace, np.flatnonzero(work.action == Action.COLLECTIVE))
     ]
     exchanges = np.flatnonzero((work.action == Action.SEND) | (work.action == Action.RECEIVE))
-    known = [0 <= peer < job.network.npus and peer != rank for peer in trace.peers]
-    places = template.peer[exchanges]
-    if not all(known) and not (there := np.array(known)[places]).all():
-        row = int(exchanges[np.argmin(there)])
-        place = f"rank {rank}: node {template.id[row]}: peer"
-        raise SpecError(place, trace.peers[int(template.peer[row])], "no such other rank")
+    in_job = [0 <= peer < job.network.npus and peer != rank for peer in trace.peers]
+    slots = template.peer[exchanges]
+    if not all(in_job) and not (present := np.array(in_job)[slots]).all():
+        row = int(exchanges[np.argmin(present)])
+        where = f"rank {rank}: node {template.id[row]}: peer"
+        raise SpecError(where, trace.peers[int(template.peer[row])], "no such other rank")
     peers = np.array(
-        [peer if is_known else ABSENT for peer, is_known in zip(trace.peers, known, strict=True)], np.int64
+        [peer if is_known else ABSENT for peer, is_known in zip(trace.peers, in_job, strict=True)], np.int64
     )
     remote = np.flatnonzero(work.action == Action.MEMORY)
     if len(remote) and job.memory.type == "NO_MEMORY_EXPANSION":
-        place = f"rank {rank}: node {template.id[remote[0]]}"
-        raise SpecError(place, NodeType(int(template.type[remote[0]])).name, "needs a remote memory")
-    return Prepared(entity, rank, trace, work, collectives, exchanges, peers[places] if len(places) else places)
+        where = f"rank {rank}: node {template.id[remote[0]]}"
+        raise SpecError(where, NodeType(int(template.type[remote[0]])).name, "needs a remote memory")
+    return Prepared(entity, rank, trace, work, collectives, exchanges, peers[slots] if len(slots) else slots)
 
 
 def _rows_by_placement(job: Job, trace: RankTrace, rows: Ints) -> Iterator[Ints]:
@@ -119,19 +118,17 @@ def _placement_of_row(
         raise SpecError(f"rank {rank}: node {node}: pg_name", group, "no such group")
     priority = int(template.comm_priority[row])
     if prefix is not None:
-        level = rings.whole(rank, group)
-        return kind, CollectivePlacement(slot, [level], priority, _script_of_rank(job, prefix, level.ring, rank))
-    known = "has no algorithm; choose from " + ", ".join(COLLECTIVES)
-    require(kind in COLLECTIVES.values(), f"rank {rank}: node {node}: comm_type", kind.name.lower(), known)
+        level = rings.whole_group(rank, group)
+        # A custom collective: the rank runs the trace of its position in the group.
+        scripts = job.scripts[prefix].ranks
+        require(
+            len(scripts) == len(level.ring), f"{prefix}.*.et", len(scripts), f"the group has {len(level.ring)} members"
+        )
+        position = level.ring.position[rank]
+        script = scripts[position]
+        outside = [peer for peer in script.peers if not 0 <= peer < len(level.ring) or peer == position]
+        require(not outside, f"{prefix}.{position}.et", outside[:1] or None, "no such other member")
+        return kind, CollectivePlacement(slot, [level], priority, script)
+    rule = "has no algorithm; choose from " + ", ".join(COLLECTIVES)
+    require(kind in COLLECTIVES.values(), f"rank {rank}: node {node}: comm_type", kind.name.lower(), rule)
     return kind, CollectivePlacement(slot, rings.levels(rank, kind, group, int(template.involved_dims[row])), priority)
-
-
-def _script_of_rank(job: Job, prefix: str, ring: Ring, rank: int) -> RankTrace:
-    """Return the trace that *rank* runs in a custom collective."""
-    scripts = job.scripts[prefix].ranks
-    require(len(scripts) == len(ring), f"{prefix}.*.et", len(scripts), f"the group has {len(ring)} members")
-    position = ring.position[rank]
-    script = scripts[position]
-    outside = [peer for peer in script.peers if not 0 <= peer < len(ring) or peer == position]
-    require(not outside, f"{prefix}.{position}.et", outside[:1] or None, "no such other member")
-    return script

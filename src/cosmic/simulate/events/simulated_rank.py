@@ -149,12 +149,12 @@ class SimulatedRank:
     def complete(self, row: int) -> None:
         """Complete a node, and issue the nodes that it frees."""
         order = self._order
-        tied = order is not None and order.tied(self.world.clock, self._decided_by.get(row, self.entity))
+        is_tied = order is not None and order.is_tied(self.world.clock, self._decided_by.get(row, self.entity))
         self._release(row)
-        if order is not None and tied:
+        if order is not None and is_tied:
             order.check_freed()
         self._issue()
-        if order is not None and tied:
+        if order is not None and is_tied:
             order.check_started(self._ready)
         self._check_end()
 
@@ -168,6 +168,7 @@ class SimulatedRank:
             if self._waits[child] == 0:
                 if self._order is not None:
                     self._order.freed.append(child)
+                # Freed while nodes are being issued: `_issue` decides when such a node may start.
                 if self._issuing:
                     self._fresh.append(child)
                 else:
@@ -198,11 +199,11 @@ class SimulatedRank:
 
     def _next_slot(self) -> int:
         """Return the slot of the first node that can start; -1 if none can."""
-        found, best, busy = -1, 0, self._busy
+        next_slot, best, busy = -1, 0, self._busy
         for slot, heap in self._heaps:
-            if heap and (slot == _NONE or not busy[slot]) and (found < 0 or heap[0] < best):
-                found, best = slot, heap[0]
-        return found
+            if heap and (slot == _NONE or not busy[slot]) and (next_slot < 0 or heap[0] < best):
+                next_slot, best = slot, heap[0]
+        return next_slot
 
     def _start(self, row: int, slot: int) -> None:
         self._busy[slot] += 1
@@ -255,14 +256,14 @@ class _Order:
         self._freed_before: set[int] = set()
         self._started_before = 0
 
-    def tied(self, clock: EventClock, decider: int) -> bool:
+    def is_tied(self, clock: EventClock, decider: int) -> bool:
         """Record an event that *decider* scheduled, and return whether it is tied with the one before."""
         moment = (clock.now, clock.place[0])
         if moment == self._moment:
-            tied = decider != self._decider
+            is_tied = decider != self._decider
             self._decider = decider
             self._freed_before, self._started_before = set(self.freed), len(self.started)
-            return tied
+            return is_tied
         self._moment, self._decider = moment, decider
         self.freed.clear()
         self.started.clear()

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.base.errors import SpecError
+from cosmic.base.json_types import Share, one_of, unit
 from cosmic.simulate.events.astra_sim_inputs import System
 from cosmic.simulate.events.collective_planner import CollectivePlacement
 from cosmic.simulate.events.simulated_rank import NEVER
@@ -124,24 +124,26 @@ class NpuTimes:
     """One rank's time, in nanoseconds."""
 
     npu: int
+    """Its number."""
     cycles: int
     """When it finishes."""
     exposed_cycles: int
     """Cycles in which its accelerator does not compute: ASTRA-sim's exposed communication, waiting included."""
     compute_cycles: int
+    """Time of compute."""
     communication_cycles: int
     """Cycles in which a collective, send or receive is in progress."""
     hidden_cycles: int
     """Cycles of communication that computation overlaps."""
     idle_cycles: int
     """Cycles with neither computation nor communication."""
-    compute_bound: float | None
+    compute_bound: Share | None
     """Share of the computing time that the accelerator's peak bounds, not its memory; None if not modelled."""
     compute_utilization: float | None
     """Share of the accelerator's peak, while it computes."""
     memory_utilization: float | None
     """Share of the memory's bandwidth, while it computes."""
-    operational_intensity: float | None
+    operational_intensity: Annotated[float, unit("FLOP/B")] | None
     """Operations per byte, averaged over the computing time."""
 
 
@@ -150,11 +152,14 @@ class SimulatedOperator:
     """One computation of the rank that finishes last, and what bounds it in a roofline."""
 
     node: int
+    """Its number in the trace."""
     name: str
+    """Its name."""
     cycles: int
-    operational_intensity: float
+    """Its time."""
+    operational_intensity: Annotated[float, unit("FLOP/B")]
     """Operations per byte."""
-    bound: str
+    bound: Annotated[str, one_of("compute", "memory")]
     """compute or memory"""
 
 
@@ -163,11 +168,15 @@ class DimensionUse:
     """The share of a dimension's bandwidth that the whole run uses."""
 
     dimension: int
+    """Its number, from 0 on."""
     topology: str
+    """Its topology."""
     npus: int
+    """NPUs that it connects."""
     sent_bytes: int
     """By all NPUs."""
     mean_utilization: float
+    """Utilization of its bandwidth, mean over NPUs and time."""
     max_utilization: float
     """Of the busiest NPU."""
 
@@ -177,8 +186,11 @@ class LinkUse:
     """The busy time of a link."""
 
     link: str
+    """Which link."""
     busy_cycles: int
+    """Busy time."""
     utilization: float
+    """Busy time as a share of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +222,10 @@ class SimulationResult:
         plain["warnings"] = list(self.warnings)
         for name in ("dimensions", "links", "operators", "per_npu"):
             plain[name] = [
-                {key: getattr(each, key) for key in each.__dataclass_fields__} for each in getattr(self, name)
+                {key: getattr(item, key) for key in item.__dataclass_fields__} for item in getattr(self, name)
             ]
         if self.local_memory:
-            plain["local_memory"] = [each.as_json() for each in self.local_memory]
+            plain["local_memory"] = [item.as_json() for item in self.local_memory]
         return plain
 
 
@@ -224,22 +236,54 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
     classes: list[list[int]] = [[] for _ in ranks]
     for rank, entity in enumerate(simulation.entity_of):
         classes[entity].append(rank)
-    found: list[NpuTimes | None] = [None] * len(simulation.entity_of)
+    npu_times: list[NpuTimes | None] = [None] * len(simulation.entity_of)
     rank_times = []
     for simulated, members in zip(ranks, classes, strict=True):
         trace = job.traces.ranks[simulated.rank]
         template = trace.template
         begun, ended = np.asarray(simulated.begun_ns, np.int64), np.asarray(simulated.ended_ns, np.int64)
-        times = _times_of_ranks(simulated, template, begun, ended) | _mean_roofline(template, system, begun, ended)
+        communicates = has_type(template, COMMUNICATION_TYPES)
+        computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
+        communication = _covered_ns(begun[communicates], ended[communicates])
+        computation = _covered_ns(begun[computes], ended[computes])
+        busy = _covered_ns(begun, ended)
+        either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
+        # Both run at once for as long as their sum is more than the time in which either runs.
+        times = {
+            "compute_cycles": simulated.compute_ns,
+            "exposed_cycles": simulated.end_ns - simulated.compute_ns,
+            "communication_cycles": communication,
+            "hidden_cycles": communication + computation - either,
+            "idle_cycles": simulated.end_ns - busy,
+        } | _mean_roofline(template, system, begun, ended)
         for rank in members:
-            found[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
+            npu_times[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
         rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
     sent = np.asarray(simulation.sent_bytes, np.float64)
+    ordered = sorted(simulation.busy_ns.items(), key=lambda item: (-item[1], item[0]))
+    network, graph, counts = job.network, job.graph, np.array(list(map(len, classes)))
+    dimensions = []
+    for index, dim in enumerate(network.dims):
+        rate: Any = network.bytes_per_ns[index]
+        if graph is not None:  # an NPU that has no link sends nothing
+            rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
+            rate = np.where(rate > 0, rate, 1.0)
+        share = sent[:, index] / (rate * max(1, cycles))
+        dimensions.append(
+            DimensionUse(
+                dimension=index,
+                topology=dim.topology,
+                npus=dim.npus,
+                sent_bytes=int((sent[:, index] * counts).sum()),
+                mean_utilization=float((share * counts).sum() / counts.sum()),
+                max_utilization=float(share.max()),
+            )
+        )
     return SimulationResult(
         cycles=cycles,
-        per_npu=tuple(each for each in found if each is not None),
-        dimensions=_use_of_dimensions(job, sent, list(map(len, classes)), cycles),
-        links=_use_of_links(simulation.busy_ns, cycles),
+        per_npu=tuple(npu_time for npu_time in npu_times if npu_time is not None),
+        dimensions=tuple(dimensions),
+        links=tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered),
         operators=_operators_of_rank(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
         events=simulation.events,
         cpu_s=cpu_s,
@@ -258,7 +302,7 @@ def result_of_recorded(traces: TraceSet) -> SimulationResult:
 
 def result_of_replay(traces: TraceSet, replayed: Replayed) -> SimulationResult:
     """Return the result of a replay, in which time counts from the first start on."""
-    first = min((int(each.min()) for each in replayed.begun if len(each)), default=0)
+    first = min((int(rank_starts.min()) for rank_starts in replayed.begun if len(rank_starts)), default=0)
     npus, rank_times = [], []
     for number, (rank, begun, ended) in enumerate(zip(traces.ranks, replayed.begun, replayed.ended, strict=True)):
         template, end = rank.template, int(ended.max(initial=first)) - first
@@ -294,22 +338,6 @@ def result_of_replay(traces: TraceSet, replayed: Replayed) -> SimulationResult:
         simulated_ranks=len(npus),
         rank_times=tuple(rank_times),
     )
-
-
-def _times_of_ranks(simulated: FinishedRank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
-    communicates = has_type(template, COMMUNICATION_TYPES)
-    computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
-    communication = _covered_ns(begun[communicates], ended[communicates])
-    computation = _covered_ns(begun[computes], ended[computes])
-    busy = _covered_ns(begun, ended)
-    either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
-    return {
-        "compute_cycles": simulated.compute_ns,
-        "exposed_cycles": simulated.end_ns - simulated.compute_ns,
-        "communication_cycles": communication,
-        "hidden_cycles": communication + computation - either,
-        "idle_cycles": simulated.end_ns - busy,
-    }
 
 
 def _covered_ns(begun: Ints, ended: Ints) -> int:
@@ -354,47 +382,18 @@ def _operators_of_rank(times: RankTimes, system: System) -> tuple[SimulatedOpera
         return ()
     rows = np.flatnonzero(modelled & (times.begun != NEVER))
     longest = rows[np.argsort(times.begun[rows] - times.ended[rows], kind="stable")][:MOST_OPERATORS]
-    found = []
+    operators = []
     for row in longest.tolist():
         intensity = float(template.num_ops[row] / template.tensor_size[row])
         bound = "compute" if system.memory_bytes_per_s * intensity >= system.peak_flop_per_s else "memory"
         cycles = int(times.ended[row] - times.begun[row])
         name = template.names[row]
-        found.append(
+        operators.append(
             SimulatedOperator(
                 node=int(template.id[row]), name=name, cycles=cycles, operational_intensity=intensity, bound=bound
             )
         )
-    return tuple(found)
-
-
-def _use_of_dimensions(
-    job: Job, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
-) -> tuple[DimensionUse, ...]:
-    network, graph, counts = job.network, job.graph, np.array(classes)
-    found = []
-    for index, dim in enumerate(network.dims):
-        rate: Any = network.bytes_per_ns[index]
-        if graph is not None:  # an NPU that has no link sends nothing
-            rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
-            rate = np.where(rate > 0, rate, 1.0)
-        share = sent[:, index] / (rate * max(1, cycles))
-        found.append(
-            DimensionUse(
-                dimension=index,
-                topology=dim.topology,
-                npus=dim.npus,
-                sent_bytes=int((sent[:, index] * counts).sum()),
-                mean_utilization=float((share * counts).sum() / counts.sum()),
-                max_utilization=float(share.max()),
-            )
-        )
-    return tuple(found)
-
-
-def _use_of_links(busy: Mapping[str, int], cycles: int) -> tuple[LinkUse, ...]:
-    ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered)
+    return tuple(operators)
 
 
 # --------------------------------------------------------------------------------------
@@ -407,8 +406,8 @@ LARGEST = 5
 
 def track_local_memory(result: SimulationResult, workload: str | Path) -> tuple[LocalMemory, ...]:
     """Return the local memory of each rank of a simulation of the traces *workload*."""
-    known: dict[tuple[int, bytes], LocalMemory] = {}
-    found: dict[int, LocalMemory] = {}
+    distinct: dict[tuple[int, bytes], LocalMemory] = {}
+    by_rank: dict[int, LocalMemory] = {}
     paths = trace_paths(workload, len(result.per_npu))
     read: dict[bytes, Mapping[int, NodeTensors]] = {}
     for index, times in enumerate(result.rank_times):
@@ -417,13 +416,13 @@ def track_local_memory(result: SimulationResult, workload: str | Path) -> tuple[
             digest = sha256(data).digest()
             if digest not in read:
                 read[digest] = tensors_of(data, paths[rank].name)
-            if (index, digest) not in known:
-                known[index, digest] = local_memory_of_rank(rank, times, read[digest], result.per_npu[rank].cycles)
-            found[rank] = replace(known[index, digest], npu=rank)
+            if (index, digest) not in distinct:
+                distinct[index, digest] = local_memory_of_rank(rank, times, read[digest], result.per_npu[rank].cycles)
+            by_rank[rank] = replace(distinct[index, digest], npu=rank)
     if not any(read.values()):
         rule = "no node states the tensors that it reads and writes (attributes inputs and outputs)"
         raise SpecError("track_local_mem", str(workload), rule)
-    return tuple(found[rank] for rank in sorted(found))
+    return tuple(by_rank[rank] for rank in sorted(by_rank))
 
 
 def local_memory_of_rank(rank: int, times: RankTimes, tensors: Mapping[int, NodeTensors], end_ns: int) -> LocalMemory:
@@ -439,15 +438,15 @@ def local_memory_of_rank(rank: int, times: RankTimes, tensors: Mapping[int, Node
     during = moments <= end_ns
     moments, held = moments[during], np.cumsum(change)[during]
     top = int(np.argmax(held))
-    at = int(moments[top])
-    there = [(name, life[2]) for name, life in lives.items() if life[0] <= at < life[1]]
+    peak_ns = int(moments[top])
+    live = [(name, life[2]) for name, life in lives.items() if life[0] <= peak_ns < life[1]]
     return LocalMemory(
         npu=rank,
         peak_bytes=int(held[top]),
-        peak_ns=at,
+        peak_ns=peak_ns,
         start_bytes=int(held[0]),
         end_bytes=int(held[-1]),
-        largest=tuple(sorted(there, key=lambda each: (-each[1], each[0]))[:LARGEST]),
+        largest=tuple(sorted(live, key=lambda tensor: (-tensor[1], tensor[0]))[:LARGEST]),
         unstated=sum(int(node) not in tensors for node in times.template.id),
         times_ns=moments,
         bytes=held,
@@ -466,20 +465,20 @@ def _lifetimes_of_tensors(
     last_read: dict[str, int] = {}
     size: dict[str, int] = {}
     for row, node in enumerate(times.template.id.tolist()):
-        stated = tensors.get(node)
-        if stated is None or times.ended[row] < 0:
+        node_tensors = tensors.get(node)
+        if node_tensors is None or times.ended[row] < 0:
             continue
         begun, ended = int(times.begun[row]), int(times.ended[row])
-        for name, count in stated.writes:
+        for name, count in node_tensors.writes:
             first_write[name] = min(first_write.get(name, begun), begun)
             size[name] = max(size.get(name, 0), count)
-        for name, count in stated.reads:
+        for name, count in node_tensors.reads:
             first_read[name] = min(first_read.get(name, begun), begun)
             last_read[name] = max(last_read.get(name, ended), ended)
             size[name] = max(size.get(name, 0), count)
-    found = {}
+    lifetimes = {}
     for name, count in size.items():
-        written, read = first_write.get(name), first_read.get(name)
-        start = 0 if written is None or (read is not None and read < written) else written
-        found[name] = start, last_read.get(name, end_ns + 1), count
-    return found
+        first_written, read = first_write.get(name), first_read.get(name)
+        start = 0 if first_written is None or (read is not None and read < first_written) else first_written
+        lifetimes[name] = start, last_read.get(name, end_ns + 1), count
+    return lifetimes

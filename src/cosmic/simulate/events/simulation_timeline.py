@@ -33,7 +33,7 @@ from cosmic.simulate.step_timeline import (
 from cosmic.simulate.trace_generation import axes_of_groups
 from cosmic.step.communication import ROLES, order_axes
 from cosmic.step.step_profile import profile_step
-from cosmic.traces.trace import ABSENT, COMMUNICATION_TYPES, MEMORY_TYPES, NodeType, Template
+from cosmic.traces.trace import ABSENT, COMMUNICATION_TYPES, MEMORY_TYPES, NodeType
 
 DETAILS = ("num_ops", "tensor_size", "comm_size", "comm_tag", "comm_type")
 MOST_POINTS = 8_000
@@ -58,6 +58,12 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
         source, target = (np.array([first[pair[side]][pair[side + 1]] for pair in sends], np.int64) for side in (0, 2))
         drawing.flow(source, target)
     tracks, names, spans, flows, details = drawing.finish()
+    last = max(result.per_npu, key=lambda npu: npu.cycles).npu
+    rank_count, simulated = len(result.per_npu), len(result.rank_times)
+    every = f"all {rank_count:,} ranks"
+    which_ranks = f"{simulated} of {rank_count:,} ranks, the others are equivalent" if simulated < rank_count else every
+    whose = "the design's own traces" if point is not None else "the traces"
+    memory = "" if result.local_memory else "; traces hold no memory use, so none is drawn"
     return Timeline(
         engine="event",
         duration_ns=result.cycles,
@@ -69,8 +75,8 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
         spans=spans,
         flows=flows,
         counters=tuple(counters),
-        totals=ranks[_last_rank(result)].totals,
-        reading=_explain_timeline(result, point),
+        totals=ranks[next(index for index, times in enumerate(result.rank_times) if last in times.ranks)].totals,
+        reading=f"Every node of {whose}, simulated: {which_ranks}{memory}.",
         details=details,
     )
 
@@ -79,21 +85,6 @@ def group_names(point: DesignPoint) -> tuple[str, ...]:
     """Return the axes of the communicator groups in a design's own traces, by index in `RankTrace.groups`."""
     kinds = axes_of_groups(cut_into_pieces(profile_step(batch_of(point))))
     return tuple("+".join(ROLES.get(axis, axis) for axis in order_axes(axes)) for axes in kinds)
-
-
-def _last_rank(result: SimulationResult) -> int:
-    """Return the index of the rank that finishes last."""
-    last = max(result.per_npu, key=lambda npu: npu.cycles).npu
-    return next(index for index, times in enumerate(result.rank_times) if last in times.ranks)
-
-
-def _explain_timeline(result: SimulationResult, point: DesignPoint | None) -> str:
-    ranks, simulated = len(result.per_npu), len(result.rank_times)
-    every = f"all {ranks:,} ranks"
-    which = f"{simulated} of {ranks:,} ranks, the others are equivalent" if simulated < ranks else every
-    whose = "the design's own traces" if point is not None else "the traces"
-    memory = "" if result.local_memory else "; traces hold no memory use, so none is drawn"
-    return f"Every node of {whose}, simulated: {which}{memory}."
 
 
 def _memory_counters(result: SimulationResult, rank: _DrawnRank) -> Iterator[Counter]:
@@ -109,8 +100,8 @@ def _memory_counters(result: SimulationResult, rank: _DrawnRank) -> Iterator[Cou
 class _DrawnRank:
     """A simulated rank to draw."""
 
-    def __init__(self, place: int, times: RankTimes, axes: Sequence[str] | None, cycles: int) -> None:
-        self.place, self.times, self.axes, self.cycles = place, times, axes, cycles
+    def __init__(self, index: int, times: RankTimes, axes: Sequence[str] | None, cycles: int) -> None:
+        self.place, self.times, self.axes, self.cycles = index, times, axes, cycles
         self.counters: list[Counter] = []
         self.totals = TimelineTotals(0.0, 0.0, 0.0, 0.0)
         template = times.template
@@ -123,33 +114,40 @@ class _DrawnRank:
         """Draw the rank's nodes, receives from when their messages *departed*; return the first span of each node."""
         first = np.full(self.times.template.nodes, -1, np.int64)
         tracks = self._tracks(drawing)
-        names = _codes_of_names(drawing, self.times.template)
+        numbers = self.times.template.id.tolist()
+        names = np.array(
+            [
+                drawing.name(name or f"node {number}")
+                for name, number in zip(self.times.template.names, numbers, strict=True)
+            ],
+            np.int64,
+        )
         begun = np.maximum(self.times.begun, np.minimum(departed, self.times.ended))
         plain = np.flatnonzero(self.ran & ~self.communicates)
         spans = drawing.add(tracks[plain], names[plain], self._kinds()[plain], begun[plain], self.times.ended[plain])
         first[plain] = spans
         self._add_details(drawing, spans, plain)
         rows = np.flatnonzero(self.communicates)
-        which, start, end, hidden = split_spans(begun[rows], self.times.ended[rows], *self.computing)
+        owner, start, end, hidden = split_spans(begun[rows], self.times.ended[rows], *self.computing)
         kinds = np.where(hidden, CLASS_CODES["hidden"], CLASS_CODES["exposed"])
-        spans = drawing.add(tracks[rows][which], names[rows][which], kinds, start, end)
-        self._add_details(drawing, spans, rows[which])
-        opening = np.flatnonzero(np.diff(which, prepend=-1))
-        first[rows[which[opening]]] = spans[opening]
-        going_on = np.flatnonzero(np.diff(which, prepend=-1) == 0)
+        spans = drawing.add(tracks[rows][owner], names[rows][owner], kinds, start, end)
+        self._add_details(drawing, spans, rows[owner])
+        opening = np.flatnonzero(np.diff(owner, prepend=-1))
+        first[rows[owner[opening]]] = spans[opening]
+        going_on = np.flatnonzero(np.diff(owner, prepend=-1) == 0)
         drawing.link(spans[going_on - 1], spans[going_on])
         self._count(drawing, tracks, begun)
         self._wait(drawing, begun)
         computing, exposed, beside = (
-            int((each[1] - each[0]).sum())
-            for each in (
+            int((interval[1] - interval[0]).sum())
+            for interval in (
                 self.computing,
                 merge_spans(start[~hidden], end[~hidden]),
                 merge_spans(start[hidden], end[hidden]),
             )
         )
         seconds = (computing, exposed, beside, self.cycles - computing - exposed)
-        self.totals = TimelineTotals(*(each / 1e9 for each in seconds))
+        self.totals = TimelineTotals(*(total_ns / 1e9 for total_ns in seconds))
         return first
 
     def _wait(self, drawing: TimelineDrawing, begun: Ints) -> None:
@@ -165,30 +163,30 @@ class _DrawnRank:
         """Return the track of each node."""
         template = self.times.template
         numbers = {name: drawing.track(self.place, name) for name in ("compute", "cpu")}
-        found = np.full(template.nodes, numbers["cpu"], np.int64)
-        found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = numbers["compute"]
+        tracks = np.full(template.nodes, numbers["cpu"], np.int64)
+        tracks[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = numbers["compute"]
         if self.axes is None:
-            found[self.communicates] = drawing.track(self.place, "communication")
-            found[template.type == NodeType.COMM_RECV] = drawing.track(self.place, "receive")
+            tracks[self.communicates] = drawing.track(self.place, "communication")
+            tracks[template.type == NodeType.COMM_RECV] = drawing.track(self.place, "receive")
         else:
             for index, name in enumerate(self.axes):
-                found[self.communicates & (template.group == index)] = drawing.track(self.place, name)
+                tracks[self.communicates & (template.group == index)] = drawing.track(self.place, name)
             messages = self.communicates & (template.type != NodeType.COMM_COLL)
-            found[messages] = drawing.track(self.place, "pp")
-            found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "cp")
-        found[np.isin(template.type, MEMORY_TYPES)] = drawing.track(self.place, "memory")
-        return found
+            tracks[messages] = drawing.track(self.place, "pp")
+            tracks[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "cp")
+        tracks[np.isin(template.type, MEMORY_TYPES)] = drawing.track(self.place, "memory")
+        return tracks
 
     def _kinds(self) -> Ints:
         """Return the class of each node that is not communication."""
         template = self.times.template
-        found = np.full(template.nodes, CLASS_CODES["other"], np.int64)
-        found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = CLASS_CODES["compute"]
-        found[np.isin(template.type, MEMORY_TYPES)] = CLASS_CODES["memory"]
+        kinds = np.full(template.nodes, CLASS_CODES["other"], np.int64)
+        kinds[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = CLASS_CODES["compute"]
+        kinds[np.isin(template.type, MEMORY_TYPES)] = CLASS_CODES["memory"]
         if self.axes is not None:
             updates = [row for row, name in enumerate(template.names) if name.endswith(".optimizer")]
-            found[updates] = CLASS_CODES["optimizer"]
-        return found
+            kinds[updates] = CLASS_CODES["optimizer"]
+        return kinds
 
     def _add_details(self, drawing: TimelineDrawing, spans: Ints, rows: Ints) -> None:
         """Keep the attributes of nodes for trace viewers."""
@@ -218,14 +216,6 @@ class _DrawnRank:
             self.counters.append(Counter(self.place, f"{name} traffic", "B/s", None, times, values))
 
 
-def _codes_of_names(drawing: TimelineDrawing, template: Template) -> Ints:
-    """Return the codes of nodes' names."""
-    numbers = template.id.tolist()
-    return np.array(
-        [drawing.name(name or f"node {number}") for name, number in zip(template.names, numbers, strict=True)], np.int64
-    )
-
-
 def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Ints, Ints, Ints, np.ndarray]:
     """Return spans, cut where other spans (sorted and disjoint) begin or end.
 
@@ -238,14 +228,14 @@ def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Int
     cuts = np.stack([from_, until], axis=1).reshape(-1)
     low, high = np.searchsorted(cuts, begun, "right"), np.searchsorted(cuts, ended, "left")
     count = np.maximum(high - low, 0) + 1
-    which = np.repeat(np.arange(len(begun)), count)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    owner = np.repeat(np.arange(len(begun)), count)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     padded = np.append(cuts, 0)
-    start = np.where(within == 0, begun[which], padded[np.maximum(low[which] + within - 1, 0)])
-    end = np.where(within == count[which] - 1, ended[which], padded[np.minimum(low[which] + within, len(cuts))])
+    start = np.where(within == 0, begun[owner], padded[np.maximum(low[owner] + within - 1, 0)])
+    end = np.where(within == count[owner] - 1, ended[owner], padded[np.minimum(low[owner] + within, len(cuts))])
     inside = np.searchsorted(from_, start, "right") - 1
     covering = np.append(until, 0)[inside] > start
-    return which, start, end, covering & (inside >= 0)
+    return owner, start, end, covering & (inside >= 0)
 
 
 # ------------------------------------------------------------------------------------------------------ messages
@@ -253,26 +243,26 @@ def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Int
 
 def _match_messages(result: SimulationResult) -> list[tuple[int, int, int, int]]:
     """Return the rank and row of every send, and those of its receive."""
-    entity_of = {rank: place for place, times in enumerate(result.rank_times) for rank in times.ranks}
+    entity_of = {rank: entity for entity, times in enumerate(result.rank_times) for rank in times.ranks}
     waiting: dict[Message, deque[int]] = {}
     for index, times in enumerate(result.rank_times):
         for row, peer, tag, size in _messages_in_order(times, NodeType.COMM_RECV, entity_of):
             waiting.setdefault((peer, index, tag, size), deque()).append(row)
-    found = []
-    for place, times in enumerate(result.rank_times):
+    matches = []
+    for entity, times in enumerate(result.rank_times):
         for row, target, tag, size in _messages_in_order(times, NodeType.COMM_SEND, entity_of):
-            if rows := waiting.get((place, target, tag, size)):
-                found.append((place, row, target, rows.popleft()))
-    return found
+            if rows := waiting.get((entity, target, tag, size)):
+                matches.append((entity, row, target, rows.popleft()))
+    return matches
 
 
-def _departures_of_messages(result: SimulationResult, sends: Sequence[tuple[int, int, int, int]], place: int) -> Ints:
+def _departures_of_messages(result: SimulationResult, sends: Sequence[tuple[int, int, int, int]], entity: int) -> Ints:
     """Return when the message of each receive of a rank departed; -1 for all other nodes."""
-    found = np.full(result.rank_times[place].template.nodes, -1, np.int64)
+    departures = np.full(result.rank_times[entity].template.nodes, -1, np.int64)
     for source, row, target, received in sends:
-        if target == place:
-            found[received] = result.rank_times[source].begun[row]
-    return found
+        if target == entity:
+            departures[received] = result.rank_times[source].begun[row]
+    return departures
 
 
 def _messages_in_order(

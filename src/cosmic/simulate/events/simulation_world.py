@@ -76,8 +76,8 @@ class World:
         self._count_sent(message.source, message.target, message.size)
         self.fabric.send(message)
 
-    def _arrived(self, what: tuple[Any, tuple[Action, Any] | None]) -> None:
-        key, sent = what
+    def _arrived(self, arrival: tuple[Any, tuple[Action, Any] | None]) -> None:
+        key, sent = arrival
         if sent is not None:
             sent[0](sent[1])
         waiting = self.mailbox.pop(key, None)
@@ -89,17 +89,19 @@ class World:
     def post_receive(self, rank: int, source: int, key: Any, action: Action, argument: Any) -> None:
         """Call *action* when the message *key* has arrived."""
         if self.rendezvous:
+            # Rendezvous: the sender holds the message back until the receiver says that it is ready.
             ready = (key, action, argument)
             self.fabric.send(Message(rank, source, READY_BYTES, self._ready, ready))
         else:
             self._wait(key, action, argument)
 
-    def _ready(self, what: tuple[Any, Action, Any]) -> None:
-        key, action, argument = what
+    def _ready(self, event: tuple[Any, Action, Any]) -> None:
+        key, action, argument = event
         self._wait(key, action, argument)
         self._arrived(((READY, key), None))
 
     def _wait(self, key: Any, action: Action, argument: Any) -> None:
+        # A key holds what waits for the message, or that it has arrived, whichever came first.
         if self.mailbox.get(key) is ARRIVED:
             del self.mailbox[key]
             self.clock.after(0, action, argument)
@@ -145,8 +147,8 @@ class World:
             if arrivals.arrive(scheduler.entity, stream.slot, self.clock.now, stream if ring is own else None):
                 del self._arrivals[key]
                 done = ring.done_ns(spec, arrivals.starts)
-                for each in arrivals.streams:
-                    self._leave(each, spec, done[ring.position[each.scheduler.rank]])
+                for waiting_stream in arrivals.streams:
+                    self._leave(waiting_stream, spec, done[ring.position[waiting_stream.scheduler.rank]])
 
     def _leave(self, stream: ChunkStream, spec: PhaseSpec, time: int) -> None:
         scheduler = stream.scheduler
@@ -167,23 +169,24 @@ class World:
     def through_switch(self, stream: ChunkStream, up: int, down: int, action: Action) -> None:
         """Send *up* bytes to the switch; when it has those of all members, it sends *down* bytes to each."""
         rank, ring = stream.scheduler.rank, stream.phase.ring
-        place, _ = self.network.first_difference(rank, ring.ranks[ring.position[rank] - 1])
-        self.sent_bytes[stream.scheduler.entity][place] += up
-        self.fabric.to_switch(rank, place, up, self._at_switch, (stream, place, max(up, down), action))
+        dim, _ = self.network.first_difference(rank, ring.ranks[ring.position[rank] - 1])
+        self.sent_bytes[stream.scheduler.entity][dim] += up
+        self.fabric.to_switch(rank, dim, up, self._at_switch, (stream, dim, max(up, down), action))
 
-    def _at_switch(self, what: tuple[ChunkStream, int, int, Action]) -> None:
-        stream = what[0]
+    def _at_switch(self, entry: tuple[ChunkStream, int, int, Action]) -> None:
+        stream = entry[0]
         dim = stream.phase.queue // self.queues_per_dim
         for ring in self._rings_of[stream.scheduler.entity, stream.slot, dim]:
             key = (id(ring), stream.ordinal, stream.next_phase)
-            there = self._switches.setdefault(key, [])
-            there.append(what)
-            if len(there) < len(ring.partners):
+            entries = self._switches.setdefault(key, [])
+            entries.append(entry)
+            # The switch reduces: it sends nothing down before the buffers of all members are there.
+            if len(entries) < len(ring.partners):
                 continue
             del self._switches[key]
-            for member, place, size, action in there:
+            for member, dimension, size, action in entries:
                 if member.phase.ring is ring:
-                    self.fabric.from_switch(member.scheduler.rank, place, size, action, None)
+                    self.fabric.from_switch(member.scheduler.rank, dimension, size, action, None)
 
     # ----------------------------------------------------------------------------- custom collectives
 
@@ -224,8 +227,8 @@ class _Arrivals:
 
     def arrive(self, entity: int, slot: int, now: int, stream: ChunkStream | None) -> bool:
         """Record that an entity has begun, and return whether all have."""
-        for place in self.ring.partners[entity, slot]:
-            self.starts[place] = now
+        for position in self.ring.partners[entity, slot]:
+            self.starts[position] = now
         if stream is not None:
             self.streams.append(stream)
         self.missing -= 1
@@ -259,8 +262,8 @@ class _Memory:
         rank, duration, action, argument = request
         self._clock.of_rank(rank, duration, self._served, (store, action, argument))
 
-    def _served(self, what: tuple[int, Action, Any]) -> None:
-        store, action, argument = what
+    def _served(self, access: tuple[int, Action, Any]) -> None:
+        store, action, argument = access
         if waiting := self._waiting.get(store):
             self._serve(store, waiting.popleft())
         else:

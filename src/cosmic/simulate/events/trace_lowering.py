@@ -35,13 +35,24 @@ LONGEST_NS = 2**53
 
 def lower_template(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
     """Return *template* ready for the event loop; *given_ns* overrides the durations of its nodes."""
-    waits, child_start, child = _dependents_of_rows(template, where)
+    start, before = checked_dependencies(template, where)
+    waits = np.diff(start)
+    dependents = np.repeat(np.arange(template.nodes), waits)
+    child_start = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
+    child = dependents[np.argsort(before, kind="stable")]
     if given_ns is None:
         action = _actions_of_rows(template, system, where)
         duration = _durations_of_rows(template, system, action, where)
-        slot, size = _slots_of_rows(template), _sizes_of_rows(template)
+        slot = _slots_of_rows(template)
+        size = np.where(has_type(template, COMMUNICATION_TYPES), template.comm_size, template.tensor_size)
     else:
-        action, slot = _given_actions(template), _given_slots(template)
+        # Slots as closed forms assume them: overlapped communication does not delay exposed communication
+        slot = _slots_of_rows(template)
+        slot[(slot == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
+        slot[has_type(template, MEMORY_TYPES)] = Slot.MEMORY
+        action = np.full(template.nodes, int(Action.RUN))
+        for node_type in COMMUNICATION_TYPES:
+            action[template.type == node_type] = ACTIONS[node_type]
         duration = size = given_ns
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
     return Work(
@@ -56,21 +67,12 @@ def lower_template(template: Template, system: System, where: str, given_ns: Int
     )
 
 
-def _dependents_of_rows(template: Template, where: str) -> tuple[Ints, Ints, Ints]:
-    """Return how many rows each row depends on, where the list of its dependents starts, and these rows."""
-    start, before = checked_dependencies(template, where)
-    waits = np.diff(start)
-    dependents = np.repeat(np.arange(template.nodes), waits)
-    child_start = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
-    return waits, child_start, dependents[np.argsort(before, kind="stable")]
-
-
 def has_type(template: Template, types: Sequence[NodeType]) -> npt.NDArray[np.bool_]:
     """Return which nodes are of one of these types; for a few types, several times faster than `numpy.isin`."""
-    found: npt.NDArray[np.bool_] = template.type == types[0]
+    matches: npt.NDArray[np.bool_] = template.type == types[0]
     for type_ in types[1:]:
-        found |= template.type == type_
-    return found
+        matches |= template.type == type_
+    return matches
 
 
 def _slots_of_rows(template: Template) -> Ints:
@@ -79,25 +81,6 @@ def _slots_of_rows(template: Template) -> Ints:
     slots[template.on_cpu != 0] = Slot.CPU
     slots[template.type == NodeType.COMM_RECV] = Slot.NONE
     return slots
-
-
-def _given_slots(template: Template) -> Ints:
-    """Return slots as closed forms assume them: overlapped communication does not delay exposed communication."""
-    slots = _slots_of_rows(template)
-    slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
-    slots[has_type(template, MEMORY_TYPES)] = Slot.MEMORY
-    return slots
-
-
-def _given_actions(template: Template) -> Ints:
-    actions = np.full(template.nodes, int(Action.RUN))
-    for node in COMMUNICATION_TYPES:
-        actions[template.type == node] = ACTIONS[node]
-    return actions
-
-
-def _sizes_of_rows(template: Template) -> Ints:
-    return np.where(has_type(template, COMMUNICATION_TYPES), template.comm_size, template.tensor_size)
 
 
 def _actions_of_rows(template: Template, system: System, where: str) -> Ints:
@@ -182,19 +165,17 @@ class RingCache:
 
     def levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[GroupLevel]:
         """Return the dimensions in which *rank* runs a collective of *kind* in a group, or among all."""
-        found = self._levels(rank, kind, group, mask)
-        for level in found:
+        levels = self._levels(rank, kind, group, mask)
+        for level in levels:
             if level.algorithm.name == "inSwitch":
                 self._need_switch(level)
-        return found
+        return levels
 
     def _need_switch(self, level: GroupLevel) -> None:
         members = level.ring.members
         if len(members) == 1:
             return
-        crossed = {
-            self._network.dims[place].topology for place in self._network.routes(members, np.roll(members, 1))[0]
-        }
+        crossed = {self._network.dims[dim].topology for dim in self._network.routes(members, np.roll(members, 1))[0]}
         rule = "no switch of a network of links reduces here: use ring, direct, halvingDoubling or doubleBinaryTree"
         require(GRAPH not in crossed, "inSwitch", f"{self._network.npus} NPUs", rule)
         require(crossed == {"Switch"}, "inSwitch", sorted(crossed), "runs in dimensions with a switch")
@@ -204,19 +185,21 @@ class RingCache:
         if group is not None and len(self._groups[group]) < self._network.npus:
             chosen = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")
             return [GroupLevel(0, self._group(group, rank), Algorithm(chosen.name, chosen.window))]
-        if all(each == algorithms[0] and each.flat for each in algorithms):
+        if all(named == algorithms[0] and named.flat for named in algorithms):
             return [GroupLevel(0, self._all(group), algorithms[0])]
-        dims, listed = len(self._network.dims), [each.name for each in algorithms]
-        place = f"system: {NAMES[kind]}-implementation"
-        require(len(algorithms) == dims, place, listed, f"one for each of {dims} dimensions, or one for all of them")
-        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions must be the only one")
+        dims, listed = len(self._network.dims), [named.name for named in algorithms]
+        where = f"system: {NAMES[kind]}-implementation"
+        require(len(algorithms) == dims, where, listed, f"one for each of {dims} dimensions, or one for all of them")
+        require(
+            not any(named.flat for named in algorithms), where, listed, "one for all dimensions must be the only one"
+        )
         return [
             GroupLevel(dim, self._line(dim, rank, group), algorithm)
             for dim, algorithm in enumerate(algorithms)
             if group is not None or mask == ABSENT or mask >> dim & 1
         ]
 
-    def whole(self, rank: int, group: str | None) -> GroupLevel:
+    def whole_group(self, rank: int, group: str | None) -> GroupLevel:
         """Return a group as one dimension, however many the network has."""
         small = group is not None and len(self._groups[group]) < self._network.npus
         ring = self._group(group, rank) if group is not None and small else self._all(group)
@@ -225,8 +208,8 @@ class RingCache:
     def _algorithms(self, kind: CollectiveType) -> tuple[Algorithm, ...]:
         chosen = self._system.implementations.get(kind)
         if not chosen:
-            place = f"system: {NAMES[kind]}-implementation"
-            raise SpecError(place, None, "the trace has such collectives: name an algorithm")
+            where = f"system: {NAMES[kind]}-implementation"
+            raise SpecError(where, None, "the trace has such collectives: name an algorithm")
         return chosen
 
     def _line(self, dim: int, rank: int, group: str | None) -> Ring:

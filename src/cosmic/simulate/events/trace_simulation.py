@@ -14,6 +14,8 @@ from os.path import exists
 from pathlib import Path
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.garbage_collection import without_garbage_collection
+from cosmic.base.native.library import native_library
 from cosmic.simulate.events.astra_sim_inputs import (
     COLLECTIVES,
     Algorithm,
@@ -22,10 +24,17 @@ from cosmic.simulate.events.astra_sim_inputs import (
     read_remote_memory,
     read_system,
 )
-from cosmic.simulate.events.message_fabrics import AmbiguousOrder, SimulatedNetwork
+from cosmic.simulate.events.message_fabrics import (
+    AmbiguousOrder,
+    AwareFabric,
+    ConsistentFabric,
+    GraphFabric,
+    SimulatedNetwork,
+    TimedFabric,
+)
 from cosmic.simulate.events.rank_folding import Folding, fold_ranks
-from cosmic.simulate.events.rank_simulation import simulate_ranks
-from cosmic.simulate.events.simulated_rank import NEVER, Action
+from cosmic.simulate.events.rank_preparation import Prepared, prepare_ranks
+from cosmic.simulate.events.simulated_rank import NEVER, Action, SimulatedRank, WorkLists
 from cosmic.simulate.events.simulation_job import Job, read_any_network
 from cosmic.simulate.events.simulation_result import (
     FinishedRank,
@@ -35,12 +44,95 @@ from cosmic.simulate.events.simulation_result import (
     result_of_replay,
     track_local_memory,
 )
+from cosmic.simulate.events.simulation_world import World
+from cosmic.simulate.events.trace_lowering import RingCache
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.comm_groups import ALL_RANKS, known_groups, read_groups
 from cosmic.traces.findings import node_text
 from cosmic.traces.replay import replay_traces
 from cosmic.traces.trace import NodeType, TraceSet
 from cosmic.traces.trace_checks import check_traces
+
+# --------------------------------------------------------------------------------------
+# One rank of each class simulated: compiled where that is possible and pays, else in Python. Both do the same, event by
+# event; tests hold them to the same nanoseconds. Python is the reference
+# --------------------------------------------------------------------------------------
+
+FEW = 300
+"""Up to this many nodes, or messages of a node and a chunk, Python is done before the core is loaded."""
+Channels = dict[tuple[int, int], tuple[int, ...]]
+
+
+def simulate_ranks(job: Job, folding: Folding, *, closed_forms: bool, checks_order: bool = True) -> Simulation:
+    """Simulate one rank of each class; raise `AmbiguousOrder` where the order of events of one moment is unknown."""
+    world = World(job.network, job.system, job.memory, folding.entity_of)
+    world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
+    if job.given_ns is not None:
+        world.fabric = TimedFabric(job.network, world.clock)
+    elif job.graph is not None:
+        world.fabric = GraphFabric(job.graph, world.clock)
+    elif job.backend == "aware":
+        world.fabric = AwareFabric(job.network, world.clock, folding.entity_of)
+    elif not job.compat:
+        world.fabric = ConsistentFabric(job.network, world.clock, folding.entity_of)
+    quiet = job.backend == "unaware" and job.compat and not job.rendezvous and job.system.bus is None
+    world.closed_forms = quiet and closed_forms and not job.order_may_differ
+    world.checks_order = job.given_ns is None and (
+        world.closed_forms or len(set(folding.entity_of)) < len(folding.entity_of)
+    )
+    world.checks_order = world.checks_order and checks_order
+    prepared, rings = prepare_ranks(job, folding)
+    channels = folding.channels(job.traces) if folding.entities < len(folding.entity_of) else {}
+    if job.graph is None and _worth_compiling(world, prepared) and native_library() is not None:
+        from cosmic.simulate.events.compiled_core import simulate_compiled  # noqa: PLC0415  small jobs need none of it
+
+        if (compiled := simulate_compiled(job, world, prepared, rings, channels)) is not None:
+            return compiled
+    return _simulate_in_python(world, prepared, rings, channels)
+
+
+def _worth_compiling(world: World, prepared: Sequence[Prepared]) -> bool:
+    nodes = sum(rank.work.nodes for rank in prepared)
+    each_node = 1 if world.closed_forms else world.network.npus * world.system.splits
+    return nodes * each_node > FEW
+
+
+def _simulate_in_python(world: World, prepared: Sequence[Prepared], rings: RingCache, channels: Channels) -> Simulation:
+    works: dict[int, WorkLists] = {}
+    ranks = []
+    for prepared_rank in prepared:
+        if id(prepared_rank.work) not in works:
+            works[id(prepared_rank.work)] = prepared_rank.work.listed()
+        rank = SimulatedRank(world, prepared_rank.entity, prepared_rank.rank, works[id(prepared_rank.work)])
+        for rows, kind, placement in prepared_rank.collectives:
+            rank.placements.update(dict.fromkeys(rows.tolist(), (kind, placement)))
+        rank.channels.update(_channels_of_messages(prepared_rank, channels))
+        ranks.append(rank)
+    for dim, ring in rings.made():
+        world.add_ring(ring, dim)
+    with without_garbage_collection():
+        for rank in ranks:
+            rank.begin()
+        world.clock.run()
+    return Simulation(
+        ranks=ranks,
+        entity_of=world.entity_of,
+        sent_bytes=world.sent_bytes,
+        busy_ns=world.fabric.busy_ns(),
+        events=world.clock.events,
+    )
+
+
+def _channels_of_messages(prepared: Prepared, channels: Channels) -> Iterator[tuple[int, tuple[int, tuple[int, ...]]]]:
+    """Yield the peer and the channel of sends and receives, by row."""
+    template, rank = prepared.trace.template, prepared.rank
+    rows = prepared.exchanges
+    columns = (prepared.work.action[rows], template.comm_tag[rows], template.comm_size[rows])
+    numbers = (column.tolist() for column in (rows, prepared.peers, *columns))
+    for row, peer, action, tag, size in zip(*numbers, strict=True):
+        pair = (rank, peer) if action == Action.SEND else (peer, rank)
+        yield row, (peer, channels.get((rank, row), (*pair, tag, size)))
+
 
 # --------------------------------------------------------------------------------------
 # Why a simulation deadlocks: which ranks wait for each other, and in which nodes
@@ -66,13 +158,13 @@ def raise_if_deadlocked(
     check_traces(traces, groups)
     chain: list[str] = []
     seen: list[int] = []
-    at: int | None = stuck[0]
-    while at is not None and unfinished[entity_of[at]] and at not in seen and len(chain) < SHOWN:
-        text, at, following = _describe_wait(at, ranks[entity_of[at]], traces, ranks)
-        seen.append(at)
+    waiting: int | None = stuck[0]
+    while waiting is not None and unfinished[entity_of[waiting]] and waiting not in seen and len(chain) < SHOWN:
+        text, waiting, following = _describe_wait(waiting, ranks[entity_of[waiting]], traces, ranks)
+        seen.append(waiting)
         chain.append(text)
-        at = following
-    end = f", and so on back to rank {at}" if at in seen and len(seen) > 1 else ""
+        waiting = following
+    end = f", and so on back to rank {waiting}" if waiting in seen and len(seen) > 1 else ""
     count = "1 rank deadlocks" if len(stuck) == 1 else f"{len(stuck):,} ranks deadlock"
     raise SpecError(traces.where, count, "; ".join(chain) + end)
 
@@ -83,29 +175,29 @@ def is_stuck(rank: FinishedRank) -> bool:
 
 
 def _describe_wait(
-    at: int, simulated: FinishedRank, traces: TraceSet, ranks: Sequence[FinishedRank]
+    rank: int, simulated: FinishedRank, traces: TraceSet, ranks: Sequence[FinishedRank]
 ) -> tuple[str, int, int | None]:
-    """Return a sentence about what rank *at* waits for, the rank that it names, and the rank it waits for.
+    """Return a sentence about what rank *rank* waits for, the rank that it names, and the rank it waits for.
 
-    *simulated* is the rank that was simulated for *at*.
+    *simulated* is the rank that was simulated for *rank*.
     """
-    trace = traces.ranks[at]
+    trace = traces.ranks[rank]
     begun, ended = simulated.begun_ns, simulated.ended_ns
     row = next((row for row, time in enumerate(begun) if time != NEVER and ended[row] == NEVER), None)
     if row is None:
-        return f"rank {at} has nodes that nothing starts", at, None
+        return f"rank {rank} has nodes that nothing starts", rank, None
     node, action = node_text(trace.template, row), simulated.action_of(row)
     if action in (Action.SEND, Action.RECEIVE):
         peer = trace.peers[int(trace.template.peer[row])]
         does = "receive from it" if action == Action.SEND else "send to it"
-        return f"rank {at} {node} waits for rank {peer} to {does}", at, peer
-    at = simulated.rank  # only the simulated rank's rings say which member is absent
+        return f"rank {rank} {node} waits for rank {peer} to {does}", rank, peer
+    rank = simulated.rank  # only the simulated rank's rings say which member is absent
     if action == Action.COLLECTIVE:
         absent = _find_absent_member(simulated, row, ranks)
         if absent is not None:
-            return f"rank {at} {node} waits for rank {absent} to join", at, absent
-        return f"rank {at} {node} was joined by all members, in different orders", at, None
-    return f"rank {at} {node} never ends", at, None
+            return f"rank {rank} {node} waits for rank {absent} to join", rank, absent
+        return f"rank {rank} {node} was joined by all members, in different orders", rank, None
+    return f"rank {rank} {node} never ends", rank, None
 
 
 def _find_absent_member(rank: FinishedRank, row: int, ranks: Sequence[FinishedRank]) -> int | None:
@@ -155,24 +247,34 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     *track_local_mem*, or the system's key of this name, adds the memory of the tensors that nodes state.
     """
     began = time.process_time()
-    given = _read_groups(workload, comm_groups)
+    explicit_groups = _read_groups(workload, comm_groups)
     if network is None:
         for name, value in {"system": system, "remote_memory": remote_memory, "fail": fail, "backend": backend}.items():
             require(not value, name, value, "needs a network; without one, a recorded trace is replayed as it was")
-        return _add_local_memory(_replay_traces(workload, given, began), workload, track_local_mem)
+        recorded = read_traces(workload)
+        members = known_groups(recorded, explicit_groups)
+        replayed = replay_traces(recorded, members)
+        return _add_local_memory(
+            replace(result_of_replay(recorded, replayed), cpu_s=time.process_time() - began), workload, track_local_mem
+        )
     dims, graph = read_any_network(network, fail)
     net = SimulatedNetwork(dims)
-    settings = read_system(system, injection_scale) if system is not None else _plain_system(len(dims))
+    # A system whose compute takes what was recorded, with a ring in each dimension
+    settings = (
+        read_system(system, injection_scale)
+        if system is not None
+        else System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * len(dims)))
+    )
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
     traces = read_traces(workload, net.npus if graph is None else None)
     if system is None:
         require(
             all(rank.template.is_recorded for rank in traces.ranks), "system", None, "was not given: name a system JSON"
         )
-    known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in ALL_RANKS}
+    groups = {name: ranks for name, ranks in known_groups(traces, explicit_groups).items() if name not in ALL_RANKS}
     job = Job(
         traces=traces,
-        groups=known,
+        groups=groups,
         system=settings,
         network=net,
         memory=memory,
@@ -192,33 +294,20 @@ def _add_local_memory(result: SimulationResult, workload: str | Path, tracked: b
     """Return a result with the local memory of its ranks, if it is *tracked*."""
     if not tracked:
         return result
-    found = track_local_memory(result, workload)
-    unstated = sum(each.unstated for each in found)
+    memories = track_local_memory(result, workload)
+    unstated = sum(memory.unstated for memory in memories)
     note = f"{unstated:,} nodes state no tensors: their memory is not counted"
-    return replace(result, local_memory=found, warnings=(*result.warnings, *([note] if unstated else [])))
+    return replace(result, local_memory=memories, warnings=(*result.warnings, *([note] if unstated else [])))
 
 
-def _read_groups(workload: str | Path, given: str | Path | None) -> dict[str, tuple[int, ...]]:
+def _read_groups(workload: str | Path, path: str | Path | None) -> dict[str, tuple[int, ...]]:
     """Return the groups of a file that is given, or that lies beside the traces."""
-    if given == "empty":  # ASTRA-sim's word for none
+    if path == "empty":  # ASTRA-sim's word for none
         return {}
     beside = f"{workload}.json"
-    if given is None:
+    if path is None:
         return read_groups(beside) if exists(beside) and exists(f"{workload}.0.et") else {}
-    return read_groups(given)
-
-
-def _plain_system(dims: int) -> System:
-    """Return a system whose compute takes what was recorded, with a ring in each dimension."""
-    return System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * dims))
-
-
-def _replay_traces(workload: str | Path, groups: dict[str, tuple[int, ...]], began: float) -> SimulationResult:
-    """Replay recorded traces."""
-    traces = read_traces(workload)
-    known = known_groups(traces, groups)
-    found = replay_traces(traces, known)
-    return replace(result_of_replay(traces, found), cpu_s=time.process_time() - began)
+    return read_groups(path)
 
 
 def _differing_durations(result: SimulationResult, traces: TraceSet, system: System) -> Iterator[str]:
@@ -237,11 +326,11 @@ def _differing_durations(result: SimulationResult, traces: TraceSet, system: Sys
 
 def _read_scripts(system: System, beside: Path) -> dict[str, TraceSet]:
     """Return the traces of custom collectives, by prefix relative to the working directory or to *beside*."""
-    found = {}
+    scripts = {}
     for prefix in {*system.custom.values(), *system.custom_by_node.values()}:
-        here = exists(f"{prefix}.0.et") or not exists(beside / f"{prefix}.0.et")
-        found[prefix] = read_traces(prefix if here else beside / prefix)
-    return found
+        from_here = exists(f"{prefix}.0.et") or not exists(beside / f"{prefix}.0.et")
+        scripts[prefix] = read_traces(prefix if from_here else beside / prefix)
+    return scripts
 
 
 def simulate_job(
@@ -254,18 +343,18 @@ def simulate_job(
     is simulated.
     """
     began = time.process_time() if began is None else began
-    each = _simulate_unfolded(job)
-    folding = _fold_job(job) if folded and not job.order_may_differ else each
+    unfolded = _simulate_unfolded(job)
+    folding = _fold_job(job) if folded and not job.order_may_differ else unfolded
     try:
-        found = simulate_ranks(job, folding, closed_forms=closed_forms)
+        simulation = simulate_ranks(job, folding, closed_forms=closed_forms)
     except AmbiguousOrder:
-        found = simulate_ranks(job, each, closed_forms=False)
+        simulation = simulate_ranks(job, unfolded, closed_forms=False)
     warnings = job.system.warnings
-    if any(map(is_stuck, found.ranks)) and (agreed := _simulate_in_agreed_order(job)) is not None:
-        found = agreed
+    if any(map(is_stuck, simulation.ranks)) and (agreed := _simulate_in_agreed_order(job)) is not None:
+        simulation = agreed
         warnings += (AGREED,)
-    raise_if_deadlocked(job.traces, job.groups, found.ranks, found.entity_of)
-    return replace(result_of(job, found, time.process_time() - began), warnings=warnings)
+    raise_if_deadlocked(job.traces, job.groups, simulation.ranks, simulation.entity_of)
+    return replace(result_of(job, simulation, time.process_time() - began), warnings=warnings)
 
 
 def _simulate_unfolded(job: Job) -> Folding:
@@ -276,13 +365,15 @@ def _fold_job(job: Job) -> Folding:
     if job.graph is not None:
         return _simulate_unfolded(job)  # no two ranks of a graph are known to have equal links around them
     links = job.backend == "aware"
-    return fold_ranks(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
+    return fold_ranks(
+        job.traces, job.groups, job.system, job.network, links=links, exact_routes=links or not job.compat
+    )
 
 
 def _simulate_in_agreed_order(job: Job) -> Simulation | None:
     """Simulate a deadlocked job as if equivalent ranks took events of one moment in one order; None if it deadlocks."""
     try:
-        found = simulate_ranks(job, _fold_job(job), closed_forms=True, checks_order=False)
+        simulation = simulate_ranks(job, _fold_job(job), closed_forms=True, checks_order=False)
     except AmbiguousOrder:
         return None
-    return None if any(map(is_stuck, found.ranks)) else found
+    return None if any(map(is_stuck, simulation.ranks)) else simulation

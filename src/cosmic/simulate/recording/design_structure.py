@@ -51,12 +51,13 @@ def is_structural(path: str, column: Column) -> bool:
 def structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
     """Return the structure of designs whose numbers and names may differ in *columns*."""
     if not columns:
-        found: Structure = base.known.get(Structure) or base.known.setdefault(Structure, _structure_of(base, {}))
-        return found
+        structure: Structure = base.known.get(Structure) or base.known.setdefault(Structure, _structure_of(base, {}))
+        return structure
     return _structure_of(base, columns)
 
 
 def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
+    # An ideal transport reads none of its settings: designs that differ only in these share a program.
     ideal = {
         f"network.dims.{index}.transport."
         for index, dim in enumerate(base.network.dims)
@@ -82,17 +83,10 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
             numbers.append(path)
         else:
             fixed.append((path, value))
-    fixed += [(place, "ideal") for place in sorted(ideal)]
-    fixed += _wirings(base)
+    fixed += [(ideal_dim, "ideal") for ideal_dim in sorted(ideal)]
+    # The dimensions whose links are looked at, with the names under which programs look up their costs
+    labels = [label_of("", wiring_at(base.network, index)) for index in range(len(base.network.dims))]
+    fixed += [(f"network.dims.{index} wired", label) for index, label in enumerate(labels) if label]
     virtual: Any = columns.get(REPEATED, base.workload.virtual_stages)
     repeats = 1 << int(np.max(virtual) - 1).bit_length()
     return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), repeats)
-
-
-def _wirings(base: DesignPoint) -> list[tuple[str, Any]]:
-    """Return the dimensions whose links are looked at, with the names under which programs look up their costs.
-
-    That the name is made here keeps its links in every process that runs a program, also one from the disk.
-    """
-    found = [label_of("", wiring_at(base.network, index)) for index in range(len(base.network.dims))]
-    return [(f"network.dims.{index} wired", label) for index, label in enumerate(found) if label]

@@ -48,57 +48,53 @@ def replay_program(
 
     Results are written to *results*. A design that NumPy would raise an error for has NaN for what is measured.
     """
-    kept = True
+    guarded = True
     for start in range(0, columns.shape[1], AT_ONCE):
         stretch = slice(start, start + AT_ONCE)
-        given = {**uniform, **dict(zip(paths, columns[:, stretch], strict=True))}
-        kept &= _replay_rows(program, given, results[:, stretch])
-    return kept
+        inputs = {**uniform, **dict(zip(paths, columns[:, stretch], strict=True))}
+        guarded &= _replay_rows(program, inputs, results[:, stretch])
+    return guarded
 
 
-def _replay_rows(program: RecordedProgram, given: Mapping[str, Any], results: Floats) -> bool:
+def _replay_rows(program: RecordedProgram, inputs: Mapping[str, Any], results: Floats) -> bool:
     with np.errstate(all="ignore"):
-        found, kept = _run_steps(program, given)
-    for index, value in enumerate(found):
+        values, guarded = _run_steps(program, inputs)
+    for index, value in enumerate(values):
         results[index] = value
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            _run_steps(program, given)
+            _run_steps(program, inputs)
     except ArithmeticError:
-        _mark_out_of_range(program, given, results)
-    return kept
+        # Some design overflows: halve the rows until it is alone, and clear only what is measured of it.
+        waiting = [np.arange(results.shape[1])]
+        while waiting:
+            rows = waiting.pop()
+            part = {path: value[rows] if np.ndim(value) else value for path, value in inputs.items()}
+            try:
+                with np.errstate(over="raise", divide="raise", invalid="raise"):
+                    _run_steps(program, part)
+            except ArithmeticError:
+                if len(rows) == 1:
+                    results[: program.measured, rows] = np.nan
+                else:
+                    waiting += np.array_split(rows, 2)
+    return guarded
 
 
-def _mark_out_of_range(program: RecordedProgram, given: Mapping[str, Any], results: Floats) -> None:
-    """Clear what is measured of the designs whose numbers are too large or too small."""
-    waiting = [np.arange(results.shape[1])]
-    while waiting:
-        rows = waiting.pop()
-        part = {path: value[rows] if np.ndim(value) else value for path, value in given.items()}
-        try:
-            with np.errstate(over="raise", divide="raise", invalid="raise"):
-                _run_steps(program, part)
-        except ArithmeticError:
-            if len(rows) == 1:
-                results[: program.measured, rows] = np.nan
-            else:
-                waiting += np.array_split(rows, 2)
-
-
-def _run_steps(program: RecordedProgram, given: Mapping[str, Any]) -> tuple[list[Any], bool]:
+def _run_steps(program: RecordedProgram, inputs: Mapping[str, Any]) -> tuple[list[Any], bool]:
     """Return the results, and whether the guards hold."""
     steps = program.once(_steps_of_program, lambda: _steps_of_program(program))
     values: dict[int, Any] = dict(program.constants)
-    values |= {place: given[path] for path, place in program.inputs.items()}
-    for place, node, read, done in steps:
-        values[place] = _compute_operation(program, node, [values[each] for each in read])
-        for each in done:
-            del values[each]
-    kept = all(
+    values |= {number: inputs[path] for path, number in program.inputs.items()}
+    for number, node, read, done in steps:
+        values[number] = _compute_operation(program, node, [values[operand] for operand in read])
+        for operand in done:
+            del values[operand]
+    guarded = all(
         bool(np.all((values[guard.node] >= guard.least) & (values[guard.node] <= guard.most)))
         for guard in program.guards
     )
-    return [values[place] for place in program.results.values()], kept
+    return [values[number] for number in program.results.values()], guarded
 
 
 def _compute_operation(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
@@ -121,10 +117,10 @@ def _steps_of_program(program: RecordedProgram) -> list[tuple[int, list[int], li
     steps: list[tuple[int, list[int], list[int], list[int]]] = [
         (index, node, list(nodes_read_by(node, lists)), []) for index, node in enumerate(nodes)
     ]
-    last = {read: place for place, _, operands, _ in steps for read in operands}
-    for read, place in last.items():
+    last = {read: last_step for last_step, _, operands, _ in steps for read in operands}
+    for read, last_step in last.items():
         if read not in held:
-            steps[place][3].append(read)
+            steps[last_step][3].append(read)
     return [step for step in steps if step[1][0] >= 0]
 
 
@@ -203,26 +199,26 @@ class _CoreInterpreter(NamedTuple):
 
 def find_interpreter() -> _CoreInterpreter | None:
     """Return the compiled interpreter; None where there is none, or where it is turned off."""
-    found = native_library()
-    return None if found is None else _load_interpreter(found)
+    library = native_library()
+    return None if library is None else _load_interpreter(library)
 
 
 @cache
-def _load_interpreter(found: ctypes.CDLL) -> _CoreInterpreter | None:
-    found.cosmic_operations.restype = ctypes.c_char_p
-    if found.cosmic_operations().decode().split() != list(OPERATION_NAMES):
+def _load_interpreter(library: ctypes.CDLL) -> _CoreInterpreter | None:
+    library.cosmic_operations.restype = ctypes.c_char_p
+    if library.cosmic_operations().decode().split() != list(OPERATION_NAMES):
         return None
-    found.cosmic_lanes.restype = ctypes.c_int64
+    library.cosmic_lanes.restype = ctypes.c_int64
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     # It keeps Python's lock: a plan's arrays are for one run at a time.
     run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, pointer)
     lay_out = ctypes.PYFUNCTYPE(None, pointer)
     tell_apart = ctypes.PYFUNCTYPE(number, pointer, pointer, number, pointer, pointer, pointer, number)
     return _CoreInterpreter(
-        run(("cosmic_run", found)),
-        lay_out(("cosmic_layout", found)),
-        tell_apart(("cosmic_mappings", found)),
-        int(found.cosmic_lanes()),
+        run(("cosmic_run", library)),
+        lay_out(("cosmic_layout", library)),
+        tell_apart(("cosmic_mappings", library)),
+        int(library.cosmic_lanes()),
     )
 
 
@@ -234,8 +230,10 @@ class ProgramPlan:
         self.columns = {path: index for index, path in enumerate(paths) if path in program.inputs}
         """The inputs that differ, and the number of the column of each."""
         self.uniform = {path: float(uniform[path]) for path in program.inputs if path not in self.columns}
-        found = find_interpreter()
-        self._compiled = None if found is None else _CompiledPlan(program, self.columns, self.uniform, found)
+        interpreter = find_interpreter()
+        self._compiled = (
+            None if interpreter is None else _CompiledPlan(program, self.columns, self.uniform, interpreter)
+        )
 
     def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
         """Run the designs at some *rows* of *columns*, and write the *results* there; return whether guards hold.
@@ -244,11 +242,11 @@ class ProgramPlan:
         """
         if self._compiled is not None:
             return self._compiled.run(columns, rows, results)
-        found = np.empty((len(self.program.results), len(rows)))
+        values = np.empty((len(self.program.results), len(rows)))
         chosen = columns[np.ix_(np.array([*self.columns.values()], dtype=np.intp), rows)]
-        kept = replay_program(self.program, self.uniform, chosen, tuple(self.columns), found)
-        results[:, rows] = found
-        return kept
+        guarded = replay_program(self.program, self.uniform, chosen, tuple(self.columns), values)
+        results[:, rows] = values
+        return guarded
 
 
 class _PlanPart:
@@ -265,7 +263,7 @@ class _PlanPart:
     ) -> None:
         self.nodes, self.given = nodes, [*own, *shared]
         self._plan, self._own = plan, len(own)
-        program, count, keep = plan.program, len(nodes), plan.keep
+        program, count, keep_array = plan.program, len(nodes), plan.keep_array
         self.varies = np.zeros(count, dtype=np.uint8)
         self.varies[self.given] = 1
         needed = np.zeros(count, dtype=np.uint8)
@@ -275,15 +273,15 @@ class _PlanPart:
         self.code = [np.zeros((count, WIDTH), dtype=np.int32) for _ in range(3)]  # the same in all, single, vector
         self.lists = np.zeros(max(1, len(program.lists)), dtype=np.int32)
         layout = _CoreLayout(
-            *(keep(each) for each in (nodes, program.lists, plan.lookup_columns, plan.lookup_tables)),
-            *(keep(each, np.uint8) for each in (needed, self.varies)),
-            *(keep(each) for each in (self.registers, *of_nodes, *self.code, self.lists)),
+            *(keep_array(array) for array in (nodes, program.lists, plan.lookup_columns, plan.lookup_tables)),
+            *(keep_array(array, np.uint8) for array in (needed, self.varies)),
+            *(keep_array(array) for array in (self.registers, *of_nodes, *self.code, self.lists)),
             count,
             len(program.lists),
         )
         plan.interpreter.lay_out(ctypes.addressof(layout))
         self.counts = (int(layout.prologue_count), int(layout.body_count))
-        self._room = keep(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
+        self._room = keep_array(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
 
     def place(self, node: int) -> int:
         """Return where a node's value is: its register, or its scalar."""
@@ -291,13 +289,13 @@ class _PlanPart:
         return int(self.registers[node]) if varies else ~node
 
     def prologue(self, columns: Sequence[int]) -> _CoreProgram:
-        """Return what follows from none of the given nodes; it gives one number, 1 unless it overflows."""
+        """Return the program of all that depends on no varying input; its result is 1 unless it overflows."""
         return self._struct(columns, range(len(columns)), 0, [len(self.nodes)], 1, ())
 
     def body(
         self, columns: Sequence[int], results: Sequence[int], measured: int, guards: Sequence[Guard]
     ) -> _CoreProgram:
-        """Return what follows from the given nodes, whose numbers are in some *columns*."""
+        """Return the program of all that depends on the varying inputs, whose numbers are in some *columns*."""
         return self._struct(self.given, columns, 1, results, measured, guards)
 
     def _struct(
@@ -309,21 +307,22 @@ class _PlanPart:
         measured: int,
         guards: Sequence[Guard],
     ) -> _CoreProgram:
-        plan, keep = self._plan, self._plan.keep
+        plan, keep_array = self._plan, self._plan.keep_array
+        # C keeps addresses only: `keep_array` holds the arrays for as long as the plan lives.
         struct = _CoreProgram(
             scalars=plan.scalars.ctypes.data,
             registers=self._room,
-            single=keep(self.code[form]),
-            vector=keep(self.code[2]),
-            single_lists=keep(plan.program.lists),
-            vector_lists=keep(self.lists),
+            single=keep_array(self.code[form]),
+            vector=keep_array(self.code[2]),
+            single_lists=keep_array(plan.program.lists),
+            vector_lists=keep_array(self.lists),
             tables=ctypes.addressof(plan.pointers),
-            input_nodes=keep(inputs),
-            input_columns=keep(list(columns)),
-            outputs=keep(results),
-            guards=keep([guard.node for guard in guards]),
-            least=keep([guard.least for guard in guards], np.float64),
-            most=keep([guard.most for guard in guards], np.float64),
+            input_nodes=keep_array(inputs),
+            input_columns=keep_array(list(columns)),
+            outputs=keep_array(results),
+            guards=keep_array([guard.node for guard in guards]),
+            least=keep_array([guard.least for guard in guards], np.float64),
+            most=keep_array([guard.most for guard in guards], np.float64),
             instructions=self.counts[form],
             inputs=len(inputs),
             measured=measured,
@@ -332,9 +331,9 @@ class _PlanPart:
             own=self._own if form else len(inputs),
         )
         if form:
-            struct.input_registers = keep(self.registers[list(inputs)])
-            struct.vector_outputs = keep([self.place(node) for node in results])
-            struct.vector_guards = keep([self.place(guard.node) for guard in guards])
+            struct.input_registers = keep_array(self.registers[list(inputs)])
+            struct.vector_outputs = keep_array([self.place(node) for node in results])
+            struct.vector_guards = keep_array([self.place(guard.node) for guard in guards])
         return struct
 
 
@@ -355,8 +354,8 @@ class _CompiledPlan:
         self._columns = columns
         self._kept: list[Any] = []
         """Arrays that C reads: they must not be collected."""
-        self._tables = [table_of(known) for known in program.tables]
-        numbers = {known: number for number, known in enumerate(program.tables)}
+        self._tables = [table_of(key_columns) for key_columns in program.tables]
+        numbers = {key_columns: number for number, key_columns in enumerate(program.tables)}
         self.lookup_columns = [table_of(lookup.known).column(lookup) for lookup in program.lookups]
         self.lookup_tables = [numbers[lookup.known] for lookup in program.lookups]
         self._views = [_CoreTable() for _ in self._tables]
@@ -369,22 +368,22 @@ class _CompiledPlan:
         self._results = list(program.results.values())
         self._held = [*self._results, *(guard.node for guard in program.guards)]
         own = [program.inputs[path] for path in columns]
-        whole = _PlanPart(self, program.nodes, own, shared=(), held=self._held)
-        self._body = whole.body([*columns.values()], self._results, program.measured, program.guards)
-        self._whole = whole
+        part = _PlanPart(self, program.nodes, own, shared=(), held=self._held)
+        self._body = part.body([*columns.values()], self._results, program.measured, program.guards)
+        self._whole = part
         alone = np.zeros((1, 1))
-        prologue = whole.prologue([program.inputs[path] for path in uniform])
+        prologue = part.prologue([program.inputs[path] for path in uniform])
         self._call(prologue, np.array([*uniform.values()]).reshape(len(uniform), 1), ONE_ROW, alone)
         self._troubled = bool(np.isnan(alone[0, 0]))
 
     def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
         """Run the designs at some *rows*; return whether the guards hold."""
-        kept = self._run_shared(columns, rows, results) if len(rows) >= SHARED else None
-        if kept is None:
-            kept = self._call(self._body, columns, rows, results)
+        guarded = self._run_shared(columns, rows, results) if len(rows) >= SHARED else None
+        if guarded is None:
+            guarded = self._call(self._body, columns, rows, results)
         if self._troubled:
             results[: self.program.measured, rows] = np.nan
-        return kept
+        return guarded
 
     # ------------------------------------------------------------------------------------------ mappings
 
@@ -392,14 +391,23 @@ class _CompiledPlan:
     def _parts(self) -> tuple[_CoreProgram, _CoreProgram, list[int], int] | None:
         """What follows from the mapping alone, the rest, the columns of the mapping, and how much is shared."""
         program = self.program
-        mapping = {path: place for path, place in self._columns.items() if path.startswith("workload.")}
-        others = {path: place for path, place in self._columns.items() if path not in mapping}
+        mapping = {path: node for path, node in self._columns.items() if path.startswith("workload.")}
+        others = {path: node for path, node in self._columns.items() if path not in mapping}
         if not mapping or not others:
             return None
-        of_mapping, of_others = ([program.inputs[path] for path in each] for each in (mapping, others))
+        of_mapping, of_others = ([program.inputs[path] for path in group] for group in (mapping, others))
         on_others = _PlanPart(self, program.nodes, of_others, shared=(), held=self._held).varies.astype(bool)
         alone = self._whole.varies.astype(bool) & ~on_others
-        shared = _nodes_read_among(program, on_others, alone, self._held)
+        # The nodes among some that readers read, or that are results
+        lists = program.lists.tolist()
+        nodes = program.nodes.tolist()
+        read_by_rest = {
+            read
+            for node in np.flatnonzero(on_others).tolist()
+            for read in nodes_read_by(nodes[node], lists)
+            if alone[read]
+        }
+        shared = sorted(read_by_rest | {node for node in self._held if alone[node]})
         first, second = program.nodes.copy(), program.nodes.copy()
         first[on_others, 0] = INPUT  # not computed there
         second[alone, 0] = INPUT
@@ -424,17 +432,17 @@ class _CompiledPlan:
         firsts, mappings = (np.empty(count, dtype=np.int64) for _ in range(2))
         slots, keys = np.empty(1 << bits, dtype=np.int64), np.array(chosen, dtype=np.int32)
         designs = _CoreDesigns(columns.ctypes.data, columns.shape[1], count, rows.ctypes.data)
-        found = self.interpreter.tell_apart(
+        distinct = self.interpreter.tell_apart(
             ctypes.addressof(designs),
             keys.ctypes.data,
             len(keys),
-            *(each.ctypes.data for each in (firsts, mappings, slots)),
+            *(array.ctypes.data for array in (firsts, mappings, slots)),
             bits,
         )
-        if 2 * found > count:
+        if 2 * distinct > count:
             return None
-        shared = np.empty((outputs, found))
-        if not self._call(once, columns, firsts[:found], shared, places=np.arange(found)):
+        shared = np.empty((outputs, distinct))
+        if not self._call(once, columns, firsts[:distinct], shared, slots=np.arange(distinct)):
             return False  # what mappings share is not there, and whatever lies there instead must not be looked up
         return self._call(rest, columns, rows, results, shared=(shared, mappings))
 
@@ -447,10 +455,10 @@ class _CompiledPlan:
         rows: npt.NDArray[np.int64],
         results: Floats,
         *,
-        places: npt.NDArray[np.int64] | None = None,
+        slots: npt.NDArray[np.int64] | None = None,
         shared: tuple[Floats, npt.NDArray[np.int64]] | None = None,
     ) -> bool:
-        """Run a program; *places* say where results go, *shared* is what mappings share, and the mapping of each."""
+        """Run a program; *slots* say where results go, *shared* is what mappings share, and the mapping of each."""
         designs = _CoreDesigns(
             columns.ctypes.data,
             columns.shape[1],
@@ -458,7 +466,7 @@ class _CompiledPlan:
             rows.ctypes.data,
             results.ctypes.data,
             results.shape[1],
-            None if places is None else places.ctypes.data,
+            None if slots is None else slots.ctypes.data,
             *(() if shared is None else (shared[0].ctypes.data, shared[0].shape[1], shared[1].ctypes.data)),
         )
         for _ in range(MOST_RUNS):
@@ -480,7 +488,7 @@ class _CompiledPlan:
                 view = self._views[index]
                 view.keys, view.mask, view.room = table.keys, len(table.slots) - 1, table.room
                 view.rows, view.slots, view.values = (
-                    each.ctypes.data for each in (table.rows, table.slots, table.values)
+                    array.ctypes.data for array in (table.rows, table.slots, table.values)
                 )
 
     def _learn(self, count: int) -> None:
@@ -489,28 +497,16 @@ class _CompiledPlan:
         for number in sorted(
             set(notes[:, 0].astype(int).tolist())
         ):  # np.unique would load numpy.ma: a fifth of a start
-            mine = notes[notes[:, 0] == number]
+            own_notes = notes[notes[:, 0] == number]
             if number < 0:
-                self._tables[-1 - number].explain(int(mine[0, 1]), int(mine[0, 2]))
+                self._tables[-1 - number].explain(int(own_notes[0, 1]), int(own_notes[0, 2]))
                 raise RuntimeError("a number that is looked up is not known")
             table: LookupTable = self._tables[number]
-            table.add(np.array(sorted(set(map(tuple, mine[:, 1 : 1 + table.keys].tolist())))))
+            table.add(np.array(sorted(set(map(tuple, own_notes[:, 1 : 1 + table.keys].tolist())))))
 
-    def keep(self, values: Any, dtype: Any = np.int32) -> int:
+    def keep_array(self, values: Any, dtype: Any = np.int32) -> int:
         """Return the address of an array that lives as long as the plan."""
-        found = np.ascontiguousarray(values, dtype=dtype)
-        self._kept.append(found)
-        address: int = found.ctypes.data
+        array = np.ascontiguousarray(values, dtype=dtype)
+        self._kept.append(array)
+        address: int = array.ctypes.data
         return address
-
-
-def _nodes_read_among(
-    program: RecordedProgram, readers: npt.NDArray[np.bool_], among: npt.NDArray[np.bool_], held: Sequence[int]
-) -> list[int]:
-    """Return the nodes *among* some that *readers* read, or that are results."""
-    lists = program.lists.tolist()
-    nodes = program.nodes.tolist()
-    found = {
-        read for place in np.flatnonzero(readers).tolist() for read in nodes_read_by(nodes[place], lists) if among[read]
-    }
-    return sorted(found | {place for place in held if among[place]})

@@ -147,58 +147,58 @@ class Tape:
     # ---------------------------------------------------------------------------------------- nodes
 
     def note(self, operation: int, first: int, second: int = 0, third: int = 0) -> int:
-        """Return the place of an operation on up to three nodes, which is added if it is new."""
+        """Return the node of an operation on up to three nodes, which is added if it is new."""
         node = (operation, first, second, third)
-        place = self._places.get(node)
-        if place is None:
-            place = self._places[node] = len(self.nodes)
+        number = self._places.get(node)
+        if number is None:
+            number = self._places[node] = len(self.nodes)
             self.nodes.append(node)
             varied, operands = self._varied, OPERANDS[operation]
             varied.append(varied[first] or (operands > 1 and varied[second]) or (operands > 2 and varied[third]))
-        return place
+        return number
 
     def note_listed(self, operation: int, first: int, read: Sequence[int]) -> int:
-        """Return the place of an operation on any number of nodes, which is added if it is new."""
+        """Return the node of an operation on any number of nodes, which is added if it is new."""
         key = (operation, first, -1, *read)
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self.nodes)
+        number = self._places.get(key)
+        if number is None:
+            number = self._places[key] = len(self.nodes)
             self.nodes.append((operation, first, len(self.lists), len(read)))
             self.lists += read
-            self._varied.append(any(self._varied[each] for each in read))
-        return place
+            self._varied.append(any(self._varied[operand] for operand in read))
+        return number
 
     def constant(self, value: float) -> int:
-        """Return the place of a number; 0.0 and -0.0 are two."""
-        place = self._numbers.get((value, 1.0)) if value else None  # what nearly all constants are: a known one
-        if place is not None:
-            return place
+        """Return the node of a constant; 0.0 and -0.0 are two."""
+        node = self._numbers.get((value, 1.0)) if value else None  # what nearly all constants are: a known one
+        if node is not None:
+            return node
         number = float(value)
         key = (0.0, 0.0) if isnan(number) else (number, copysign(1.0, number))
-        place = self._numbers.get(key)
-        if place is None:
-            place = self._numbers[key] = len(self.nodes)
+        node = self._numbers.get(key)
+        if node is None:
+            node = self._numbers[key] = len(self.nodes)
             self.nodes.append((CONSTANT, 0, 0, 0))
-            self.constants[place] = number
+            self.constants[node] = number
             self._varied.append(False)
-        return place
+        return node
 
     def column(self, path: str) -> RecordedArray:
         """Return a field of the designs."""
-        place = len(self.nodes)
+        node = len(self.nodes)
         self.nodes.append((INPUT, 0, 0, 0))
-        self.inputs[place] = path
+        self.inputs[node] = path
         self._varied.append(path.startswith("workload.") or path in self._varying)
-        return self.wrap(place, self._values[path].dtype.kind)
+        return self.wrap(node, self._values[path].dtype.kind)
 
-    def wrap(self, place: int, kind: str) -> RecordedArray:
-        """Return an array of some kind that is recorded at *place*."""
-        found: RecordedArray = TEMPLATES[kind].view(RecordedArray)
-        found.tape, found.node, found.kind = self, place, kind
-        return found
+    def wrap(self, node: int, kind: str) -> RecordedArray:
+        """Return an array of some kind that is recorded at *node*."""
+        array: RecordedArray = TEMPLATES[kind].view(RecordedArray)
+        array.tape, array.node, array.kind = self, node, kind
+        return array
 
     def place_of(self, value: Any) -> int:
-        """Return the place of a recorded array or of a number."""
+        """Return the node of a recorded array or of a number."""
         if type(value) is RecordedArray:
             if value.tape is not self:
                 raise Unrecordable("a part of a recorded array")
@@ -213,12 +213,12 @@ class Tape:
 
     def operate(self, name: str, operands: Sequence[Any], kind: str) -> RecordedArray:
         """Return the result of an operation; of constants it is one."""
-        places = [
+        operand_nodes = [
             operand.node if type(operand) is RecordedArray and operand.node >= 0 else self.place_of(operand)
             for operand in operands
         ]
-        simple = self._simplified(name, places)
-        return self.wrap(self.note(OPERATION_NUMBERS[name], *places) if simple is None else simple, kind)
+        simple = self._simplified(name, operand_nodes)
+        return self.wrap(self.note(OPERATION_NUMBERS[name], *operand_nodes) if simple is None else simple, kind)
 
     def combine(self, name: str, left: Any, right: Any) -> RecordedArray:
         """Return `operate` for the arithmetic of two operands: what is done most often, so it is done at once."""
@@ -230,37 +230,37 @@ class Tape:
             second, kinds = right.node, kinds + right.kind
         else:
             second, kinds = self.place_of(right), kinds + _kind_of_value(right)
-        place = None
+        number = None
         if first in self.constants or second in self.constants:
-            place = self._simplified(name, [first, second])
-        if place is None:
+            number = self._simplified(name, [first, second])
+        if number is None:
             node = (OPERATION_NUMBERS[name], first, second, 0)
-            place = self._places.get(node)
-            if place is None:
-                place = self._places[node] = len(self.nodes)
+            number = self._places.get(node)
+            if number is None:
+                number = self._places[node] = len(self.nodes)
                 self.nodes.append(node)
                 self._varied.append(self._varied[first] or self._varied[second])
         kind = "f" if "f" in kinds or name == "divide" else "i"
-        found: RecordedArray = TEMPLATES[kind].view(RecordedArray)
-        found.tape, found.node, found.kind = self, place, kind
-        return found
+        array: RecordedArray = TEMPLATES[kind].view(RecordedArray)
+        array.tape, array.node, array.kind = self, number, kind
+        return array
 
-    def _simplified(self, name: str, places: list[int]) -> int | None:
+    def _simplified(self, name: str, operands: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
         constants = self.constants
-        known = [constants.get(place) for place in places]
-        if known.count(None) == len(known):
+        known_numbers = [constants.get(operand) for operand in operands]
+        if known_numbers.count(None) == len(known_numbers):
             return None
-        if None not in known:
+        if None not in known_numbers:
             with np.errstate(all="ignore"):
-                return self.constant(float(OPERATIONS[name](*(np.float64(each) for each in known))))
+                return self.constant(float(OPERATIONS[name](*(np.float64(value) for value in known_numbers))))
         if name in NEUTRAL:
             neutral, sides = NEUTRAL[name]
             for side in sides:
-                if known[side] == neutral:
-                    return places[1 - side]
-        if name == "where" and known[0] is not None:
-            return places[1] if known[0] else places[2]
+                if known_numbers[side] == neutral:
+                    return operands[1 - side]
+        if name == "where" and known_numbers[0] is not None:
+            return operands[1] if known_numbers[0] else operands[2]
         return None
 
     def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> RecordedArray:
@@ -269,22 +269,22 @@ class Tape:
             return self.operate(function.__name__, operands, "f")
         if len(operands) > LONGEST.get(function.__name__, 0):
             raise Unrecordable(f"no operation for {function.__name__} of {len(operands)} numbers")
-        places = [self.place_of(operand) for operand in operands]
-        return self.wrap(self.note_listed(OPERATION_NUMBERS[function.__name__], 0, places), "f")
+        nodes = [self.place_of(operand) for operand in operands]
+        return self.wrap(self.note_listed(OPERATION_NUMBERS[function.__name__], 0, nodes), "f")
 
     def look_up(
         self, function: Callable[..., tuple[float, float]], leading: tuple[str, ...], columns: Sequence[Any]
     ) -> tuple[RecordedArray, RecordedArray]:
         """Return the two numbers that a function of few distinct combinations of *columns* gives."""
-        known: list[str | tuple[str, ...] | None] = []
-        places: list[int] = []
+        key: list[str | tuple[str, ...] | None] = []
+        nodes: list[int] = []
         for column in columns:
-            known.append(column if isinstance(column, str) else column.names if isinstance(column, Names) else None)
+            key.append(column if isinstance(column, str) else column.names if isinstance(column, Names) else None)
             if not isinstance(column, str):
-                places.append(self.place_of(column.codes if isinstance(column, Names) else column))
-        table = self.tables.setdefault(tuple(known), len(self.tables))
-        index = self.note_listed(INDEX, table, places)
-        lookup = self.lookups.setdefault(Lookup(function, leading, tuple(known)), len(self.lookups))
+                nodes.append(self.place_of(column.codes if isinstance(column, Names) else column))
+        table = self.tables.setdefault(tuple(key), len(self.tables))
+        index = self.note_listed(INDEX, table, nodes)
+        lookup = self.lookups.setdefault(Lookup(function, leading, tuple(key)), len(self.lookups))
         first, second = (self.wrap(self.note(GATHER, index, lookup, side), "f") for side in (0, 1))
         return first, second
 
@@ -299,7 +299,7 @@ class Tape:
         return not self._varied[self.place_of(asked)] and self._agreed(asked)
 
     def _agreed(self, asked: RecordedArray) -> bool:
-        """Return what all designs agree in, guarded."""
+        """Return the truth value that all designs agree in, and record a guard of it."""
         truth = self.place_of(asked if asked.kind == "b" else asked != 0)
         if truth in self.constants:
             return bool(self.constants[truth])
@@ -309,26 +309,26 @@ class Tape:
 
     def most(self, asked: RecordedArray) -> int:
         """Return a power of two that no design exceeds, guarded."""
-        place = self.place_of(asked)
-        largest, bound = np.max(self._computed(place)), 1
+        node = self.place_of(asked)
+        largest, bound = np.max(self._computed(node)), 1
         while bound < largest:
             bound *= 2
-        if place not in self.constants:
-            self.guards[Guard(place, -np.inf, float(bound))] = None
+        if node not in self.constants:
+            self.guards[Guard(node, -np.inf, float(bound))] = None
         return bound
 
-    def _computed(self, place: int) -> npt.NDArray[np.float64]:
-        """Return the numbers of the designs that are recorded at *place*."""
-        code = self.nodes[place][0]
+    def _computed(self, node: int) -> npt.NDArray[np.float64]:
+        """Return the numbers of the designs that are recorded at *node*."""
+        code = self.nodes[node][0]
         if code == CONSTANT:
-            return np.array([self.constants[place]])
+            return np.array([self.constants[node]])
         if code == INPUT:
-            return np.asarray(self._values[self.inputs[place]], dtype=np.float64)
+            return np.asarray(self._values[self.inputs[node]], dtype=np.float64)
         if OPERATION_NAMES[code] not in OPERATIONS:
             raise Unrecordable("a question about what is looked up")
-        operands = (self._computed(each) for each in nodes_read_by(self.nodes[place], self.lists))
-        found: npt.NDArray[np.float64] = OPERATIONS[OPERATION_NAMES[code]](*operands)
-        return found
+        operands = (self._computed(operand) for operand in nodes_read_by(self.nodes[node], self.lists))
+        computed: npt.NDArray[np.float64] = OPERATIONS[OPERATION_NAMES[code]](*operands)
+        return computed
 
 
 def nodes_read_by(node: Sequence[int], lists: Sequence[int]) -> Sequence[int]:
@@ -431,7 +431,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         return self._on_tape().most(self)
 
     def tobytes(self, *_: Any) -> bytes:
-        """Return what only the same node has."""
+        """Return bytes that identify the node."""
         self._on_tape()
         return b"node %d" % self.node
 
@@ -456,7 +456,7 @@ def _kind_of_value(value: Any) -> str:
 def _record_where(condition: Any, then: Any, otherwise: Any) -> Any:
     kinds = {_kind_of_value(then), _kind_of_value(otherwise)}
     kind = kinds.pop() if len(kinds) == 1 else "f" if "f" in kinds else "i"
-    tape = next(each for each in (condition, then, otherwise) if type(each) is RecordedArray)._on_tape()
+    tape = next(value for value in (condition, then, otherwise) if type(value) is RecordedArray)._on_tape()
     if _kind_of_value(condition) != "b":
         condition = condition != 0
     return tape.operate("where", (condition, then, otherwise), kind)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.cluster.cluster_cost import bill_terms, block_terms
 from cosmic.cluster.spare_domains import spare_terms
 from cosmic.design.design_batch import Batch, Column, Names, combine_codes, has_gaps, none_to_nan
@@ -60,7 +60,7 @@ MOST_VARIANTS = 8
 def load_programs(structure: Structure) -> Iterator[RecordedProgram]:
     """Yield the programs of a structure that are on disk."""
     for variant in range(MOST_VARIANTS) if _follows_from_sources(structure) else ():
-        content = recall_cached("programs", f"{variant} {structure}")
+        content = read_cached("programs", f"{variant} {structure}")
         if content is None:
             return
         try:
@@ -91,7 +91,7 @@ def _encode_program(program: RecordedProgram) -> bytes:
     """Return a program as bytes: what it is made of as JSON, then its arrays."""
     about = {
         "shape": [len(program.nodes), len(program.lists)],
-        "constants": [[place, value.hex()] for place, value in program.constants.items()],
+        "constants": [[node, value.hex()] for node, value in program.constants.items()],
         "inputs": dict(program.inputs),
         "tables": program.tables,
         "lookups": [[lookup.function.__name__, lookup.leading, lookup.known] for lookup in program.lookups],
@@ -100,7 +100,7 @@ def _encode_program(program: RecordedProgram) -> bytes:
         "measured": program.measured,
     }
     header = json.dumps(about).encode()
-    arrays = b"".join(np.ascontiguousarray(each, dtype="<i4").tobytes() for each in (program.nodes, program.lists))
+    arrays = b"".join(np.ascontiguousarray(array, dtype="<i4").tobytes() for array in (program.nodes, program.lists))
     return len(header).to_bytes(4, "little") + header + zlib.compress(arrays, 1)
 
 
@@ -114,12 +114,12 @@ def _decode_program(content: bytes) -> RecordedProgram:
     program = RecordedProgram(
         nodes=np.ascontiguousarray(numbers[: 4 * count].reshape(count, 4)),
         lists=np.ascontiguousarray(numbers[4 * count :]),
-        constants={place: float.fromhex(value) for place, value in about["constants"]},
+        constants={node_number: float.fromhex(value) for node_number, value in about["constants"]},
         inputs=about["inputs"],
-        tables=tuple(_decode_known(each) for each in about["tables"]),
+        tables=tuple(_decode_known(columns) for columns in about["tables"]),
         lookups=tuple(
-            Lookup(LOOKED_UP_BY_NAME[name], tuple(leading), _decode_known(known))
-            for name, leading, known in about["lookups"]
+            Lookup(LOOKED_UP_BY_NAME[name], tuple(leading), _decode_known(columns))
+            for name, leading, columns in about["lookups"]
         ),
         guards=tuple(Guard(node, float.fromhex(least), float.fromhex(most)) for node, least, most in about["guards"]),
         results=about["results"],
@@ -136,33 +136,33 @@ def _decode_known(columns: list[Any]) -> tuple[Any, ...]:
 def _check_program(program: RecordedProgram) -> None:
     """Raise a `ValueError` unless every node reads earlier ones, and everything named exists: C does not look."""
     nodes, lists = program.nodes, program.lists
-    operation, places = nodes[:, 0], np.arange(len(nodes))
+    operation, numbers = nodes[:, 0], np.arange(len(nodes))
     _require_valid(bool(np.all((operation >= INPUT) & (operation < len(OPERATION_NAMES)))))
     plain = np.where(operation >= 0, np.array(OPERANDS)[np.maximum(operation, 0)], 0)
     plain[np.isin(operation, LISTED)] = 0
     for operand in range(3):
         reads = plain > operand
-        _require_valid(bool(np.all((nodes[reads, 1 + operand] >= 0) & (nodes[reads, 1 + operand] < places[reads]))))
-    for place in np.flatnonzero(np.isin(operation, LISTED)).tolist():
-        _, first, start, length = nodes[place].tolist()
+        _require_valid(bool(np.all((nodes[reads, 1 + operand] >= 0) & (nodes[reads, 1 + operand] < numbers[reads]))))
+    for number in np.flatnonzero(np.isin(operation, LISTED)).tolist():
+        _, first, start, length = nodes[number].tolist()
         _require_valid(0 <= start <= start + length <= len(lists) and length > 0)
-        _require_valid(length <= LONGEST.get(OPERATION_NAMES[operation[place]], MOST_KEYS))
-        _require_valid(bool(np.all((lists[start : start + length] >= 0) & (lists[start : start + length] < place))))
-        if OPERATION_NAMES[operation[place]] == "index":
+        _require_valid(length <= LONGEST.get(OPERATION_NAMES[operation[number]], MOST_KEYS))
+        _require_valid(bool(np.all((lists[start : start + length] >= 0) & (lists[start : start + length] < number))))
+        if OPERATION_NAMES[operation[number]] == "index":
             _require_valid(0 <= first < len(program.tables) and length == sum(map(_is_column, program.tables[first])))
     gathers = nodes[operation == OPERATION_NAMES.index("gather")]
     _require_valid(
         bool(np.all((gathers[:, 2] >= 0) & (gathers[:, 2] < len(program.lookups)) & (gathers[:, 3] // 2 == 0)))
     )
     named = [*program.constants, *program.inputs.values(), *program.results.values()]
-    _require_valid(all(0 <= place < len(nodes) for place in (*named, *(guard.node for guard in program.guards))))
+    _require_valid(all(0 <= number < len(nodes) for number in (*named, *(guard.node for guard in program.guards))))
     _require_valid(set(np.flatnonzero(operation == CONSTANT)) == set(program.constants))
     _require_valid(set(np.flatnonzero(operation == INPUT)) == set(program.inputs.values()))
     _require_valid(all(lookup.known in program.tables for lookup in program.lookups))
 
 
-def _is_column(known: Any) -> bool:
-    return not isinstance(known, str)
+def _is_column(key: Any) -> bool:
+    return not isinstance(key, str)
 
 
 def _require_valid(holds: bool) -> None:
@@ -197,12 +197,12 @@ class Recorder:
 
     def variants(self, structure: Structure) -> list[RecordedProgram]:
         """Return the programs of a structure: each for machines that agree in what its guards ask."""
-        found = self._programs.get(structure)
-        if found is None:
+        programs = self._programs.get(structure)
+        if programs is None:
             if len(self._programs) >= MOST_PROGRAMS:
                 self._programs.clear()
-            found = self._programs[structure] = list(load_programs(structure))
-        return found
+            programs = self._programs[structure] = list(load_programs(structure))
+        return programs
 
     def record(self, batch: Batch) -> RecordedProgram | None:
         """Return the program of designs that share one structure; None where there can be none."""
@@ -233,8 +233,8 @@ def _numbers_of_field(batch: Batch, path: str) -> npt.NDArray[Any]:
     column = batch[path]
     if isinstance(column, Names):
         return column.codes
-    found: npt.NDArray[Any] = np.atleast_1d(column)
-    return found.astype(np.float64) if found.dtype == object else found
+    values: npt.NDArray[Any] = np.atleast_1d(column)
+    return values.astype(np.float64) if values.dtype == object else values
 
 
 # --------------------------------------------------------------------------------------
@@ -257,9 +257,9 @@ def run_recorded_point(recorder: Recorder, point: DesignPoint) -> dict[str, floa
     structure = structure_of(point, {})
     variants = recorder.variants(structure)
     for index, program in enumerate(variants):
-        if (found := _run_alone(program, point)) is not None:
+        if (results := _run_alone(program, point)) is not None:
             variants.insert(0, variants.pop(index))
-            return found
+            return results
     recorded = recorder.record(Batch(point, {}))
     return None if recorded is None else _run_alone(recorded, point)
 
@@ -324,9 +324,9 @@ class DesignFamily:
         if not codes:
             yield (), np.arange(batch.size)
             return
-        whole = combine_codes(((int(code.max(initial=0)) + 1, code) for code in codes), batch.size)
-        order = np.argsort(whole, kind="stable")
-        ends = np.flatnonzero(np.diff(whole[order])) + 1
+        combined = combine_codes(((int(code.max(initial=0)) + 1, code) for code in codes), batch.size)
+        order = np.argsort(combined, kind="stable")
+        ends = np.flatnonzero(np.diff(combined[order])) + 1
         for rows in np.split(order, ends) if batch.size else ():
             yield tuple([int(code[rows[0]]) for code in codes]), np.ascontiguousarray(rows)
 
@@ -339,7 +339,7 @@ class DesignFamily:
         if path in self._gapped:
             return np.asarray(np.isnan(none_to_nan(column)), dtype=np.int64)
         codes = self._codes[path]
-        return np.array([codes.setdefault(each, len(codes)) for each in column.tolist()], dtype=np.int64)
+        return np.array([codes.setdefault(value, len(codes)) for value in column.tolist()], dtype=np.int64)
 
     def _run(self, batch: Batch, key: tuple[int, ...], rows: Rows, columns: Floats, results: Floats) -> bool:
         """Run the designs at *rows*, which share one structure; return False where there is no program for them.
@@ -379,7 +379,7 @@ def _has_numbers(path: str, column: Column) -> bool:
     if not has_gaps(column) or path.startswith("model."):
         return False
     structural = is_structural(path, np.zeros(0))
-    return not structural and all(each is None or type(each) in (int, float) for each in column.tolist())
+    return not structural and all(value is None or type(value) in (int, float) for value in column.tolist())
 
 
 def _plain_value(value: Any) -> Any:

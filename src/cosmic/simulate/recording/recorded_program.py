@@ -9,7 +9,7 @@ have two columns of numbers. Programs of one process share tables; the C interpr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,23 +48,31 @@ class RecordedProgram:
     """Cache: what follows from the instructions."""
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what *compute* gives, computed the first time that *key* is asked for."""
+        """Return the value of *compute*, cached under *key*."""
         if key not in self.known:
             self.known[key] = compute()
-        found: T = self.known[key]
-        return found
+        value: T = self.known[key]
+        return value
 
 
 def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]) -> RecordedProgram:
-    """Return what of a tape is needed for the metrics *measured* and for the *rules*."""
+    """Return the program of a tape: the nodes that the metrics *measured* and the *rules* need."""
     wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
-    live = _needed_nodes(tape, [*wanted.values(), *(guard.node for guard in tape.guards)])
-    place = {old: new for new, old in enumerate(live)}
+    # The nodes that results or guards need
+    needed: set[int] = set()
+    waiting = [*wanted.values(), *(guard.node for guard in tape.guards)]
+    while waiting:
+        node_read = waiting.pop()
+        if node_read not in needed:
+            needed.add(node_read)
+            waiting += nodes_read_by(tape.nodes[node_read], tape.lists)
+    live = sorted(needed)
+    renumbered = {old: new for new, old in enumerate(live)}
     nodes: list[tuple[int, ...]] = []
     lists: list[int] = []
     for old in live:
         node = tape.nodes[old]
-        read = [place[each] for each in nodes_read_by(node, tape.lists)]
+        read = [renumbered[operand] for operand in nodes_read_by(node, tape.lists)]
         if node[0] in LISTED:
             nodes.append((node[0], node[1], len(lists), node[3]))
             lists += read
@@ -73,26 +81,14 @@ def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str,
     return RecordedProgram(
         nodes=np.array(nodes, dtype=np.int32).reshape(-1, 4),
         lists=np.array(lists, dtype=np.int32),
-        constants={place[old]: value for old, value in tape.constants.items() if old in place},
-        inputs={path: place[old] for old, path in tape.inputs.items() if old in place},
+        constants={renumbered[old]: value for old, value in tape.constants.items() if old in renumbered},
+        inputs={path: renumbered[old] for old, path in tape.inputs.items() if old in renumbered},
         tables=tuple(tape.tables),
         lookups=tuple(tape.lookups),
-        guards=tuple(guard._replace(node=place[guard.node]) for guard in tape.guards),
-        results={name: place[old] for name, old in wanted.items()},
+        guards=tuple(guard._replace(node=renumbered[guard.node]) for guard in tape.guards),
+        results={name: renumbered[old] for name, old in wanted.items()},
         measured=len(measured),
     )
-
-
-def _needed_nodes(tape: Tape, wanted: Iterable[int]) -> list[int]:
-    """Return the nodes that some results need, in order."""
-    found: set[int] = set()
-    waiting = list(wanted)
-    while waiting:
-        place = waiting.pop()
-        if place not in found:
-            found.add(place)
-            waiting += nodes_read_by(tape.nodes[place], tape.lists)
-    return sorted(found)
 
 
 # --------------------------------------------------------------------------------------
@@ -111,7 +107,7 @@ class LookupTable:
 
     def __init__(self, known: KnownColumns) -> None:
         self.known = known
-        self.keys = sum(not isinstance(each, str) for each in known)
+        self.keys = sum(not isinstance(column, str) for column in known)
         self.lookups: dict[Lookup, int] = {}
         self.places: dict[tuple[float, ...], int] = {}
         self.version = 0
@@ -128,21 +124,21 @@ class LookupTable:
 
     def column(self, lookup: Lookup) -> int:
         """Return where the first number of a function is kept."""
-        place = self.lookups.get(lookup)
-        if place is None:
-            place = self.lookups[lookup] = len(self.lookups)
-            kept = self.values
+        index = self.lookups.get(lookup)
+        if index is None:
+            index = self.lookups[lookup] = len(self.lookups)
+            values = self.values
             self.values = np.full((2 * len(self.lookups), self.room), np.nan)
-            self.values[: 2 * place] = kept[: 2 * place]
+            self.values[: 2 * index] = values[: 2 * index]
             self.version += 1
             for row, key in enumerate(self.places):
                 self._fill(row, key, lookup)
-        return 2 * place
+        return 2 * index
 
     def add(self, keys: npt.NDArray[np.float64]) -> None:
         """Add combinations, and work out what they decide."""
-        for given in keys.tolist():
-            key = tuple(each + 0.0 for each in given)
+        for values in keys.tolist():
+            key = tuple(value + 0.0 for value in values)
             if key in self.places:
                 continue
             if len(self.places) >= MOST_ROWS:
@@ -165,40 +161,44 @@ class LookupTable:
             self._place(row, key)
 
     def _place(self, row: int, key: tuple[float, ...]) -> None:
-        found, mask = hash_key(key), len(self.slots) - 1
-        slot = found & mask
+        hashed, mask = hash_key(key), len(self.slots) - 1
+        slot = hashed & mask
         while self.slots[slot, 1] >= 0:
             slot = (slot + 1) & mask
-        self.slots[slot] = found - (found >> 63 << 64), row  # as a signed number
+        self.slots[slot] = hashed - (hashed >> 63 << 64), row  # as a signed number
 
     def _fill(self, row: int, key: tuple[float, ...], lookup: Lookup) -> None:
-        place = 2 * self.lookups[lookup]
+        column = 2 * self.lookups[lookup]
         try:
-            self.values[place : place + 2, row] = lookup.function(*lookup.leading, *self.arguments(key))
+            self.values[column : column + 2, row] = lookup.function(*lookup.leading, *self.arguments(key))
         except Exception as error:
-            self._failed[row, place] = error
+            self._failed[row, column] = error
 
     def arguments(self, key: Sequence[float]) -> list[Any]:
         """Return the names and numbers of a combination."""
-        left = iter(key)
+        values = iter(key)
         return [
-            each if isinstance(each, str) else each[int(next(left))] if isinstance(each, tuple) else next(left)
-            for each in self.known
+            column
+            if isinstance(column, str)
+            else column[int(next(values))]
+            if isinstance(column, tuple)
+            else next(values)
+            for column in self.known
         ]
 
     def places_of(self, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
         """Return the rows of combinations, new ones too."""
-        distinct, which = np.unique(keys + 0.0, axis=0, return_inverse=True)
+        distinct, key_of = np.unique(keys + 0.0, axis=0, return_inverse=True)
         self.add(distinct)
-        rows = np.array([self.places[tuple(each)] for each in distinct.tolist()], dtype=np.intp)
-        return rows[which.reshape(-1)]
+        rows = np.array([self.places[tuple(key)] for key in distinct.tolist()], dtype=np.intp)
+        return rows[key_of.reshape(-1)]
 
     def value(self, column: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
         """Return one number for each of some rows."""
-        found: npt.NDArray[np.float64] = self.values[column, rows]
-        for row in np.unique(rows[np.isnan(found)]).tolist():
+        values: npt.NDArray[np.float64] = self.values[column, rows]
+        for row in np.unique(rows[np.isnan(values)]).tolist():
             self.explain(row, column)
-        return found
+        return values
 
     def explain(self, row: int, column: int) -> None:
         """Raise what went wrong when a number was worked out."""
@@ -226,8 +226,8 @@ MASK = 2**64 - 1
 
 def hash_key(key: Sequence[float]) -> int:
     """Return the hash of a combination, as native/program.c computes it."""
-    found = 0x9E3779B97F4A7C15
+    hashed = 0x9E3779B97F4A7C15
     for bits in np.array(key, dtype=np.float64).view(np.uint64).tolist():
-        found = ((found ^ (bits ^ (bits >> 29))) * 0xFF51AFD7ED558CCD) & MASK
-        found ^= found >> 32
-    return found
+        hashed = ((hashed ^ (bits ^ (bits >> 29))) * 0xFF51AFD7ED558CCD) & MASK
+        hashed ^= hashed >> 32
+    return hashed

@@ -39,13 +39,13 @@ def balanced_cut(batch: Batch, blocks: Sequence[Block], even: Cut) -> Cut:
     first_s, layer_s, last_s = part_seconds(batch, blocks)
     ends = first_s / np.maximum(layer_s, NOTHING), last_s / np.maximum(layer_s, NOTHING)
     first, last, better = balanced_layers(even.layers, even.stages, *ends, even.virtual)
-    given: Any = better * 1
+    stated: Any = better * 1
     return Cut(
         even.layers,
         even.stages,
         even.virtual,
-        StatedLayers(given, given * (first // even.virtual)),
-        StatedLayers(given, given * (last // even.virtual)),
+        StatedLayers(stated, stated * (first // even.virtual)),
+        StatedLayers(stated, stated * (last // even.virtual)),
     )
 
 
@@ -54,22 +54,22 @@ def part_seconds(batch: Batch, blocks: Sequence[Block]) -> tuple[Numeric, Numeri
 
     Of designs that cut layers evenly: which layers recompute, where only some do, depends on the cut.
     """
-    apart = Batch(batch.base.changed({"workload.stage_layers": "even"}), batch.columns)
-    named = [each.block for each in plan_of(apart)]
+    even = Batch(batch.base.changed({"workload.stage_layers": "even"}), batch.columns)
+    named = [plan.block for plan in plan_of(even)]
     layers = sum(block.repeats for block in named if block.part == "layers")
 
     def seconds(part: str) -> Numeric:
-        return sum_of((block.repeats * _block_seconds(apart, block) for block in named if block.part == part), 0.0)
+        return sum_of((block.repeats * _block_seconds(even, block) for block in named if block.part == part), 0.0)
 
     return seconds("first"), seconds("layers") / max(layers, 1), seconds("last")
 
 
 def _block_seconds(batch: Batch, block: Block) -> Numeric:
     """Return the seconds of all passes of a block in a step, on a device that has nothing else."""
-    counts = {each.block.name: float(each.block.name == block.name) for each in plan_of(batch)}
-    alone = stage_time(batch, counts)
+    counts = {plan.block.name: float(plan.block.name == block.name) for plan in plan_of(batch)}
+    block_time = stage_time(batch, counts)
     trains = batch.base.workload.task == "training"
-    return sum_of((alone.seconds(phase) for phase in (PASSES if trains else PASSES[:1])), 0.0)
+    return sum_of((block_time.seconds(phase) for phase in (PASSES if trains else PASSES[:1])), 0.0)
 
 
 def balanced_layers(
@@ -93,16 +93,16 @@ def balanced_layers(
     """
     middle = np.maximum(stages - 2, 0)
 
-    def room(beside: Numeric, most: Numeric) -> Numeric:
-        return np.maximum(np.floor((most - beside + ROUNDING) / virtual), 0.0) * virtual
+    def room(end_time: Numeric, limit: Numeric) -> Numeric:
+        return np.maximum(np.floor((limit - end_time + ROUNDING) / virtual), 0.0) * virtual
 
-    def rooms(most: Numeric) -> Numeric:
-        return room(first, most) + room(last, most) + middle * np.floor(most + ROUNDING)
+    def rooms(limit: Numeric) -> Numeric:
+        return room(first, limit) + room(last, limit) + middle * np.floor(limit + ROUNDING)
 
     fewest = np.where(stages > 2, 0.0, np.floor(np.minimum(first, last)))  # two stages both have more than layers
     least: Numeric = np.inf
-    for beside in (0.0, first, last):
-        fraction = beside - np.floor(beside)
+    for end_time in (0.0, first, last):
+        fraction = end_time - np.floor(end_time)
         low, high = fewest - 2, fewest + layers + virtual
         for _ in range((layers + MOST_VIRTUAL + 2).bit_length()):
             half = (low + high) // 2
@@ -111,19 +111,19 @@ def balanced_layers(
         least = np.minimum(least, high + fraction)
     share = layers // stages
     spare = rooms(least) - layers
-    taken = room(first, least)
-    fewer = _whole_multiple(np.minimum(spare, np.maximum(taken - share, 0)), virtual)
-    ours, spare = taken - fewer, spare - fewer
-    theirs = room(last, least)
-    theirs = theirs - _whole_multiple(np.minimum(spare, np.maximum(theirs - share, 0)), virtual)
-    theirs = np.where(stages == 2, layers - ours, theirs)
+    first_layers = room(first, least)
+    fewer = _round_down(np.minimum(spare, np.maximum(first_layers - share, 0)), virtual)
+    first_count, spare = first_layers - fewer, spare - fewer
+    last_layers = room(last, least)
+    last_layers = last_layers - _round_down(np.minimum(spare, np.maximum(last_layers - share, 0)), virtual)
+    last_layers = np.where(stages == 2, layers - first_count, last_layers)
     slowest = np.maximum(np.maximum(first, last), least)
     evenly = np.maximum(-(-layers // stages) + first, layers // stages + last)
-    better = (stages > 1) & (slowest < evenly * (1 - ROUNDING) - ROUNDING) & (theirs % virtual == 0)
-    return ours, theirs, better
+    better = (stages > 1) & (slowest < evenly * (1 - ROUNDING) - ROUNDING) & (last_layers % virtual == 0)
+    return first_count, last_layers, better
 
 
-def _whole_multiple(count: Numeric, virtual: Numeric) -> Numeric:
+def _round_down(count: Numeric, virtual: Numeric) -> Numeric:
     """Return the largest multiple of *virtual* that a count is not below."""
     return count // virtual * virtual
 
@@ -142,7 +142,7 @@ def state_end_layers(point: DesignPoint) -> DesignPoint:
     if point.workload.stage_layers == "even":
         return point
     batch = batch_of(point)
-    cut = cut_of(batch, [each.block for each in plan_of(batch)])
+    cut = cut_of(batch, [plan.block for plan in plan_of(batch)])
     changes: dict[str, Any] = {"workload.stage_layers": "even"}
     for end, stated in ("first", cut.first), ("last", cut.last):
         changes[f"workload.{end}_stage_layers"] = int(stated.layers * cut.virtual) if stated.given else None

@@ -69,8 +69,8 @@ class Words:
     def __init__(self, buffer: bytes) -> None:
         self._all: WordArray = np.ndarray((max(len(buffer) - WORD + 1, 0),), "<u8", buffer, strides=(1,))
 
-    def __getitem__(self, places: Ints) -> WordArray:
-        return self._all[places].astype(np.uint64, copy=False)
+    def __getitem__(self, offsets: Ints) -> WordArray:
+        return self._all[offsets].astype(np.uint64, copy=False)
 
 
 def leading_word(start: bytes) -> np.uint64:
@@ -82,9 +82,9 @@ def leading_word(start: bytes) -> np.uint64:
     return np.uint64(int.from_bytes(start[:WORD], "little"))
 
 
-def select_byte(words: WordArray, place: int) -> Ints:
+def select_byte(words: WordArray, position: int) -> Ints:
     """Return one byte of each word."""
-    return (words >> np.uint64(8 * place) & np.uint64(0xFF)).view(np.int64)
+    return (words >> np.uint64(8 * position) & np.uint64(0xFF)).view(np.int64)
 
 
 def first_bytes(words: WordArray, sizes: Ints | int) -> WordArray:
@@ -110,18 +110,16 @@ def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
     sizes[ends == 0] = TOO_LONG
     below &= words
     below &= _OTHER_BITS
-    return _join_seven_bit_groups(below, int(sizes.max(initial=0))).view(np.int64), sizes.view(np.int64)
-
-
-def _join_seven_bit_groups(bits: WordArray, most: int) -> WordArray:
-    """Return words whose bytes hold 7 bits each, with the gaps removed; no varint has more than *most* bytes."""
+    # Close the gaps between the 7 bits of each byte: pairs, then fours, then eights; no varint is longer than `most`.
+    bits = below
+    most = int(sizes.max(initial=0))
     for size, width, low in ((1, 7, 0x007F007F007F007F), (2, 14, 0x00003FFF00003FFF), (4, 28, 0x0FFFFFFF)):
         if most > size:
             upper = bits >> np.uint64(size)
             upper &= np.uint64(low << width)
             bits &= np.uint64(low)
             bits |= upper
-    return bits
+    return bits.view(np.int64), sizes.view(np.int64)
 
 
 def pack_bools(words: WordArray) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -159,11 +157,11 @@ class NodeFields:
         """Return the fields for which *condition* holds."""
         if condition.all():
             return self
-        return self.at(np.flatnonzero(condition))
+        return self.select(np.flatnonzero(condition))
 
-    def at(self, places: npt.NDArray[np.intp]) -> NodeFields:
-        """Return the fields at *places*."""
-        return NodeFields(self.row[places], self.value[places], self.start[places], self.stop[places])
+    def select(self, indices: npt.NDArray[np.intp]) -> NodeFields:
+        """Return the fields at *indices*."""
+        return NodeFields(self.row[indices], self.value[indices], self.start[indices], self.stop[indices])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ _ATTRIBUTES = [_ColumnAttribute(name) for name in (*COLUMN_OF, GROUP, DIMENSIONS
 _SLOT_BITS = 6
 
 
-def _slots(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _ColumnAttribute]]:
+def _perfect_hash(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _ColumnAttribute]]:
     """Return the factor of a perfect hash of the attributes' first words, and the attribute of each slot.
 
     The slot is the top bits of the product.
@@ -204,17 +202,17 @@ def _slots(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _Colu
         factor = factor * 5 % 2**64
 
 
-_FACTOR, _SLOTS = _slots(_ATTRIBUTES)
+_FACTOR, _SLOTS = _perfect_hash(_ATTRIBUTES)
 
 
-def _tag(name: str, wire_type: int) -> int:
+def _one_byte_key(name: str, wire_type: int) -> int:
     """Return the one byte of the key of a node's field."""
     return field_key(NODE_FIELDS[name], wire_type)[0]
 
 
 _LENGTHS = ("name", "ctrl_deps", "data_deps", "inputs", "outputs", "attr")
 _VARINTS = ("id", "type", "ctrl_deps", "data_deps", "start_time_micros", "duration_micros")
-_REGULAR_TAGS = {_tag(name, LEN) for name in _LENGTHS} | {_tag(name, VARINT) for name in _VARINTS}
+_REGULAR_TAGS = {_one_byte_key(name, LEN) for name in _LENGTHS} | {_one_byte_key(name, VARINT) for name in _VARINTS}
 
 _LIMITS = {"int32": 2**31, "uint32": 2**32, "sint32": 2**32, "bool": 2}
 _LIMITS |= dict.fromkeys(("int64", "uint64", "sint64"), 2**56)
@@ -288,7 +286,7 @@ class TableColumns:
         if not unless.all():
             self.irregular[row[~unless]] = True
 
-    def take_node(self, row: int, node: DecodedNode) -> None:
+    def fill_node(self, row: int, node: DecodedNode) -> None:
         """Fill in a node that was decoded by itself."""
         for name, column in self.numbers.items():
             column[row] = node.numbers.get(name, MISSING[name])
@@ -298,7 +296,7 @@ class TableColumns:
         if node.process_groups is not None:
             self.process_groups[row] = node.process_groups
 
-    def take(self, tag: int, fields: NodeFields) -> None:
+    def fill_field(self, tag: int, fields: NodeFields) -> None:
         """Fill in one field of some nodes."""
         if tag not in _REGULAR_TAGS:
             self.irregular[fields.row] = True
@@ -322,7 +320,7 @@ class TableColumns:
         head = self.words[fields.start]
         slot = (head * np.uint64(_FACTOR) >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
         others = np.ones(len(head), bool)
-        for attribute in [_SLOTS[one] for one in distinct_small_values(slot) if one in _SLOTS]:
+        for attribute in [_SLOTS[name_length] for name_length in distinct_small_values(slot) if name_length in _SLOTS]:
             same = head == leading_word(attribute.start)
             others &= ~same
             self._take_attribute(attribute, fields.where(same))
@@ -359,11 +357,11 @@ class TableColumns:
         if kind is None:
             self.irregular[values.row] = True
             return
-        written = field_key(VALUE_FIELDS[kind], VARINT)
-        start = values.start + len(written)
+        key = field_key(VALUE_FIELDS[kind], VARINT)
+        start = values.start + len(key)
         value, size = leading_varints(self.words[start])
         regular = (size < TOO_LONG) & (start + size == values.stop) & (value < _LIMITS[kind])
-        regular &= self.bytes[start - 1] == written[-1]
+        regular &= self.bytes[start - 1] == key[-1]
         if kind.startswith("sint"):
             value = value >> 1 ^ -(value & 1)
         least, most = attribute.bounds()
@@ -380,7 +378,7 @@ class TableColumns:
             (first_bytes(head, len(_STRING)) == leading_word(_STRING)) & (size < 0x80) & (start + size == values.stop)
         )
         self.mark_irregular(values.row, unless=regular)
-        row, start, stop, size = (each[regular] for each in (values.row, start, values.stop, size))
+        row, start, stop, size = (entries[regular] for entries in (values.row, start, values.stop, size))
         short = size < WORD
         if not short.all():
             spans = zip(start.tolist(), stop.tolist(), strict=True)
@@ -403,8 +401,8 @@ def distinct_small_values(values: npt.NDArray[Any]) -> list[int]:
     """Return the distinct *values*, which are small integers."""
     if len(values) and (values == values[0]).all():
         return [int(values[0])]
-    found: list[int] = np.flatnonzero(np.bincount(values)).tolist()
-    return found
+    distinct: list[int] = np.flatnonzero(np.bincount(values)).tolist()
+    return distinct
 
 
 # --------------------------------------------------------------------------------------
@@ -456,7 +454,7 @@ def decode_nodes(buffer: bytes, heads: Ints, where: Callable[[int], str]) -> Nod
     """
     decoder = _Decoder(buffer, heads, where)
     for first, stop in _blocks(heads):
-        decoder.take(first, stop)
+        decoder.decode_rows(first, stop)
     return decoder.table()
 
 
@@ -500,9 +498,9 @@ class _Decoder:
     def _lists(self, kind: str) -> Lists:
         return Lists(np.concatenate([[0], np.cumsum(self._counts[kind])]), np.concatenate(self._values[kind]))
 
-    def take(self, first: int, stop: int) -> None:
+    def decode_rows(self, first: int, stop: int) -> None:
         """Decode the rows from *first* to *stop*."""
-        listed = {kind: self._listed(fields) for kind, fields in self._walk(first, stop).items()}
+        listed = {kind: self._repeated_integers(fields) for kind, fields in self._decode_fields(first, stop).items()}
         irregular = np.flatnonzero(self._columns.irregular[first:stop]) + first
         nodes = {row: self._decode_one(row) for row in irregular.tolist()}
         for kind, regular in listed.items():
@@ -510,7 +508,7 @@ class _Decoder:
             self._counts[kind][first:stop] = np.bincount(owner - first, minlength=stop - first)
             self._values[kind].append(value)
 
-    def _walk(self, first: int, stop: int) -> dict[str, list[NodeFields]]:
+    def _decode_fields(self, first: int, stop: int) -> dict[str, list[NodeFields]]:
         """Fill in the rows from *first* to *stop*, except their dependencies: return the fields that hold these."""
         columns = self._columns
         lists: dict[str, list[NodeFields]] = {kind: [] for kind in _LISTS.values()}
@@ -518,40 +516,42 @@ class _Decoder:
         inside = end <= len(columns.buffer) - MARGIN
         columns.mark_irregular(row, unless=inside)
         row, head, end = row[inside], head[inside], end[inside]
-        at = head + leading_varints(columns.words[head])[1]
+        offset = head + leading_varints(columns.words[head])[1]
         while True:
-            if not (going := at < end).all():
-                row, at, end = row[going], at[going], end[going]
+            if not (going := offset < end).all():
+                row, offset, end = row[going], offset[going], end[going]
             if len(row) <= FEW:
                 columns.irregular[row] = True
                 return lists
-            tag = columns.bytes[at]
-            value, size = leading_varints(columns.words[at + 1])
+            tag = columns.bytes[offset]
+            value, size = leading_varints(columns.words[offset + 1])
             has_length = (tag >> 1 & 1).astype(np.int64)  # holds for regular tags; others are marked
-            start = at + 1 + size * has_length
-            at = at + 1 + size + value * has_length
-            regular = (size < TOO_LONG) & (at <= end)
+            start = offset + 1 + size * has_length
+            offset = offset + 1 + size + value * has_length
+            regular = (size < TOO_LONG) & (offset <= end)
             if not regular.all():
                 columns.mark_irregular(row, unless=regular)
-                row, tag, value, start, at, end = (each[regular] for each in (row, tag, value, start, at, end))
-            fields = NodeFields(row, value, start, at)
-            for one in distinct_small_values(tag):
-                chosen = fields.where(tag == one)
-                columns.take(one, chosen)
-                if (kind := _LISTS.get(one >> 3)) is not None:
+                row, tag, value, start, offset, end = (
+                    column[regular] for column in (row, tag, value, start, offset, end)
+                )
+            fields = NodeFields(row, value, start, offset)
+            for key in distinct_small_values(tag):
+                chosen = fields.where(tag == key)
+                columns.fill_field(key, chosen)
+                if (kind := _LISTS.get(key >> 3)) is not None:
                     lists[kind].append(chosen)
 
-    def _listed(self, steps: list[NodeFields]) -> tuple[Ints, Ints]:
+    def _repeated_integers(self, steps: list[NodeFields]) -> tuple[Ints, Ints]:
         """Return the row and the value of every integer of a repeated field, packed or not."""
         columns, fields = self._columns, _by_row(steps)
         ended = (columns.bytes[fields.stop - 1] < 0x80) | (fields.stop == fields.start)
         columns.mark_irregular(fields.row, unless=ended)
         fields = fields.where(ended)
         sizes = fields.stop - fields.start
-        places = np.arange(sizes.sum()) + np.repeat(fields.start - np.cumsum(sizes) + sizes, sizes)
-        ends = np.flatnonzero(columns.bytes[places] < 0x80)
+        offsets = np.arange(sizes.sum()) + np.repeat(fields.start - np.cumsum(sizes) + sizes, sizes)
+        ends = np.flatnonzero(columns.bytes[offsets] < 0x80)
         starts = np.concatenate([[0], ends + 1])[: len(ends)]
-        value, size = leading_varints(columns.words[places[starts]])
+        value, size = leading_varints(columns.words[offsets[starts]])
         owner = np.repeat(fields.row, sizes)[ends]
         columns.mark_irregular(owner, unless=size < TOO_LONG)
         return owner, value
@@ -561,16 +561,18 @@ class _Decoder:
         lists = [node.data if kind == "data" else node.ctrl for node in nodes.values()]
         regular = ~self._columns.irregular[owner]
         owners = np.concatenate([owner[regular], np.repeat(np.array(list(nodes)), list(map(len, lists)))])
-        values = np.concatenate([value[regular], np.array([each for one in lists for each in one], np.int64)])
+        values = np.concatenate(
+            [value[regular], np.array([number for numbers in lists for number in numbers], np.int64)]
+        )
         order = np.argsort(owners, kind="stable")
         return owners[order], values[order]
 
     def _decode_one(self, row: int) -> DecodedNode:
         """Fill in an irregular node, and return it for its lists."""
         buffer, where, end = self._columns.buffer, self._where(row), int(self._heads[row + 1])
-        _, at = read_varint(buffer, int(self._heads[row]), end, where)
-        node = decode_node(buffer, at, end, where)
-        self._columns.take_node(row, node)
+        _, start = read_varint(buffer, int(self._heads[row]), end, where)
+        node = decode_node(buffer, start, end, where)
+        self._columns.fill_node(row, node)
         return node
 
 
@@ -581,4 +583,4 @@ def _by_row(steps: list[NodeFields]) -> NodeFields:
     row, value, start, stop = (
         np.concatenate([_NOTHING, *(getattr(step, name) for step in steps)]) for name in NodeFields.__slots__
     )
-    return NodeFields(row, value, start, stop).at(np.argsort(row, kind="stable"))
+    return NodeFields(row, value, start, stop).select(np.argsort(row, kind="stable"))

@@ -63,7 +63,7 @@ def traces_of_schedule(schedule: Schedule) -> TraceSet:
 
     for row in range(messages.count):
         source, target = position[int(messages.source[row])], position[int(messages.target[row])]
-        brought = [receives[each] for each in waiting[row] if each in receives]
+        brought = [receives[message] for message in waiting[row] if message in receives]
         sent, received = before.get((source, target), ([], []))
         if schedule.graph.switches:
             sent = _last_nodes(done[source], float(messages.start_s[row]), tolerance)

@@ -103,7 +103,7 @@ def read_layers(path: str | Path) -> tuple[TextLayer, ...]:
     lines = [
         (index, line.split()) for index, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
     ]
-    lines = [(place, words) for place, words in lines if words]
+    lines = [(number, words) for number, words in lines if words]
     require(bool(lines), where, 0, "there are no layers")
     rule = "is neither a profile of PyTorch (JSON) nor a text workload of ASTRA-sim 1.0: no line looks like a layer"
     require(any(_is_like_layer(words) for _, words in lines), "file", where, rule)
@@ -112,7 +112,7 @@ def read_layers(path: str | Path) -> tuple[TextLayer, ...]:
         lines = lines[2:]
         require(count.isdecimal() and int(count) == len(lines), f"{where} line 2", count, f"{len(lines)} layers follow")
     require(bool(lines), where, 0, "there are no layers")
-    return tuple(_layer(words, f"{where} line {place}") for place, words in lines)
+    return tuple(_parse_layer(words, f"{where} line {number}") for number, words in lines)
 
 
 def _is_like_layer(words: list[str]) -> bool:
@@ -128,16 +128,16 @@ MOST_OF_HEADER = 2
 """Words of a line that is no layer."""
 
 
-def _layer(words: list[str], where: str) -> TextLayer:
+def _parse_layer(words: list[str], where: str) -> TextLayer:
     rule = "must be a layer of 12 words: name, dependence, of each pass ns, collective and bytes, and the update's ns"
     require(len(words) in COLUMNS, where, " ".join(words), rule)
-    passes = {phase: _pass(words[2 + 3 * at : 5 + 3 * at], where) for at, phase in enumerate(PHASES)}
+    passes = {phase: _parse_pass(words[2 + 3 * index : 5 + 3 * index], where) for index, phase in enumerate(PHASES)}
     return TextLayer(words[0], where, passes, words[11])
 
 
-def _pass(words: list[str], where: str) -> LayerPass:
-    taken, kind, size = words
-    compute_ns, size_bytes = _amount(taken, where), _amount(size, where)
+def _parse_pass(words: list[str], where: str) -> LayerPass:
+    time, kind, size = words
+    compute_ns, size_bytes = _parse_amount(time, where), _parse_amount(size, where)
     if kind == "NONE":
         return LayerPass(compute_ns, None, size_bytes)
     if kind not in KINDS:
@@ -145,7 +145,7 @@ def _pass(words: list[str], where: str) -> LayerPass:
     return LayerPass(compute_ns, kind, size_bytes)
 
 
-def _amount(text: str, where: str) -> float:
+def _parse_amount(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -166,21 +166,29 @@ def traces_of_layers(
     """
     members = communicator or dict.fromkeys(PHASES, tuple(npus))
     groups, names = _groups(npus, members)
-    places: dict[Phase, dict[str, int]] = {}
+    attributes: dict[Phase, dict[str, int]] = {}
     for index, phase in enumerate(PHASES):
         if names[index]:
-            places[phase] = {"group": index}
+            attributes[phase] = {"group": index}
         elif dims := _dims(members[phase]):
             everywhere = tuple(members[phase]) == tuple(npus)  # then on whatever network the traces run
-            places[phase] = {} if everywhere else {"involved_dims": dims}
+            attributes[phase] = {} if everywhere else {"involved_dims": dims}
     nodes = 7 * len(layers) * passes
     require(nodes <= MOST_NODES, "passes", passes, f"a rank would run {nodes:,} nodes, more than {MOST_NODES:,}")
-    tape = _Tape(places)
+    tape = _Tape(attributes)
     for number in range(passes):
-        _training_pass(tape, layers, f"pass{number + 1}." if passes > 1 else "")
+        prefix = f"pass{number + 1}." if passes > 1 else ""
+        for position, layer in enumerate(layers):
+            _add_pass(tape, layer, "Forward", prefix, tape.updates.get(position, ()))
+        for layer_index in reversed(range(len(layers))):
+            layer = layers[layer_index]
+            _add_pass(tape, layer, "InputGrad", prefix)
+            summed = _add_pass(tape, layer, "WeightGrad", prefix)
+            update_ns = _to_nanoseconds(_parse_amount(layer.update, layer.where), layer.where)
+            tape.updates[layer_index] = tape.compute(f"{prefix}{layer.name}.update", update_ns, summed)
     template = template_of(tape.rows)
     own = [tuple(column[rank] if column else "" for column in names) for rank in range(prod(npus))]
-    return TextJob(TraceSet(tuple(RankTrace(template, groups=each) for each in own)), groups)
+    return TextJob(TraceSet(tuple(RankTrace(template, groups=rank_groups) for rank_groups in own)), groups)
 
 
 @dataclass(slots=True)
@@ -203,7 +211,7 @@ class _Tape:
 
     def collective(self, name: str, phase: Phase, layer: TextLayer, after: Ids) -> Ids:
         """Add the collective of a pass; return what waits for it waits for."""
-        kind, size = layer.passes[phase].kind, _whole(layer.passes[phase].size_bytes, "bytes", layer.where)
+        kind, size = layer.passes[phase].kind, _whole_number(layer.passes[phase].size_bytes, "bytes", layer.where)
         if kind is None or not size or phase not in self.places:
             return after
         node = {"type": NodeType.COMM_COLL, "comm_type": TYPES[kind], "comm_size": size}
@@ -215,34 +223,23 @@ class _Tape:
         return (len(self.rows) - 1,)
 
 
-def _training_pass(tape: _Tape, layers: Sequence[TextLayer], prefix: str) -> None:
-    for index, layer in enumerate(layers):
-        _step(tape, layer, "Forward", prefix, tape.updates.get(index, ()))
-    for place in reversed(range(len(layers))):
-        layer = layers[place]
-        _step(tape, layer, "InputGrad", prefix)
-        summed = _step(tape, layer, "WeightGrad", prefix)
-        update_ns = _nanoseconds(_amount(layer.update, layer.where), layer.where)
-        tape.updates[place] = tape.compute(f"{prefix}{layer.name}.update", update_ns, summed)
-
-
-def _step(tape: _Tape, layer: TextLayer, phase: Phase, prefix: str, update: Ids = ()) -> Ids:
+def _add_pass(tape: _Tape, layer: TextLayer, phase: Phase, prefix: str, update: Ids = ()) -> Ids:
     """Add compute and collective of a pass; the loop goes on after both, in WeightGrad after the compute."""
     name = f"{prefix}{layer.name}.{NAMES[phase]}"
-    nanoseconds = _nanoseconds(layer.passes[phase].compute_ns, layer.where)
+    nanoseconds = _to_nanoseconds(layer.passes[phase].compute_ns, layer.where)
     computed = tape.compute(name, nanoseconds, (*tape.last, *update))
     summed = tape.collective(name, phase, layer, computed)
     tape.last = computed if phase == "WeightGrad" else summed
     return summed
 
 
-def _nanoseconds(value: float, where: str) -> int:
+def _to_nanoseconds(value: float, where: str) -> int:
     require(value <= LONGEST_NS, where, value, f"a compute of a trace takes at most {LONGEST_NS:,} ns")
-    return _whole(value, "nanoseconds", where)
+    return _whole_number(value, "nanoseconds", where)
 
 
-def _whole(value: float, what: str, where: str) -> int:
-    require(value == int(value), where, value, f"a trace has whole {what}")
+def _whole_number(value: float, unit: str, where: str) -> int:
+    require(value == int(value), where, value, f"a trace has whole {unit}")
     return int(value)
 
 
@@ -255,17 +252,17 @@ def _groups(npus: Sequence[int], members: Communicator) -> tuple[dict[str, tuple
     A pass in whole dimensions has none: simulators take its dimensions one after the other, but a group as one ring.
     """
     groups: dict[str, tuple[int, ...]] = {}
-    known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
+    names_by_shape: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
     names: list[list[str]] = []
     for phase in PHASES:
         counts = tuple(max(1, count) for count in members[phase])
-        inside = tuple(_inside(phase, index, npus[index], members) for index in range(len(npus)))
+        inside = tuple(_group_stride(phase, index, npus[index], members) for index in range(len(npus)))
         if all(count in (1, size) for count, size in zip(counts, npus, strict=True)):
             names.append([])
             continue
-        if (counts, inside) not in known:
-            known[counts, inside] = _name(groups, npus, counts, inside)
-        names.append(known[counts, inside])
+        if (counts, inside) not in names_by_shape:
+            names_by_shape[counts, inside] = _add_groups(groups, npus, counts, inside)
+        names.append(names_by_shape[counts, inside])
     return groups, names
 
 
@@ -278,33 +275,33 @@ def _dims(members: Sequence[int]) -> int:
     return sum(1 << index for index, count in enumerate(members) if count > 1)
 
 
-def _inside(phase: Phase, place: int, npus: int, members: Communicator) -> int:
+def _group_stride(phase: Phase, dim: int, npus: int, members: Communicator) -> int:
     """Return how far apart the members of a group are in a dimension.
 
     Where a dimension is split, Forward and InputGrad take neighbours, and WeightGrad one of each of their groups.
     """
-    count, first = max(1, members[phase][place]), max(1, members["Forward"][place])
-    rule = f"must divide the {npus} NPUs of dimension {place}"
+    count, first = max(1, members[phase][dim]), max(1, members["Forward"][dim])
+    rule = f"must divide the {npus} NPUs of dimension {dim}"
     require(npus % count == 0, f"communicator {phase}", count, rule)
     return first if phase == "WeightGrad" and npus % (first * count) == 0 else 1
 
 
-def _name(
+def _add_groups(
     groups: dict[str, tuple[int, ...]], npus: Sequence[int], counts: Sequence[int], inside: Sequence[int]
 ) -> list[str]:
     """Add the groups with *counts* members in each dimension; return the group of each rank."""
     ranks = np.arange(prod(npus), dtype=np.int64)
     key, below = np.zeros_like(ranks), 1
     for size, count, apart in zip(npus, counts, inside, strict=True):
-        here = ranks // below % size
-        key += below * (here % apart + apart * (here // (apart * count)))  # equal for members
+        coordinate = ranks // below % size
+        key += below * (coordinate % apart + apart * (coordinate // (apart * count)))  # equal for members
         below *= size
-    _, which = np.unique(key, return_inverse=True)
-    order, bounds = np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1]
+    _, group_of = np.unique(key, return_inverse=True)
+    order, bounds = np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1]
     first = len(groups) + 1
-    for index, found in enumerate(np.split(order, bounds)):
-        groups[str(first + index)] = tuple(found.tolist())
-    return [str(first + place) for place in which.tolist()]
+    for index, members in enumerate(np.split(order, bounds)):
+        groups[str(first + index)] = tuple(members.tolist())
+    return [str(first + group) for group in group_of.tolist()]
 
 
 # ------------------------------------------------------------------------------------------------ a system

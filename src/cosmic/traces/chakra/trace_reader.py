@@ -47,7 +47,7 @@ _MOST_FILES = 8
 """How many files of one length a file is compared with."""
 _MOST_KEPT_BYTES = 2**28
 """How many bytes of files are kept to compare others with."""
-_ALIKE = 4
+_MOST_DIFFERENT = 4
 """A file is like another if at most one byte in this many differs: else it is faster split anew."""
 
 
@@ -58,7 +58,7 @@ class Numbering(dict[Any, int]):
         number = self[wanted] = len(self)
         return number
 
-    def of(self, all_wanted: list[Any]) -> Ints:
+    def number_all(self, all_wanted: list[Any]) -> Ints:
         """Return the number of each."""
         return np.fromiter(map(self.__getitem__, all_wanted), np.int64, len(all_wanted))
 
@@ -86,13 +86,13 @@ class _KnownFile:
 
     def changed(self, data: npt.NDArray[np.uint8]) -> Ints | None:
         """Return the messages in which *data*, of the same length, differs; None if they may lie elsewhere."""
-        places = np.flatnonzero(self.bytes != data)
-        if not len(places):
-            return places
-        if len(places) * _ALIKE > len(data) or places[0] < self.heads[0]:
+        differences = np.flatnonzero(self.bytes != data)
+        if not len(differences):
+            return differences
+        if len(differences) * _MOST_DIFFERENT > len(data) or differences[0] < self.heads[0]:
             return None
-        node = np.searchsorted(self.heads, places, "right") - 1
-        if (places < self.bodies[node]).any():
+        node = np.searchsorted(self.heads, differences, "right") - 1
+        if (differences < self.bodies[node]).any():
             return None
         return node[np.flatnonzero(np.diff(node, prepend=-1))]
 
@@ -108,35 +108,32 @@ class DistinctMessages:
     def split(self, data: bytes, where: str) -> SplitFile:
         """Return the messages of a file; *where* is its name, for errors."""
         seen = np.frombuffer(data, np.uint8)
-        for known in self._known.get(len(data), ()):
-            if (changed := known.changed(seen)) is None:
+        for file in self._known.get(len(data), ()):
+            if (changed := file.changed(seen)) is None:
                 continue
             if not len(changed):
-                return known.split
-            rows = known.split.rows.copy()
-            spans = zip(known.heads[changed].tolist(), known.heads[changed + 1].tolist(), strict=True)
-            rows[changed] = self.numbers.of([data[start:stop] for start, stop in spans])
-            return SplitFile(rows, known.split, changed)
+                return file.split
+            rows = file.split.rows.copy()
+            spans = zip(file.heads[changed].tolist(), file.heads[changed + 1].tolist(), strict=True)
+            rows[changed] = self.numbers.number_all([data[start:stop] for start, stop in spans])
+            return SplitFile(rows, file.split, changed)
         return self._split_anew(data, seen, where)
 
     def _split_anew(self, data: bytes, seen: npt.NDArray[np.uint8], where: str) -> SplitFile:
         starts = message_heads(data, where)
-        split = SplitFile(self.numbers.of([data[start:stop] for start, stop in pairwise(starts.tolist())]))
-        alike = self._known.setdefault(len(data), [])
-        if len(alike) < _MOST_FILES and self._kept_bytes + len(data) <= _MOST_KEPT_BYTES:
+        split = SplitFile(self.numbers.number_all([data[start:stop] for start, stop in pairwise(starts.tolist())]))
+        same_length = self._known.setdefault(len(data), [])
+        if len(same_length) < _MOST_FILES and self._kept_bytes + len(data) <= _MOST_KEPT_BYTES:
             self._kept_bytes += len(data)
-            alike.append(_KnownFile(split, seen, starts, starts[:-1] + _length_sizes(seen, starts[:-1])))
+            # The bytes of each length: 7 bits a byte, the top bit set in all but the last.
+            heads = starts[:-1]
+            sizes = np.ones(len(heads), np.int64)
+            going = np.flatnonzero(seen[heads] >= 0x80)
+            while len(going):
+                sizes[going] += 1
+                going = going[seen[heads[going] + sizes[going] - 1] >= 0x80]
+            same_length.append(_KnownFile(split, seen, starts, starts[:-1] + sizes))
         return split
-
-
-def _length_sizes(data: npt.NDArray[np.uint8], heads: Ints) -> Ints:
-    """Return how many bytes the length at each of *heads* has."""
-    sizes = np.ones(len(heads), np.int64)
-    going = np.flatnonzero(data[heads] >= 0x80)
-    while len(going):
-        sizes[going] += 1
-        going = going[data[heads[going] + sizes[going] - 1] >= 0x80]
-    return sizes
 
 
 def message_heads(data: bytes, where: str) -> Ints:
@@ -146,8 +143,8 @@ def message_heads(data: bytes, where: str) -> Ints:
     length, start = read_varint(data, 0, len(data), where)
     if start + length <= len(data):
         check_metadata(data, start, start + length, where)
-    found = islice(_message_starts(data, min(start + length, len(data) + 1), where), MOST_NODES + 2)
-    heads = np.fromiter(found, np.int64)
+    starts = islice(_message_starts(data, min(start + length, len(data) + 1), where), MOST_NODES + 2)
+    heads = np.fromiter(starts, np.int64)
     if len(heads) > MOST_NODES + 1:
         raise SpecError(where, f"{len(data):,} bytes", f"has more than the {MOST_NODES:,} nodes that a rank may have")
     empty = int((np.diff(heads) == 1).sum())
@@ -156,24 +153,24 @@ def message_heads(data: bytes, where: str) -> Ints:
     return heads
 
 
-def _message_starts(data: bytes, at: int, where: str) -> Iterator[int]:
-    """Yield where messages start, from *at* on, and where the last one ends."""
+def _message_starts(data: bytes, offset: int, where: str) -> Iterator[int]:
+    """Yield where messages start, from *offset* on, and where the last one ends."""
     size = len(data)
-    yield at
+    yield offset
     try:
-        while at < size:
-            low = data[at]
+        while offset < size:
+            low = data[offset]
             if low < 0x80:
-                at += low + 1
-            elif (high := data[at + 1]) < 0x80:
-                at += (low & 0x7F) + (high << 7) + 2
+                offset += low + 1
+            elif (high := data[offset + 1]) < 0x80:
+                offset += (low & 0x7F) + (high << 7) + 2
             else:
-                length, at = read_varint(data, at, size, where)
-                at = min(at + length, size + 1)  # lest it overflow an array
-            yield at
+                length, offset = read_varint(data, offset, size, where)
+                offset = min(offset + length, size + 1)  # lest it overflow an array
+            yield offset
     except IndexError:
-        raise SpecError(where, data[at:], "the file ends inside a length") from None
-    if at > size:
+        raise SpecError(where, data[offset:], "the file ends inside a length") from None
+    if offset > size:
         raise SpecError(where, f"{size} bytes", "the file ends inside a message")
 
 
@@ -205,13 +202,13 @@ class DecodedNames(Sequence[str]):
         return len(self._start)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> DecodedNames: ...
-    def __getitem__(self, place: int | slice) -> str | DecodedNames:
-        if isinstance(place, slice):
-            return DecodedNames(self._buffer, self._start[place], self._stop[place])
-        return decode_text(self._buffer[self._start[place] : self._stop[place]])
+    def __getitem__(self, index: slice) -> DecodedNames: ...
+    def __getitem__(self, index: int | slice) -> str | DecodedNames:
+        if isinstance(index, slice):
+            return DecodedNames(self._buffer, self._start[index], self._stop[index])
+        return decode_text(self._buffer[self._start[index] : self._stop[index]])
 
 
 def read_trace(path: str | Path, *, distinct_ids: bool = True) -> RankTrace:
@@ -223,7 +220,7 @@ def read_trace(path: str | Path, *, distinct_ids: bool = True) -> RankTrace:
     data = read_contents(path)
     heads = message_heads(data, path.name)
     table = decode_nodes(data, heads, lambda _: path.name)
-    rank = _bind(table, np.arange(len(heads) - 1), path.name, distinct_ids)
+    rank = _bind_rank(table, np.arange(len(heads) - 1), path.name, distinct_ids)
     return rank.to(_template(table, rank))
 
 
@@ -235,17 +232,43 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
     paths = trace_paths(prefix, ranks)
     if len(paths) == 1:
         return TraceSet((read_trace(paths[0], distinct_ids=distinct_ids),), str(prefix))
-    table, files = _decode_once(paths)
-    classes = _node_classes(table)
+    messages = DistinctMessages()
+    split_files, file_rows = [], [0]
+    for file_path in paths:
+        split_files.append(messages.split(read_contents(file_path), file_path.name))
+        file_rows.append(len(messages.numbers))
+
+    def where(row: int) -> str:
+        return paths[int(np.searchsorted(file_rows, row, "right")) - 1].name
+
+    table, files = (
+        decode_nodes(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where),
+        split_files,
+    )
+    # Nodes that differ only in group and peer get one number.
+    names = [
+        table.buffer[start:stop]
+        for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
+    ]
+    columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
+    columns.append(Numbering().number_all(names))
+    for lists in (table.data, table.ctrl):
+        values = lists.value.tobytes()
+        bounds = (lists.start * lists.value.itemsize).tolist()
+        columns.append(Numbering().number_all([values[start:stop] for start, stop in pairwise(bounds)]))
+    texts = np.full(len(names), ABSENT)
+    texts[list(table.process_groups)] = Numbering().number_all(list(table.process_groups.values()))
+    matrix = np.stack([*columns, texts], axis=1)
+    classes = Numbering().number_all(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
     templates: dict[tuple[bytes, ...], Template] = {}
     bound: dict[int, tuple[_RankRows, RankTrace]] = {}  # by the identity of a file: files may be equal byte by byte
     for path, file in zip(paths, files, strict=True):
         if id(file) in bound:
             continue
-        if (trace := _bind_like_known(table, classes, file, bound.get(id(file.like)))) is not None:
+        if (trace := _bind_like_earlier(table, classes, file, bound.get(id(file.like)))) is not None:
             bound[id(file)] = bound[id(file.like)][0], trace
             continue
-        rank = _bind(table, file.rows, path.name, distinct_ids)
+        rank = _bind_rank(table, file.rows, path.name, distinct_ids)
         key = classes[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
         if key not in templates:
             templates[key] = _template(table, rank)
@@ -254,19 +277,19 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
 
 
 def read_metadata(prefix: str | Path) -> dict[str, str]:
-    """Return what the trace of rank 0 says of its origin: attributes of its first message that hold a text."""
+    """Return the origin that the trace of rank 0 states: the text attributes of its first message."""
     path = trace_paths(prefix, 1)[0]
     data = read_contents(path)
-    size, at = read_varint(data, 0, len(data), path.name)
-    check_metadata(data, at, at + size, path.name)
-    found = {}
-    for each in read_fields(data, at, min(at + size, len(data)), path.name):
-        if each.number == METADATA_FIELDS["attr"]:
-            fields = read_fields(data, each.start, each.stop, path.name)
+    size, start = read_varint(data, 0, len(data), path.name)
+    check_metadata(data, start, start + size, path.name)
+    metadata = {}
+    for entry in read_fields(data, start, min(start + size, len(data)), path.name):
+        if entry.number == METADATA_FIELDS["attr"]:
+            fields = read_fields(data, entry.start, entry.stop, path.name)
             parts = {field.number: decode_text(data[field.start : field.stop]) for field in fields}
             if ATTRIBUTE_NAME in parts and VALUE_FIELDS["string"] in parts:
-                found[parts[ATTRIBUTE_NAME]] = parts[VALUE_FIELDS["string"]]
-    return found
+                metadata[parts[ATTRIBUTE_NAME]] = parts[VALUE_FIELDS["string"]]
+    return metadata
 
 
 def trace_paths(prefix: str | Path, ranks: int | None = None) -> list[Path]:
@@ -278,15 +301,15 @@ def trace_paths(prefix: str | Path, ranks: int | None = None) -> list[Path]:
         names = sorted(path.name for path in prefix.parent.iterdir())
     except (OSError, ValueError) as error:
         raise Unreadable.of("file", prefix.parent, error) from None
-    found = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
-    wanted = range(max(found, default=0) + 1 if ranks is None else ranks)
-    if not found and prefix.name.endswith((".et", ".et.gz")) and prefix.name in names:
+    names_by_rank = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
+    wanted = range(max(names_by_rank, default=0) + 1 if ranks is None else ranks)
+    if not names_by_rank and prefix.name.endswith((".et", ".et.gz")) and prefix.name in names:
         start = prefix.with_name(prefix.name.removesuffix(".gz").removesuffix(".et").rpartition(".")[0] or "PREFIX")
         raise SpecError("traces", str(prefix), f"is the trace of one rank: give the prefix of all, such as {start}")
     for rank in wanted:
-        if rank not in found:
+        if rank not in names_by_rank:
             raise SpecError("file", f"{prefix}.{rank}.et", "the trace of this rank is missing")
-    return [prefix.parent / found[rank] for rank in wanted]
+    return [prefix.parent / names_by_rank[rank] for rank in wanted]
 
 
 def read_contents(path: Path) -> bytes:
@@ -308,43 +331,11 @@ def decompress(data: bytes, where: str) -> bytes:
         raise SpecError(where, data[:20], "is not a valid gzip file") from None
 
 
-def _decode_once(paths: Sequence[Path]) -> tuple[NodeTable, list[SplitFile]]:
-    """Return the distinct nodes of all files, and the rows of each file."""
-    messages = DistinctMessages()
-    files, known = [], [0]
-    for path in paths:
-        files.append(messages.split(read_contents(path), path.name))
-        known.append(len(messages.numbers))
-
-    def where(row: int) -> str:
-        return paths[int(np.searchsorted(known, row, "right")) - 1].name
-
-    return decode_nodes(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where), files
-
-
-def _node_classes(table: NodeTable) -> Ints:
-    """Return a number for each node of *table*, equal for nodes that differ only in group and peer."""
-    names = [
-        table.buffer[start:stop]
-        for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
-    ]
-    columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
-    columns.append(Numbering().of(names))
-    for lists in (table.data, table.ctrl):
-        values = lists.value.tobytes()
-        bounds = (lists.start * lists.value.itemsize).tolist()
-        columns.append(Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
-    texts = np.full(len(names), ABSENT)
-    texts[list(table.process_groups)] = Numbering().of(list(table.process_groups.values()))
-    matrix = np.stack([*columns, texts], axis=1)
-    return Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Codes:
     """Values as numbers, in order of first appearance.
 
-    >>> codes = _Codes.of(np.array([7, -1, 5, 7]), -1)
+    >>> codes = _Codes.from_values(np.array([7, -1, 5, 7]), -1)
     >>> codes.code.tolist(), codes.distinct
     ([0, -1, 1, 0], [7, 5])
     >>> codes.like(np.array([3, -1, 7, 3])), codes.like(np.array([3, -1, 3, 3]))
@@ -359,23 +350,23 @@ class _Codes:
     absent: int
 
     @classmethod
-    def of(cls, values: Ints, absent: int) -> _Codes:
+    def from_values(cls, values: Ints, absent: int) -> _Codes:
         """Return the codes of *values*, in which *absent* stands for none."""
         present = np.flatnonzero(values != absent)
         code = np.full(len(values), ABSENT)
         if not len(present):
             return cls(code, [], present, absent)
-        distinct, first, which = np.unique(values[present], return_index=True, return_inverse=True)
+        distinct, first, value_of = np.unique(values[present], return_index=True, return_inverse=True)
         order = np.argsort(first)
-        code[present] = np.argsort(order)[which]
+        code[present] = np.argsort(order)[value_of]
         return cls(code, distinct[order].tolist(), present[first[order]], absent)
 
     def like(self, values: Ints) -> list[int] | None:
         """Return the distinct ones of other *values* that have the same codes; None if they have others."""
         distinct = values[self.first]
-        found: list[int] = distinct.tolist()
+        codes: list[int] = distinct.tolist()
         same = np.array_equal(np.append(distinct, self.absent)[self.code], values)
-        return found if same and len({self.absent, *found}) == len(found) + 1 else None
+        return codes if same and len({self.absent, *codes}) == len(codes) + 1 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -412,7 +403,7 @@ class _RankRows:
         return RankTrace(template, self.names, tuple(self.peers.distinct), next(iter(self.own.distinct), None))
 
 
-def _bind(table: NodeTable, rows: Ints, where: str, distinct_ids: bool) -> _RankRows:
+def _bind_rank(table: NodeTable, rows: Ints, where: str, distinct_ids: bool) -> _RankRows:
     """Return the rank whose nodes are *rows* of *table*."""
     ids, order = table.numbers["id"][rows], None
     if (ids[1:] <= ids[:-1]).any():
@@ -425,12 +416,12 @@ def _bind(table: NodeTable, rows: Ints, where: str, distinct_ids: bool) -> _Rank
     exchanges = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
     sends = kind[exchanges] == NodeType.COMM_SEND
     own_values, peer_values = _message_ends(table, rows[exchanges], sends)
-    own = _Codes.of(own_values, UNSTATED)
+    own = _Codes.from_values(own_values, UNSTATED)
     if len(own.distinct) > 1:
-        wrong = f"{where}: node {ids[exchanges[np.argmax(own.code)]]}: own rank"
-        raise SpecError(wrong, own.distinct[1], f"nodes before it belong to rank {own.distinct[0]}")
-    groups, peers = _Codes.of(table.group[rows], ABSENT), _Codes.of(peer_values, UNSTATED)
-    names = tuple(table.groups[each] for each in groups.distinct)
+        where_rank = f"{where}: node {ids[exchanges[np.argmax(own.code)]]}: own rank"
+        raise SpecError(where_rank, own.distinct[1], f"nodes before it belong to rank {own.distinct[0]}")
+    groups, peers = _Codes.from_values(table.group[rows], ABSENT), _Codes.from_values(peer_values, UNSTATED)
+    names = tuple(table.groups[name] for name in groups.distinct)
     return _RankRows(rows, order, exchanges, sends, own, groups, peers, names)
 
 
@@ -440,13 +431,13 @@ def _message_ends(table: NodeTable, exchanges: Ints, sends: npt.NDArray[np.bool_
     return np.where(sends, source, destination), np.where(sends, destination, source)
 
 
-def _bind_like_known(
-    table: NodeTable, classes: Ints, file: SplitFile, known: tuple[_RankRows, RankTrace] | None
+def _bind_like_earlier(
+    table: NodeTable, classes: Ints, file: SplitFile, earlier: tuple[_RankRows, RankTrace] | None
 ) -> RankTrace | None:
     """Return the trace of a file that has the nodes of a known one, with other groups and peers; None if it has not."""
-    if file.like is None or known is None:
+    if file.like is None or earlier is None:
         return None
-    rank, trace = known
+    rank, trace = earlier
     if (classes[file.rows[file.changed]] != classes[file.like.rows[file.changed]]).any():
         return None
     rows = file.rows if rank.order is None else file.rows[rank.order]
@@ -461,16 +452,16 @@ def _bind_like_known(
 def _template(table: NodeTable, rank: _RankRows) -> Template:
     """Return the template of *rank*."""
     rows = rank.rows
-    whole = np.array_equal(rows, np.arange(len(table.name_start)))  # nothing is copied then
+    all_rows = np.array_equal(rows, np.arange(len(table.name_start)))  # nothing is copied then
 
-    def of(column: Ints) -> Ints:
-        return column if whole else column[rows]
+    def select(column: Ints) -> Ints:
+        return column if all_rows else column[rows]
 
-    data, ctrl = (each if whole else _lists_of(each, rows) for each in (table.data, table.ctrl))
+    data, ctrl = (lists if all_rows else _lists_of(lists, rows) for lists in (table.data, table.ctrl))
     texts = table.process_groups
     return Template(
-        **{name: of(column) for name, column in table.numbers.items() if name not in _RANK_COLUMNS},
-        names=DecodedNames(table.buffer, of(table.name_start), of(table.name_stop)),
+        **{name: select(column) for name, column in table.numbers.items() if name not in _RANK_COLUMNS},
+        names=DecodedNames(table.buffer, select(table.name_start), select(table.name_stop)),
         data_start=data.start,
         data_id=data.value,
         ctrl_start=ctrl.start,

@@ -81,39 +81,39 @@ def pack_nodes(
 ) -> tuple[memoryview, Ints]:
     """Return *nodes* one after the other, each after its length, except where *bare*; and where each ends."""
     native.cosmic_encode_nodes.restype = ctypes.c_int64
-    kept: list[object] = []  # what C points to
-    given = (_PackedField * len(fields))(*(_field_for_c(field, kept) for field in fields))
+    buffers: list[object] = []  # what C points to
+    packed_fields = (_PackedField * len(fields))(*(_field_for_c(field, buffers) for field in fields))
     without = bare.astype(np.uint8)
     stops = np.zeros(nodes, np.int64)
-    room, done, written = np.empty(ROOM_BYTES, np.uint8), 0, 0
+    room, done, filled = np.empty(ROOM_BYTES, np.uint8), 0, 0
     while done < nodes:
         count = native.cosmic_encode_nodes(
-            given,
+            packed_fields,
             ctypes.c_int64(len(fields)),
             ctypes.c_int64(done),
             ctypes.c_int64(nodes),
             ctypes.c_void_p(without.ctypes.data),
-            ctypes.c_void_p(room.ctypes.data + written),
-            ctypes.c_int64(len(room) - written),
+            ctypes.c_void_p(room.ctypes.data + filled),
+            ctypes.c_int64(len(room) - filled),
             ctypes.c_void_p(stops.ctypes.data),
         )
         if count:
-            stops[done : done + count] += written
+            stops[done : done + count] += filled
             done += count
-            written = int(stops[done - 1])
+            filled = int(stops[done - 1])
         if done < nodes:  # as much as the others would take, were they like these
-            size = max(2 * len(room), written * nodes // max(done, 1) * 9 // 8)
-            room = np.concatenate([room[:written], np.empty(size - written, np.uint8)])
-    return memoryview(room.data)[:written], stops
+            size = max(2 * len(room), filled * nodes // max(done, 1) * 9 // 8)
+            room = np.concatenate([room[:filled], np.empty(size - filled, np.uint8)])
+    return memoryview(room.data)[:filled], stops
 
 
-def _field_for_c(field: Field, kept: list[object]) -> _PackedField:
+def _field_for_c(field: Field, buffers: list[object]) -> _PackedField:
     """Return a field as C takes it."""
     values = np.ascontiguousarray(field.values, np.int64)
     ids = np.ascontiguousarray(field.ids if field.ids is not None else [], np.int64)
     stops = np.cumsum([len(piece) for piece in field.pieces], dtype=np.int64)
     content = b"".join(field.pieces) or field.start
-    kept += [values, ids, stops, content]
+    buffers += [values, ids, stops, content]
     return _PackedField(
         field.kind, values.ctypes.data, ids.ctypes.data, field.unwritten, content, len(field.start), stops.ctypes.data
     )
@@ -143,8 +143,8 @@ TYPES = {
     "stream": "int64",
 }
 """The integer type of each attribute: some readers look only for this one, and read 0 from others."""
-_UNWRITTEN = dict.fromkeys(("num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag"), ABSENT)
-_UNWRITTEN |= {"comm_priority": 0} | dict.fromkeys(("start_ns", "duration_ns", "delay_ns", "stream"), ABSENT)
+_OMITTED = dict.fromkeys(("num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag"), ABSENT)
+_OMITTED |= {"comm_priority": 0} | dict.fromkeys(("start_ns", "duration_ns", "delay_ns", "stream"), ABSENT)
 """The value of each column that is not written."""
 
 
@@ -162,8 +162,8 @@ def trace_files(
         template = trace.template
         if id(template) not in encoders:
             encoders[id(template)] = Encoder(template)
-        said = metadata[rank] if metadata else {}
-        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank, said)
+        origin = metadata[rank] if metadata else {}
+        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank, origin)
 
 
 class Encoder:
@@ -175,10 +175,16 @@ class Encoder:
         kind, peer = np.where(exchanges, template.type, ABSENT), np.where(exchanges, template.peer, ABSENT)
         endings = list(zip(*(column[varies].tolist() for column in (kind, template.group, peer)), strict=True))
         self._endings = list(dict.fromkeys(endings))
-        place = {ending: at for at, ending in enumerate(self._endings)}
-        self._ending = [place[ending] for ending in endings]
-        for name in _UNWRITTEN:
-            _check_width(template, name)
+        index = {ending: position for position, ending in enumerate(self._endings)}
+        self._ending_index = [index[ending] for ending in endings]
+        for name in _OMITTED:
+            # Refuse what the attribute's type cannot hold.
+            values: Ints = getattr(template, name)
+            if TYPES[name] == "int32":
+                wide = np.flatnonzero(values != values.astype(np.int32))
+                if len(wide):
+                    node = f"node {template.id[wide[0]]}: {name}"
+                    raise SpecError(node, int(values[wide[0]]), "must fit into 32 bits")
         native = native_library()
         view, stop = (
             _encoded(template, varies)
@@ -194,18 +200,26 @@ class Encoder:
 
     def encode(self, trace: RankTrace, rank: int, metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
         """Return the file of *rank*: constant nodes, then a varying node's length, constant part and ending; again."""
-        endings = [_ending(trace, rank, *each) for each in self._endings]
+        endings = [_rank_attributes(trace, rank, *key) for key in self._endings]
         sizes = [len(ending) for ending in endings]
-        lengths = _Written(encode_varint)
+        lengths = _EncodedValues(encode_varint)
         parts: list[bytes | memoryview] = [b""] * (4 * len(self._varying))
         parts[0::4] = self._between
-        parts[1::4] = [lengths[len(node) + sizes[at]] for node, at in zip(self._varying, self._ending, strict=True)]
+        parts[1::4] = [
+            lengths[len(node) + sizes[index]] for node, index in zip(self._varying, self._ending_index, strict=True)
+        ]
         parts[2::4] = self._varying
-        parts[3::4] = [endings[at] for at in self._ending]
-        return b"".join([_metadata(metadata), *parts, self._last])
+        parts[3::4] = [endings[index] for index in self._ending_index]
+        # The first message: the schema's version, who wrote the file, and what is said of its origin
+        attributes = {"generator": "cosmic", **metadata}
+        texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
+        fields = [_field(METADATA_FIELDS["attr"], encoded_text) for encoded_text in texts]
+        return b"".join(
+            [_with_length(_field(METADATA_FIELDS["version"], VERSION.encode()) + b"".join(fields)), *parts, self._last]
+        )
 
 
-class _Written(dict[int, bytes]):
+class _EncodedValues(dict[int, bytes]):
     """A cache of encoded integers."""
 
     def __init__(self, write: Callable[[int], bytes]) -> None:
@@ -213,8 +227,8 @@ class _Written(dict[int, bytes]):
         self._write = write
 
     def __missing__(self, value: int) -> bytes:
-        written = self[value] = self._write(value)
-        return written
+        encoded = self[value] = self._write(value)
+        return encoded
 
 
 def _with_length(content: bytes) -> bytes:
@@ -241,35 +255,27 @@ def _integer_starts(name: str) -> list[bytes]:
 
 
 def _integer(name: str, value: int) -> bytes:
-    written = encode_varint(value)
-    return _integer_starts(name)[len(written)] + written
+    varint = encode_varint(value)
+    return _integer_starts(name)[len(varint)] + varint
 
 
 def _string(text: str) -> bytes:
     return _field(VALUE_FIELDS["string"], _text(text))
 
 
-def _metadata(said: Mapping[str, str]) -> bytes:
-    """Return the first message of a file: the schema's version, who wrote it, and what is said of its origin."""
-    attributes = {"generator": "cosmic", **said}
-    texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
-    parts = [_field(METADATA_FIELDS["attr"], each) for each in texts]
-    return _with_length(_field(METADATA_FIELDS["version"], VERSION.encode()) + b"".join(parts))
-
-
-def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
+def _rank_attributes(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
     """Return the attributes of a node that differ between ranks: its group, or the source and destination."""
     own, other = ("comm_src", "comm_dst") if kind == NodeType.COMM_SEND else ("comm_dst", "comm_src")
-    said = _attribute(GROUP, _string(trace.groups[group])) if group != ABSENT else b""
+    encoded = _attribute(GROUP, _string(trace.groups[group])) if group != ABSENT else b""
     if kind != ABSENT:
-        said += _integer(own, rank)
+        encoded += _integer(own, rank)
     if peer != ABSENT:
-        said += _integer(other, trace.peers[peer])
-    return said
+        encoded += _integer(other, trace.peers[peer])
+    return encoded
 
 
 def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[memoryview, Ints]:
-    """Return what `pack_nodes` returns of a template's fields; tests compare both."""
+    """Return the same as `pack_nodes`, encoded in Python; tests compare both."""
     nodes = [
         content if is_bare else _with_length(content)
         for content, is_bare in zip(_constant_parts(template), bare.tolist(), strict=True)
@@ -298,7 +304,7 @@ def _fields(template: Template) -> list[Field]:
         Field(ATTRIBUTE, template.on_cpu, start=_integer_starts("is_cpu_op")[0]),
         *(
             Field(ATTRIBUTE, getattr(template, name), unwritten, _integer_starts(name)[0])
-            for name, unwritten in _UNWRITTEN.items()
+            for name, unwritten in _OMITTED.items()
         ),
         Field(PIECE, template.kernel, ABSENT, pieces=[_kernel(text) for text in template.kernels]),
         Field(PIECE, involved.reshape(-1), pieces=[_dimensions(bits) for bits in dimensions.tolist()]),
@@ -311,6 +317,7 @@ def _number_field(name: str, values: Ints) -> Field:
 
 def _constant_parts(template: Template) -> list[bytes]:
     """Return the fields of each node that are equal on all ranks."""
+    texts = [_kernel(text) for text in template.kernels]
     parts = [
         _numbers(template.id, "id"),
         (_field(NODE_FIELDS["name"], _text(name)) if name else b"" for name in template.names),
@@ -320,10 +327,10 @@ def _constant_parts(template: Template) -> list[bytes]:
         _numbers(np.maximum(template.start_ns, 0) // 1000, "start_time_micros"),
         _numbers(template.duration_us, "duration_micros"),
         (_inputs(template.process_groups.get(row)) for row in range(template.nodes)),
-        map(_Written(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
-        *(_attributes(template, name) for name in _UNWRITTEN),
-        _kernels(template),
-        map(_Written(_dimensions).__getitem__, template.involved_dims.tolist()),
+        map(_EncodedValues(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
+        *(_attributes(template, name) for name in _OMITTED),
+        (b"" if kernel == ABSENT else texts[kernel] for kernel in template.kernel.tolist()),
+        map(_EncodedValues(_dimensions).__getitem__, template.involved_dims.tolist()),
     ]
     return list(map(b"".join, zip(*parts, strict=True)))
 
@@ -331,12 +338,14 @@ def _constant_parts(template: Template) -> list[bytes]:
 def _numbers(column: Ints, name: str) -> Iterator[bytes]:
     """Yield a field of each node; as in protobuf, 0 is not written."""
     start = field_key(NODE_FIELDS[name], VARINT)
-    return map(_Written(lambda value: start + encode_varint(value) if value else b"").__getitem__, column.tolist())
+    return map(
+        _EncodedValues(lambda value: start + encode_varint(value) if value else b"").__getitem__, column.tolist()
+    )
 
 
 def _list_field(start: Ints, ids: Ints, name: str) -> Iterator[bytes]:
     """Yield a list of each node; an empty one is not written."""
-    values = list(map(_Written(encode_varint).__getitem__, ids.tolist()))
+    values = list(map(_EncodedValues(encode_varint).__getitem__, ids.tolist()))
     for first, stop in pairwise(start.tolist()):
         yield _field(NODE_FIELDS[name], b"".join(values[first:stop])) if first < stop else b""
 
@@ -345,28 +354,12 @@ def _inputs(text: str | None) -> bytes:
     return b"" if text is None else _field(NODE_FIELDS["inputs"], _field(IO_VALUES, _text(text)))
 
 
-def _check_width(template: Template, name: str) -> None:
-    """Refuse what an attribute's type cannot hold."""
-    column: Ints = getattr(template, name)
-    if TYPES[name] == "int32":
-        wide = np.flatnonzero(column != column.astype(np.int32))
-        if len(wide):
-            node = f"node {template.id[wide[0]]}: {name}"
-            raise SpecError(node, int(column[wide[0]]), "must fit into 32 bits")
-
-
 def _attributes(template: Template, name: str) -> Iterator[bytes]:
     """Yield an attribute of each node."""
     column: Ints = getattr(template, name)
-    unwritten = _UNWRITTEN[name]
-    written = _Written(lambda value: _integer(name, value) if value != unwritten else b"")
-    return map(written.__getitem__, column.tolist())
-
-
-def _kernels(template: Template) -> Iterator[bytes]:
-    """Yield what each node's kernel computes."""
-    texts = [_kernel(text) for text in template.kernels]
-    return (b"" if place == ABSENT else texts[place] for place in template.kernel.tolist())
+    unwritten = _OMITTED[name]
+    encoded = _EncodedValues(lambda value: _integer(name, value) if value != unwritten else b"")
+    return map(encoded.__getitem__, column.tolist())
 
 
 def _kernel(text: str) -> bytes:

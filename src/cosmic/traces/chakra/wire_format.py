@@ -124,12 +124,12 @@ def encode_varint(value: int) -> bytes:
     value %= 2**64
     if value < 0x80:
         return _ONE_BYTE[value]
-    written = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    written.append(value)
-    return bytes(written)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 _ONE_BYTE = [bytes([value]) for value in range(0x80)]
@@ -141,61 +141,63 @@ def field_key(number: int, wire_type: int) -> bytes:
     return encode_varint(number << 3 | wire_type)
 
 
-def read_varint(data: bytes, at: int, end: int, where: str) -> tuple[int, int]:
-    """Return the varint at *at* and where it ends.
+def read_varint(data: bytes, start: int, end: int, where: str) -> tuple[int, int]:
+    """Return the varint at *start* and where it ends.
 
     >>> read_varint(encode_varint(300), 0, 2, "file")
     (300, 2)
     """
     value = 0
-    for index, byte in enumerate(data[at : min(end, at + 10)]):
+    for index, byte in enumerate(data[start : min(end, start + 10)]):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value % 2**64, at + index + 1
-    rule = "ends inside a number" if end - at < 10 else "has a number of more than 10 bytes"
-    raise _broken_message(data, at, end, where, rule)
+            return value % 2**64, start + index + 1
+    rule = "ends inside a number" if end - start < 10 else "has a number of more than 10 bytes"
+    raise _broken_message(data, start, end, where, rule)
 
 
-def read_fields(data: bytes, at: int, end: int, where: str) -> Iterator[WireField]:
-    """Yield the fields of the message between *at* and *end*.
+def read_fields(data: bytes, offset: int, end: int, where: str) -> Iterator[WireField]:
+    """Yield the fields of the message between *offset* and *end*.
 
     >>> [tuple(each) for each in read_fields(field_key(1, VARINT) + encode_varint(5) + field_key(2, LEN) + encode_varint(1) + b"x", 0, 5, "")]
     [(1, 0, 5, 1, 2), (2, 2, 1, 4, 5)]
     """
-    while at < end:
-        first = at
-        tag, at = read_varint(data, at, end, where)
+    while offset < end:
+        first = offset
+        tag, offset = read_varint(data, offset, end, where)
         number, wire_type = tag >> 3, tag & 7
-        start = at
+        start = offset
         value = 0
         if wire_type in (VARINT, LEN):
-            value, at = read_varint(data, at, end, where)
+            value, offset = read_varint(data, offset, end, where)
         if wire_type == LEN:
-            start, at = at, at + value
+            start, offset = offset, offset + value
         elif wire_type in (I64, I32):
-            at += 8 if wire_type == I64 else 4
-            value = int.from_bytes(data[start:at], "little")
+            offset += 8 if wire_type == I64 else 4
+            value = int.from_bytes(data[start:offset], "little")
         elif wire_type != VARINT:
             raise _broken_message(data, first, end, where, "has a field of unknown wire type")
         if number == 0:
             raise _broken_message(data, first, end, where, "has a field without a number")
-        if at > end:
+        if offset > end:
             raise _broken_message(data, first, end, where, "ends inside a field")
-        yield WireField(number, wire_type, value, start, at)
+        yield WireField(number, wire_type, value, start, offset)
 
 
-def _broken_message(data: bytes, at: int, end: int, where: str, rule: str) -> SpecError:
-    return SpecError(where, data[at : min(end, at + 20)], rule)
+def _broken_message(data: bytes, start: int, end: int, where: str, rule: str) -> SpecError:
+    return SpecError(where, data[start : min(end, start + 20)], rule)
 
 
-def check_metadata(data: bytes, at: int, end: int, where: str) -> None:
-    """Refuse a first message, between *at* and *end*, that is not the metadata of a trace."""
+def check_metadata(data: bytes, start: int, end: int, where: str) -> None:
+    """Refuse a first message, between *start* and *end*, that is not the metadata of a trace."""
     try:
-        known = [each for each in read_fields(data, at, end, where) if each.number in METADATA_FIELDS.values()]
+        fields = [entry for entry in read_fields(data, start, end, where) if entry.number in METADATA_FIELDS.values()]
     except SpecError as error:
-        raise _broken_message(data, at, end, where, f"is not a Chakra trace: its first message {error.rule}") from None
-    if any(each.wire_type != LEN for each in known):
-        raise _broken_message(data, at, end, where, "is not a Chakra trace: its first message is not metadata")
+        raise _broken_message(
+            data, start, end, where, f"is not a Chakra trace: its first message {error.rule}"
+        ) from None
+    if any(entry.wire_type != LEN for entry in fields):
+        raise _broken_message(data, start, end, where, "is not a Chakra trace: its first message is not metadata")
 
 
 _NODE_WIRE_TYPES = {NODE_FIELDS[name]: LEN for name in ("name", "inputs", "outputs", "attr")} | {
@@ -203,40 +205,47 @@ _NODE_WIRE_TYPES = {NODE_FIELDS[name]: LEN for name in ("name", "inputs", "outpu
 }
 
 
-def decode_node(data: bytes, at: int, end: int, where: str) -> DecodedNode:
-    """Return the node between *at* and *end*; fields and attributes without a column are skipped."""
-    found = list(read_fields(data, at, end, f"{where}: a node"))
-    node_id = next((each.value for each in reversed(found) if each.number == NODE_FIELDS["id"]), 0)
+def decode_node(data: bytes, start: int, end: int, where: str) -> DecodedNode:
+    """Return the node between *start* and *end*; fields and attributes without a column are skipped."""
+    fields = list(read_fields(data, start, end, f"{where}: a node"))
+    node_id = next((entry.value for entry in reversed(fields) if entry.number == NODE_FIELDS["id"]), 0)
     where = f"{where}: node {node_id}"
     node = DecodedNode()
-    for each in found:
-        if each.wire_type != _NODE_WIRE_TYPES.get(each.number, each.wire_type):
-            raise SpecError(f"{where}: field", each.number, "its wire type is not that of the schema")
-        _decode_field(node, data, each, where)
+    for entry in fields:
+        if entry.wire_type != _NODE_WIRE_TYPES.get(entry.number, entry.wire_type):
+            raise SpecError(f"{where}: field", entry.number, "its wire type is not that of the schema")
+        _decode_field(node, data, entry, where)
     if node.numbers.get("type", 0) not in _NODE_TYPES:
         raise SpecError(f"{where}: type", node.numbers["type"], "the schema has no such node type")
     if node.numbers.get("type") == NodeType.METADATA:
-        node.process_groups = _process_groups(data, found, where)
+        # Inputs of a metadata node describe PyTorch's process groups.
+        text = None
+        for inputs in fields:
+            if inputs.number == NODE_FIELDS["inputs"]:
+                for value in read_fields(data, inputs.start, inputs.stop, f"{where}: inputs"):
+                    if value.number == IO_VALUES and value.wire_type == LEN:
+                        text = decode_text(data[value.start : value.stop])
+        node.process_groups = text
     return node
 
 
-def _decode_field(node: DecodedNode, data: bytes, each: WireField, where: str) -> None:
+def _decode_field(node: DecodedNode, data: bytes, entry: WireField, where: str) -> None:
     """Decode one field into *node*."""
-    match each.number:  # as in NODE_FIELDS
+    match entry.number:  # as in NODE_FIELDS
         case 1:
-            node.numbers["id"] = _check_column_range(each.value, where)
+            node.numbers["id"] = _check_column_range(entry.value, where)
         case 2:
-            node.name = each.start, each.stop
+            node.name = entry.start, entry.stop
         case 3:
-            node.numbers["type"] = each.value
+            node.numbers["type"] = entry.value
         case 4:
-            node.ctrl += _integers(data, each, f"{where}: ctrl_deps")
+            node.ctrl += _integers(data, entry, f"{where}: ctrl_deps")
         case 5:
-            node.data += _integers(data, each, f"{where}: data_deps")
+            node.data += _integers(data, entry, f"{where}: data_deps")
         case 7:
-            node.numbers["duration_us"] = _check_column_range(each.value, f"{where}: duration_micros")
+            node.numbers["duration_us"] = _check_column_range(entry.value, f"{where}: duration_micros")
         case 10:
-            _decode_attribute(node, data, each, where)
+            _decode_attribute(node, data, entry, where)
 
 
 def _check_column_range(value: int, where: str) -> int:
@@ -246,15 +255,15 @@ def _check_column_range(value: int, where: str) -> int:
     return value
 
 
-def _integers(data: bytes, each: WireField, where: str) -> list[int]:
+def _integers(data: bytes, entry: WireField, where: str) -> list[int]:
     """Return the integers of a repeated field: one, or several packed."""
-    if each.wire_type == VARINT:
-        return [_check_column_range(each.value, where)]
-    if each.wire_type != LEN:
-        raise SpecError(where, each.number, "its wire type is not that of the schema")
-    values, at = [], each.start
-    while at < each.stop:
-        value, at = read_varint(data, at, each.stop, where)
+    if entry.wire_type == VARINT:
+        return [_check_column_range(entry.value, where)]
+    if entry.wire_type != LEN:
+        raise SpecError(where, entry.number, "its wire type is not that of the schema")
+    values, offset = [], entry.start
+    while offset < entry.stop:
+        value, offset = read_varint(data, offset, entry.stop, where)
         values.append(_check_column_range(value, where))
     return values
 
@@ -267,38 +276,35 @@ def _decode_attribute(node: DecodedNode, data: bytes, attribute: WireField, wher
     where = f"{where}: {name}"
     if value is None:
         raise SpecError(where, None, "the attribute has no value")
-    kind = _value_type(value, where)
+    kind = _TYPES.get(value.number)
+    if kind is None or value.wire_type != _WIRE_TYPES.get(kind, LEN):
+        raise SpecError(where, value.number, "the schema has no such type of attribute")
     if name in (GROUP, KERNEL):
         if kind != "string":
             raise SpecError(where, kind, "must be a string")
         setattr(node, "group" if name == GROUP else "kernel", data[value.start : value.stop])
     elif name == DIMENSIONS:
-        node.numbers["involved_dims"] = _bits(data, value, kind, where)
+        node.numbers["involved_dims"] = _dimension_bits(data, value, kind, where)
     else:
         number = _integer(value.value, kind, where)
-        _check_range(name, number, where)
+        if name in SIZES and number < 0:
+            raise SpecError(where, number, "must not be negative")
+        if name == "comm_type" and number not in _COLLECTIVE_TYPES:
+            raise SpecError(where, number, "the schema has no such collective")
         node.numbers[COLUMN_OF[name]] = int(number != 0) if name == "is_cpu_op" else number
 
 
 def _name_and_value(data: bytes, attribute: WireField, where: str) -> tuple[str, WireField | None]:
     """Return an attribute's name and value; an empty name if it has no column."""
     name, value = "", None
-    for each in read_fields(data, attribute.start, attribute.stop, where):
-        if each.number == ATTRIBUTE_NAME and each.wire_type == LEN:
-            name = data[each.start : each.stop].decode(errors="replace")
+    for entry in read_fields(data, attribute.start, attribute.stop, where):
+        if entry.number == ATTRIBUTE_NAME and entry.wire_type == LEN:
+            name = data[entry.start : entry.stop].decode(errors="replace")
             if name not in COLUMN_OF and name not in (GROUP, DIMENSIONS, KERNEL):
                 return "", None
-        elif each.number != ATTRIBUTE_NOTE:
-            value = each
+        elif entry.number != ATTRIBUTE_NOTE:
+            value = entry
     return name, value
-
-
-def _value_type(value: WireField, where: str) -> str:
-    """Return the type of an attribute's value."""
-    kind = _TYPES.get(value.number)
-    if kind is None or value.wire_type != _WIRE_TYPES.get(kind, LEN):
-        raise SpecError(where, value.number, "the schema has no such type of attribute")
-    return kind
 
 
 def _integer(raw: int, kind: str, where: str) -> int:
@@ -320,45 +326,26 @@ def _integer(raw: int, kind: str, where: str) -> int:
     return _check_column_range(raw, where)
 
 
-def _check_range(name: str, value: int, where: str) -> None:
-    """Refuse a value out of range."""
-    if name in SIZES and value < 0:
-        raise SpecError(where, value, "must not be negative")
-    if name == "comm_type" and value not in _COLLECTIVE_TYPES:
-        raise SpecError(where, value, "the schema has no such collective")
-
-
-def _bits(data: bytes, value: WireField, kind: str, where: str) -> int:
+def _dimension_bits(data: bytes, value: WireField, kind: str, where: str) -> int:
     """Return a list of bools as bits, the first one lowest."""
     element = kind.removeprefix("list of ")
     if element == kind or element in _NOT_INTEGERS or _WIRE_TYPES[element] != VARINT:
         raise SpecError(where, kind, "must be a list of bool")
     bools = [
         flag
-        for each in read_fields(data, value.start, value.stop, where)
-        if each.number == LIST_VALUES
-        for flag in _integers(data, each, where)
+        for entry in read_fields(data, value.start, value.stop, where)
+        if entry.number == LIST_VALUES
+        for flag in _integers(data, entry, where)
     ]
     if len(bools) > MOST_DIMENSIONS:
         raise SpecError(where, len(bools), f"there can be at most {MOST_DIMENSIONS} dimensions")
     return sum((flag != 0) << index for index, flag in enumerate(bools))
 
 
-def _process_groups(data: bytes, found: list[WireField], where: str) -> str | None:
-    """Return the values of a metadata node's inputs, which describe PyTorch's process groups."""
-    text = None
-    for inputs in found:
-        if inputs.number == NODE_FIELDS["inputs"]:
-            for each in read_fields(data, inputs.start, inputs.stop, f"{where}: inputs"):
-                if each.number == IO_VALUES and each.wire_type == LEN:
-                    text = decode_text(data[each.start : each.stop])
-    return text
-
-
-def decode_text(written: bytes) -> str:
-    r"""Return *written* as text; bytes that are not UTF-8 are escaped.
+def decode_text(encoded: bytes) -> str:
+    r"""Return *encoded* as text; bytes that are not UTF-8 are escaped.
 
     >>> decode_text(b"a\xff")
     'a\\xff'
     """
-    return written.decode(errors="backslashreplace")
+    return encoded.decode(errors="backslashreplace")

@@ -7,35 +7,20 @@ nothing here is left out, and named in a note.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from cosmic.base.errors import SpecError, require, shorten
-from cosmic.traces.chakra.trace_reader import decompress, read_contents
+from cosmic.traces.chakra.trace_reader import read_contents
 from cosmic.traces.chakra.wire_format import INTEGER_LIMIT, MOST_DIMENSIONS
 from cosmic.traces.comm_groups import ALL_RANKS
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, template_of
 
 GRAPH = "workload_graph"
-_GRAPH_KEY = re.compile(rb'"workload_graph"\s*:')
 _SHOWN_NOTES = 20
 Check = Callable[[Any, str], Any]
-
-
-def is_workload_graph(data: bytes) -> bool:
-    """Return whether *data*, plain or gzip, looks like a JSON trace: an object with the key of one.
-
-    >>> is_workload_graph(b' {"workload_graph": []}'), is_workload_graph(b'{"nodes": []}'), is_workload_graph(b"")
-    (True, False, False)
-    """
-    try:
-        text = decompress(data, "file")
-    except SpecError:
-        return False
-    return text.removeprefix(_MARK).lstrip()[:1] == b"{" and _GRAPH_KEY.search(text) is not None
 
 
 _MARK = b"\xef\xbb\xbf"
@@ -56,15 +41,15 @@ def workload_graph_of(data: bytes, where: str) -> tuple[RankTrace, tuple[str, ..
     >>> trace.template.ctrl_id.tolist(), trace.template.duration_us.tolist(), notes
     ([3], [318], ("rank.json: node key = 'colour': is not understood, and left out of 1 node, first of node 4",))
     """
-    document = _parsed(data, where)
+    document = _parse_json(data, where)
     require(isinstance(document, dict), where, document, f'must be an object with the key "{GRAPH}"')
     require(GRAPH in document, f"{where}: {GRAPH}", None, "the file has no such key: it is no trace in JSON")
     nodes = document[GRAPH]
     require(isinstance(nodes, list), f"{where}: {GRAPH}", nodes, "must be a list of nodes")
     reader = _GraphReader(where)
     rows = [reader.row(node, index) for index, node in enumerate(nodes)]
-    others = [f"{where}: key = {shorten(key)}: is not read" for key in document if key != GRAPH]
-    return reader.trace(rows), (*_first_notes(others), *_first_notes(list(reader.notes())))
+    unread = [f"{where}: key = {shorten(key)}: is not read" for key in document if key != GRAPH]
+    return reader.trace(rows), (*_first_notes(unread), *_first_notes(list(reader.notes())))
 
 
 def _first_notes(notes: list[str]) -> list[str]:
@@ -73,11 +58,11 @@ def _first_notes(notes: list[str]) -> list[str]:
     return [*notes[:_SHOWN_NOTES], f"and {more:,} more keys that are not read"] if more > 0 else notes
 
 
-def _parsed(data: bytes, where: str) -> Any:
-    """Return what JSON says."""
+def _parse_json(data: bytes, where: str) -> Any:
+    """Return the parsed JSON document."""
     try:
         text = data.removeprefix(_MARK).decode()
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse)
     except RecursionError:
         raise SpecError("file", where, "is nested too deeply") from None
     except UnicodeDecodeError:
@@ -86,14 +71,14 @@ def _parsed(data: bytes, where: str) -> Any:
         raise SpecError("file", where, f"is not JSON: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; refuse one with a key twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"an object has the key {shorten(twice)} twice")
-    return found
+    return members
 
 
 def _refuse(word: str) -> NoReturn:
@@ -134,7 +119,7 @@ def _flag(value: Any, where: str) -> int:
 
 def _ids(value: Any, where: str) -> list[int]:
     require(isinstance(value, list), where, value, "must be a list of ids")
-    return [_SIZE(each, f"{where}.{index}") for index, each in enumerate(value)]
+    return [_SIZE(number, f"{where}.{index}") for index, number in enumerate(value)]
 
 
 def _node_type(value: Any, where: str) -> int:
@@ -150,15 +135,15 @@ def _comm_type(value: Any, where: str) -> int:
 
 
 def _group(value: Any, where: str) -> str:
-    known = isinstance(value, str) or (type(value) is int and abs(value) < INTEGER_LIMIT)
-    require(known, where, value, "must be the name of a group")
+    is_name = isinstance(value, str) or (type(value) is int and abs(value) < INTEGER_LIMIT)
+    require(is_name, where, value, "must be the name of a group")
     return str(value)
 
 
 def _dimensions(value: Any, where: str) -> int:
     fits = isinstance(value, list) and len(value) <= MOST_DIMENSIONS
     require(fits, where, value, f"must be a list of at most {MOST_DIMENSIONS} times true or false")
-    return sum(_flag(each, f"{where}.{index}") << index for index, each in enumerate(value))
+    return sum(_flag(flag, f"{where}.{index}") << index for index, flag in enumerate(value))
 
 
 FIELDS: dict[str, tuple[str, Check]] = {
@@ -204,50 +189,50 @@ class _GraphReader:
     left_out: dict[str, tuple[int, int]] = field(default_factory=dict)
     """How many nodes have a key that is left out, and the first of them."""
 
-    def row(self, node: Any, place: int) -> dict[str, Any]:
+    def row(self, node: Any, index: int) -> dict[str, Any]:
         """Return a node as `cosmic.traces.trace.template_of` takes it."""
-        where = f"{self.where}: {GRAPH}.{place}"
+        where = f"{self.where}: {GRAPH}.{index}"
         require(isinstance(node, dict), where, node, "must be an object: a node")
-        found: dict[str, Any] = {}
+        row: dict[str, Any] = {}
         unknown: list[str] = []
         for key, value in node.items():
-            known = FIELDS.get(self._plain(key))
-            if known is None:
+            schema = FIELDS.get(self._plain(key))
+            if schema is None:
                 unknown.append(f"{shorten(key)}: is not understood")
                 continue
-            column, check = known
-            require(column not in found, f"{where}.{key}", value, "the node states this twice, in two spellings")
-            found[column] = check(value, f"{where}.{key}")
+            column, check = schema
+            require(column not in row, f"{where}.{key}", value, "the node states this twice, in two spellings")
+            row[column] = check(value, f"{where}.{key}")
         for column, key in NEEDED.items():
-            require(column in found, f"{where}.{key}", None, "every node needs it")
-        require(found["id"] not in self.ids, f"{where}.Id", found["id"], "two nodes have this id")
-        self.ids.add(found["id"])
-        self._bind(found, unknown, where)
+            require(column in row, f"{where}.{key}", None, "every node needs it")
+        require(row["id"] not in self.ids, f"{where}.Id", row["id"], "two nodes have this id")
+        self.ids.add(row["id"])
+        self._bind_rank(row, unknown, where)
         for note in unknown:
-            count, first = self.left_out.get(note, (0, found["id"]))
+            count, first = self.left_out.get(note, (0, row["id"]))
             self.left_out[note] = count + 1, first
-        return found
+        return row
 
     def _plain(self, key: str) -> str:
         if key not in self.columns:
             self.columns[key] = key.replace("_", "").lower()
         return self.columns[key]
 
-    def _bind(self, found: dict[str, Any], unknown: list[str], where: str) -> None:
+    def _bind_rank(self, row: dict[str, Any], unknown: list[str], where: str) -> None:
         """Replace the name of a group and the ranks of a message by their numbers in the trace."""
-        name = found.pop("group_name", ALL_RANKS[0])
-        found["group"] = ABSENT if name in ALL_RANKS else self.groups.setdefault(name, len(self.groups))
-        ends = {end: found.pop(end) for end in ("source", "destination") if end in found}
-        if found["type"] not in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+        name = row.pop("group_name", ALL_RANKS[0])
+        row["group"] = ABSENT if name in ALL_RANKS else self.groups.setdefault(name, len(self.groups))
+        ends = {end: row.pop(end) for end in ("source", "destination") if end in row}
+        if row["type"] not in (NodeType.COMM_SEND, NodeType.COMM_RECV):
             unknown += (f"{_KEYS[end]!r}: means nothing but to sends and receives" for end in ends)
             return
-        own, other = ("source", "destination") if found["type"] == NodeType.COMM_SEND else ("destination", "source")
+        own, other = ("source", "destination") if row["type"] == NodeType.COMM_SEND else ("destination", "source")
         if own in ends:
             rule = f"nodes before it belong to rank {self.own_rank}"
             require(self.own_rank in (None, ends[own]), f"{where}.{_KEYS[own]}", ends[own], rule)
             self.own_rank = ends[own]
         if other in ends:
-            found["peer"] = self.peers.setdefault(ends[other], len(self.peers))
+            row["peer"] = self.peers.setdefault(ends[other], len(self.peers))
 
     def notes(self) -> Iterator[str]:
         """Yield what was left out, a sentence for each key."""

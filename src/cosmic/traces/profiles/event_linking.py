@@ -16,9 +16,9 @@ several would.
 A node's delay is what passed between the end of the last node that it waited for and its start: the latency of a
 launch, the gap between two kernels. So the recorded timeline follows from durations, delays and dependencies alone.
 
-The parts: `Nesting` says which operator is around each event, `Shares` how events share a thread's time (both loops
+The parts: `Nesting` says which operator is around each event, `ThreadIntervals` how events share a thread's time (both loops
 in C, `native/linking.c`, and the same in Python); `NumberedNodes` are the events that become nodes; `StreamKernels`
-says what streams had been given when the host made one of them wait; `ThreadWakers` finds what woke an idle thread;
+says what streams had been given when the host made one of them wait; `ThreadDependencies` finds what woke an idle thread;
 `began_order` orders nodes that begin at one moment and take no time.
 """
 
@@ -77,15 +77,15 @@ class StreamKernels:
 
         With *until*, the last of them that had ended by then.
         """
-        found = []
+        kernels = []
         for stream in self._all if waited < 0 else [waited]:
             moments, entries = self._streams.get(stream, ([], []))
-            at = bisect_left(moments, moment) - 1
-            if until is not None and at >= 0 and self._ends[entries[at]] > until:
-                at = self._of(stream).last(at, until)
-            if stream != but and at >= 0:
-                found.append(entries[at])
-        return found
+            index = bisect_left(moments, moment) - 1
+            if until is not None and index >= 0 and self._ends[entries[index]] > until:
+                index = self._of(stream).last(index, until)
+            if stream != but and index >= 0:
+                kernels.append(entries[index])
+        return kernels
 
     def _of(self, stream: int) -> EndLookup:
         """Return when the kernels of a stream ended."""
@@ -102,21 +102,21 @@ class EndLookup:
         self._earliest = np.minimum.reduceat(ends, np.arange(0, len(ends), BLOCK)) if len(ends) else ends
         """Of each block."""
 
-    def last(self, at: int, until: int) -> int:
-        """Return the last place up to *at* that is not later than *until*; -1 if none is.
+    def last(self, index: int, until: int) -> int:
+        """Return the last index up to *index* whose end is not later than *until*; -1 if there is none.
 
         >>> EndLookup(np.array([5, 9, 7])).last(2, 6), EndLookup(np.array([5])).last(0, 4)
         (0, -1)
         """
-        block = at // BLOCK
-        found = np.flatnonzero(self._ends[block * BLOCK : at + 1] <= until)
-        if not len(found):
+        block = index // BLOCK
+        ended = np.flatnonzero(self._ends[block * BLOCK : index + 1] <= until)
+        if not len(ended):
             early = np.flatnonzero(self._earliest[:block] <= until)
             if not len(early):
                 return -1
             block = int(early[-1])
-            found = np.flatnonzero(self._ends[block * BLOCK : (block + 1) * BLOCK] <= until)
-        return block * BLOCK + int(found[-1])
+            ended = np.flatnonzero(self._ends[block * BLOCK : (block + 1) * BLOCK] <= until)
+        return block * BLOCK + int(ended[-1])
 
 
 class Launches:
@@ -140,14 +140,14 @@ class Launches:
         Whichever thread launched it: autograd's thread makes a stream wait, and the main thread runs the optimizer.
         """
         moments, entries = self._by_stream.get(stream, ([], []))
-        at = bisect_right(moments, moment)
-        return entries[at] if at < len(entries) else None
+        index = bisect_right(moments, moment)
+        return entries[index] if index < len(entries) else None
 
     def last_before(self, thread: int, moment: int) -> int | None:
         """Return the last kernel that *thread* launched before *moment*; None if none."""
         moments, entries = self._by_thread.get(thread, ([], []))
-        at = bisect_left(moments, moment) - 1
-        return entries[at] if at >= 0 else None
+        index = bisect_left(moments, moment) - 1
+        return entries[index] if index >= 0 else None
 
 
 def _part_by_key(key: Ints, moments: Ints, entries: Ints) -> dict[int, tuple[list[int], list[int]]]:
@@ -176,37 +176,38 @@ class Nesting:
 
 
 def nesting_of(host: Host) -> Nesting:
-    """Return what is inside what; of two events that begin together, the longer one holds the other."""
+    """Return the nesting of a host's events; of two that begin together, the longer one encloses the other."""
     order = np.lexsort((host.category, -host.end, host.start, host.thread))
-    place = _around(host.thread[order], host.start[order], host.end[order], host.category[order] != CALL)
+    parents = _enclosing_entries(host.thread[order], host.start[order], host.end[order], host.category[order] != CALL)
     around = np.empty(len(order), np.int64)
-    around[order] = np.where(place >= 0, order[place], -1) if len(order) else place
+    around[order] = np.where(parents >= 0, order[parents], -1) if len(order) else parents
     return Nesting(order, around)
 
 
-def _around(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
-    found = np.empty(len(thread), np.int64)
+def _enclosing_entries(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
+    parents = np.empty(len(thread), np.int64)
     native = native_library()
     if native is not None:
-        columns = (thread, start, end, holds, found)
-        native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_pointer, columns))
-        return found
+        columns = (thread, start, end, holds, parents)
+        native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_int64_pointer, columns))
+        return parents
+    # A stack of open entries, linked by `around` itself; C does the same.
     top, before = -1, -1
     starts, ends, holding, around = start.tolist(), end.tolist(), holds.tolist(), [-1] * len(thread)
-    for at, number in enumerate(thread.tolist()):
+    for index, number in enumerate(thread.tolist()):
         if number != before:
             top, before = -1, number
-        while top >= 0 and ends[top] <= starts[at]:
+        while top >= 0 and ends[top] <= starts[index]:
             top = around[top]
-        around[at] = top
-        if holding[at]:
-            top = at
-    found[:] = around
-    return found
+        around[index] = top
+        if holding[index]:
+            top = index
+    parents[:] = around
+    return parents
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shares:
+class ThreadIntervals:
     """What decides when the nodes of threads begin and end: an entry for each node, thread by thread."""
 
     thread: Ints
@@ -230,25 +231,25 @@ class Shares:
         native = native_library()
         if native is not None:
             columns = (self.thread, self.follows, self.latest, self.held, woken, self.reach, start, end)
-            native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_pointer, columns))
+            native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_int64_pointer, columns))
             return start, end
-        given = (self.thread, self.start, self.follows, self.latest, self.held, woken, self.reach)
+        shares = (self.thread, self.start, self.follows, self.latest, self.held, woken, self.reach)
         starts, ends = [0] * len(start), [0] * len(start)
         before = -1
-        for at, (thread, began, follows, latest, held, is_woken, reach) in enumerate(
-            zip(*(column.tolist() for column in given), strict=True)
+        for index, (thread, began, follows, latest, held, is_woken, reach) in enumerate(
+            zip(*(column.tolist() for column in shares), strict=True)
         ):
             first, before = thread != before, thread
-            begins = began if first else ends[at - 1]
+            begins = began if first else ends[index - 1]
             if is_woken and not first:
-                ends[at - 1] = max(starts[at - 1], min(ends[at - 1], reach))
-                begins = max(began, ends[at - 1])
-            starts[at] = max(begins, held)
-            ends[at] = max(starts[at], min(follows, latest))
+                ends[index - 1] = max(starts[index - 1], min(ends[index - 1], reach))
+                begins = max(began, ends[index - 1])
+            starts[index] = max(begins, held)
+            ends[index] = max(starts[index], min(follows, latest))
         return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
+def _int64_pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
     return ctypes.c_void_p(column.ctypes.data)
 
 
@@ -266,11 +267,11 @@ IDLE_NS = 20_000
 
 def match_names(pattern: re.Pattern[str], trace: Kineto, name: Ints) -> Mask:
     """Return whether the names of entries match."""
-    known = np.array([pattern.match(each) is not None for each in trace.names], bool)
-    return known[name] if len(known) else np.zeros(len(name), bool)
+    matches = np.array([pattern.match(text) is not None for text in trace.names], bool)
+    return matches[name] if len(matches) else np.zeros(len(name), bool)
 
 
-def add_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -> Nesting:
+def add_remainders(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -> Nesting:
     """Add to *trace* what threads did at their end, where no event of theirs has that time; return the nesting.
 
     A launch ends when its kernel starts, and a thread that waits for another (in `backward()`) goes on when that is
@@ -285,8 +286,8 @@ def add_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -
     launches = (host.category == CALL) & is_in(host.correlation, sorted_distinct(trace.device.correlation))
     launches &= host.correlation >= 0
     ends = [host.end[part[host.category[part] != ANNOTATION]] for part in parts]
-    latest = [int(each.max(initial=-1)) for each in ends]
-    found: list[tuple[int, int, int, int]] = []
+    latest = [int(thread_ends.max(initial=-1)) for thread_ends in ends]
+    rests: list[tuple[int, int, int, int]] = []
     """The last event, what it is in, and from when to when the rest takes."""
     for number, entries in enumerate(parts):
         nodes = entries[~silent[entries]]
@@ -294,40 +295,39 @@ def add_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -
             continue
         last, around = int(nodes[-1]), int(entries[np.argmax(host.end[entries])])
         done, end = int(host.end[last]), min(int(host.end[around]), stop)
-        others = [_latest_end(ends[at], latest[at], end) for at in range(len(parts)) if at != number]
-        woken = max([done, *others])
+        ends_elsewhere = [
+            (latest[thread] if latest[thread] <= end else int(ends[thread][ends[thread] <= end].max(initial=-1)))
+            for thread in range(len(parts))
+            if thread != number
+        ]
+        woken = max([done, *ends_elsewhere])
         waited = woken - done > IDLE_NS
         if (launches[last] or waited) and end > (woken if waited else done):
-            found.append((last, around, woken if waited else done, end))
-    if not found:
+            rests.append((last, around, woken if waited else done, end))
+    if not rests:
         return nesting
-    return _with_entries(trace, nesting, np.array(found, np.int64))
+    return _with_entries(trace, nesting, np.array(rests, np.int64))
 
 
-def _latest_end(ends: Ints, latest: int, until: int) -> int:
-    """Return the latest of *ends* that is not later than *until*; -1 if there is none."""
-    return latest if latest <= until else int(ends[ends <= until].max(initial=-1))
-
-
-def _with_entries(trace: Kineto, nesting: Nesting, found: Ints) -> Nesting:
+def _with_entries(trace: Kineto, nesting: Nesting, rests: Ints) -> Nesting:
     """Add entries to the host of *trace*, each after another of its thread."""
     host = trace.host
-    last, around, starts, ends = found.T
-    numbers = len(trace.names) + np.arange(len(found))
-    trace.names += [f"rest of {trace.names[each]}" for each in host.name[around].tolist()]
-    absent, count = np.full(len(found), -1), len(host.start)
+    last, around, starts, ends = rests.T
+    numbers = len(trace.names) + np.arange(len(rests))
+    trace.names += [f"rest of {trace.names[name]}" for name in host.name[around].tolist()]
+    absent, count = np.full(len(rests), -1), len(host.start)
     trace.host = Host(
         name=np.append(host.name, numbers),
         start=np.append(host.start, starts),
         end=np.append(host.end, ends),
         thread=np.append(host.thread, host.thread[last]),
-        category=np.append(host.category, np.full(len(found), ANNOTATION)),
+        category=np.append(host.category, np.full(len(rests), ANNOTATION)),
         function=np.append(host.function, absent),
         correlation=np.append(host.correlation, absent),
     )
-    place = np.empty(count, np.int64)
-    place[nesting.order] = np.arange(count)
-    order = np.insert(nesting.order, place[last] + 1, count + np.arange(len(found)))
+    position = np.empty(count, np.int64)
+    position[nesting.order] = np.arange(count)
+    order = np.insert(nesting.order, position[last] + 1, count + np.arange(len(rests)))
     return Nesting(order, np.append(nesting.around, around))
 
 
@@ -342,7 +342,7 @@ class NumberedNodes:
         nesting: Nesting,
     ) -> None:
         self.trace, self.communications = trace, communications
-        ends = (int(each.max(initial=0)) for each in (trace.host.end, trace.device.end))
+        ends = (int(times.max(initial=0)) for times in (trace.host.end, trace.device.end))
         self.begin, self.stop = window or (0, max(ends) + 1)
         self.stop = max(self.stop, self.begin + 1)
         self.pairs: list[tuple[Ints, Ints]] = []
@@ -361,43 +361,46 @@ class NumberedNodes:
     def _take_host(self, nesting: Nesting) -> None:
         """Number the nodes of the host: thread by thread, the one that began first first."""
         host = self.trace.host
-        kept = (host.start >= self.begin) & (host.start < self.stop)
+        selected = (host.start >= self.begin) & (host.start < self.stop)
         skipped = [entry for communication in self.communications for entry in communication.annotations]
-        kept[np.array(skipped, np.int64)] = False
-        silent = kept & (host.category == CALL) & match_names(IS_NO_NODE, self.trace, host.name)
+        selected[np.array(skipped, np.int64)] = False
+        silent = selected & (host.category == CALL) & match_names(IS_NO_NODE, self.trace, host.name)
         waits = match_names(WAITS_FOR_EVENT, self.trace, host.name)
         self.event_waits, self.event_records = np.flatnonzero(silent & waits), np.flatnonzero(silent & ~waits)
-        kept &= ~silent
-        entry = nesting.order[kept[nesting.order]]
+        selected &= ~silent
+        entry = nesting.order[selected[nesting.order]]
         thread = host.thread[entry]
         bounds = np.flatnonzero(np.diff(thread, prepend=-1, append=-1))
         heads = entry[bounds[:-1]]
         order = np.lexsort((heads, host.category[heads], -host.end[heads], host.start[heads]))
-        spans = [(int(bounds[at]), int(bounds[at + 1])) for at in order.tolist()]
+        spans = [(int(bounds[thread_index]), int(bounds[thread_index + 1])) for thread_index in order.tolist()]
         self.entry = np.concatenate([np.zeros(0, np.int64), *(entry[first:last] for first, last in spans)])
         sizes = [last - first for first, last in spans]
         self.first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
         """Of each thread, its first node."""
         self.thread = np.repeat(np.arange(len(spans)), sizes)
-        self.thread_of = {int(host.thread[self.entry[at]]): index for index, at in enumerate(self.first[:-1].tolist())}
+        self.thread_of = {
+            int(host.thread[self.entry[thread_index]]): index
+            for index, thread_index in enumerate(self.first[:-1].tolist())
+        }
         self.began, self.ended = host.start[self.entry], host.end[self.entry]
         self.is_call = host.category[self.entry] == CALL
         self.node_of_host = np.full(len(host.start), -1)
         self.node_of_host[self.entry] = np.arange(len(self.entry))
-        self.parent = self._parents(nesting, kept)
+        self.parent = self._parents(nesting, selected)
 
-    def _parents(self, nesting: Nesting, kept: Mask) -> Ints:
+    def _parents(self, nesting: Nesting, selected: Mask) -> Ints:
         """Return the node of the operator around each node of the host, of those that are nodes."""
         host = self.trace.host
         around = nesting.around[self.entry]
-        left = np.arange(len(around))
+        pending = np.arange(len(around))
         while True:
-            at = around[left]
-            wrong = (at >= 0) & ~(kept[at] & (host.end[at] > self.began[left]))
-            left, at = left[wrong], at[wrong]
-            if not len(left):
+            parents = around[pending]
+            wrong = (parents >= 0) & ~(selected[parents] & (host.end[parents] > self.began[pending]))
+            pending, parents = pending[wrong], parents[wrong]
+            if not len(pending):
                 return np.where(around >= 0, self.node_of_host[around], -1)
-            around[left] = np.where(host.start[at] < self.begin, -1, nesting.around[at])
+            around[pending] = np.where(host.start[parents] < self.begin, -1, nesting.around[parents])
 
     def _take_device(self) -> None:
         """Number the nodes of the device, and find what launched them."""
@@ -408,14 +411,14 @@ class NumberedNodes:
             inside[:] = True
         calls = sorted_distinct(host.correlation[(host.category == CALL) & (host.correlation >= 0)])
         outside = is_in(device.correlation, calls)
-        kept = np.flatnonzero((self.launch_of >= 0) | (inside & ~outside))
-        self.kernels = kept[np.lexsort((kept, device.end[kept], device.start[kept]))]
+        selected = np.flatnonzero((self.launch_of >= 0) | (inside & ~outside))
+        self.kernels = selected[np.lexsort((selected, device.end[selected], device.start[selected]))]
         self.node_of_device = np.full(len(device.start), -1)
         self.node_of_device[self.kernels] = len(self.entry) + np.arange(len(self.kernels))
 
 
 def _last_calls(correlation: Ints, calls: Ints, wanted: Ints) -> Ints:
-    """Return for each *wanted* correlation the last of the *calls* with it, which are places in *correlation*; else -1.
+    """Return for each *wanted* correlation the last of the *calls* (indices) with it; -1 without one.
 
     >>> _last_calls(np.array([7, 8, 7]), np.array([0, 1, 2]), np.array([7, 9])).tolist()
     [2, -1]
@@ -424,9 +427,9 @@ def _last_calls(correlation: Ints, calls: Ints, wanted: Ints) -> Ints:
     calls = calls[np.argsort(correlation[calls], kind="stable")]
     if not len(calls):
         return np.full(len(wanted), -1)
-    place = np.searchsorted(correlation[calls], wanted, "right") - 1
-    same = (place >= 0) & (correlation[calls[place]] == wanted)
-    return np.where(same, calls[place], -1)
+    index = np.searchsorted(correlation[calls], wanted, "right") - 1
+    same = (index >= 0) & (correlation[calls[index]] == wanted)
+    return np.where(same, calls[index], -1)
 
 
 # --------------------------------------------------------------------------------------
@@ -444,36 +447,34 @@ def without_cycles(node: Ints, wait: Ints, start: Ints, end: Ints) -> Mask:
     [False, True, True]
     """
     tied = np.flatnonzero((start[node] == start[wait]) & (end[node] == end[wait]))
-    kept = np.ones(len(node), bool)
+    acyclic = np.ones(len(node), bool)
     if len(tied):
-        stuck = _stuck_dependencies(node[tied], wait[tied])
-        kept[tied[stuck & (wait[tied] >= node[tied])]] = False
-    return kept
-
-
-def _stuck_dependencies(node: Ints, wait: Ints) -> Mask:
-    """Return which dependencies are between nodes that can never run."""
-    names, numbers = np.unique(np.concatenate([node, wait]), return_inverse=True)
-    node, wait = numbers[: len(node)], numbers[len(node) :]
-    ran = np.zeros(len(names), bool)
-    ran[_topological(node, wait, np.arange(len(names)))] = True
-    return ~ran[node]
+        # Which of them are between nodes that can never run
+        dependent = node[tied]
+        waited = wait[tied]
+        names, numbers = np.unique(np.concatenate([dependent, waited]), return_inverse=True)
+        dependent, waited = numbers[: len(dependent)], numbers[len(dependent) :]
+        ran = np.zeros(len(names), bool)
+        ran[_topological(dependent, waited, np.arange(len(names)))] = True
+        stuck = ~ran[dependent]
+        acyclic[tied[stuck & (wait[tied] >= node[tied])]] = False
+    return acyclic
 
 
 def began_order(node: Ints, wait: Ints, start: Ints, end: Ints) -> Ints:
     """Return all nodes in the order in which they began, each after those that it waits for."""
     order = np.lexsort((end, start))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    late = place[wait] >= place[node]
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    late = position[wait] >= position[node]
     if not late.any():
         return order
     moments = (start[order[1:]] != start[order[:-1]]) | (end[order[1:]] != end[order[:-1]])
-    group = np.concatenate([[0], np.cumsum(moments)])[place]  # of nodes with the same times
-    wrong = np.zeros(int(group.max()) + 1, bool)
-    wrong[group[node[late]]] = True
-    inside = wrong[group[node]] & (group[node] == group[wait])
-    rows = np.flatnonzero(wrong[group[order]])  # places in the order that are given anew
+    group = np.concatenate([[0], np.cumsum(moments)])[position]  # of nodes with the same times
+    misordered = np.zeros(int(group.max()) + 1, bool)
+    misordered[group[node[late]]] = True
+    inside = misordered[group[node]] & (group[node] == group[wait])
+    rows = np.flatnonzero(misordered[group[order]])  # places in the order that are given anew
     number = np.full(len(order), -1)
     number[order[rows]] = np.arange(len(rows))
     again = _topological(number[node[inside]], number[wait[inside]], np.arange(len(rows)))
@@ -484,21 +485,21 @@ def began_order(node: Ints, wait: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
-    """Return those *nodes* (0, 1 ...) that can run, each after what it waits for, otherwise the lowest number first."""
+    """Return the *nodes* (0, 1 ...) that can run in topological order, the lowest number first."""
     waiting = np.bincount(node, minlength=len(nodes)).tolist()
     by_wait = np.argsort(wait, kind="stable")
     first = np.searchsorted(wait[by_wait], np.arange(len(nodes) + 1)).tolist()
     after = node[by_wait].tolist()
-    ready = [at for at, count in enumerate(waiting) if not count]
+    ready = [ready_node for ready_node, count in enumerate(waiting) if not count]
     heapify(ready)
     order = []
     while ready:
-        at = heappop(ready)
-        order.append(at)
-        for each in after[first[at] : first[at + 1]]:
-            waiting[each] -= 1
-            if not waiting[each]:
-                heappush(ready, each)
+        ready_node = heappop(ready)
+        order.append(ready_node)
+        for dependent in after[first[ready_node] : first[ready_node + 1]]:
+            waiting[dependent] -= 1
+            if not waiting[dependent]:
+                heappush(ready, dependent)
     return np.array(order, np.int64)
 
 
@@ -507,7 +508,7 @@ def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
 # --------------------------------------------------------------------------------------
 
 
-class WokenThreads(NamedTuple):
+class Wakeups(NamedTuple):
     """What woke threads up."""
 
     by: Ints
@@ -517,36 +518,36 @@ class WokenThreads(NamedTuple):
     is_exchange: Mask
 
 
-class ThreadWakers:
+class ThreadDependencies:
     """What threads were done with, to look up by time."""
 
     def __init__(self, first: Ints, began: Ints, ended: Ints, exchanges: Mapping[int, int]) -> None:
         """Take where the nodes of each thread begin, when nodes began and ended, and when collectives ended."""
         self._first, self._began, self._ended = first, began, ended
-        in_order = sorted(exchanges.items(), key=lambda each: (each[1], -each[0]))
+        in_order = sorted(exchanges.items(), key=lambda item: (item[1], -item[0]))
         self._exchanges = np.array(in_order, np.int64).reshape(-1, 2)
         """Numbers and ends, ascending by these."""
 
-    def woken_by(self, thread: Ints, idle: Ints, start: Ints) -> WokenThreads:
-        """Return what ended last while each *thread* was idle, until *start*."""
+    def find_wakers(self, thread: Ints, idle: Ints, start: Ints) -> Wakeups:
+        """Return the event elsewhere that ended last while each *thread* was idle until *start*."""
         by, latest, is_exchange = np.full(len(start), -1), idle.copy(), np.zeros(len(start), bool)
         for other, (low, high) in enumerate(pairwise(self._first.tolist())):
             ends = sorted_distinct(np.maximum.accumulate(self._ended[low:high]))  # those later than all before
             starts = self._began[low:high]
-            place = np.searchsorted(ends, start, "right") - 1
-            end = ends[np.maximum(place, 0)]
+            index = np.searchsorted(ends, start, "right") - 1
+            end = ends[np.maximum(index, 0)]
             following = np.searchsorted(starts, end)
             went_on = (following < high - low) & (starts[np.minimum(following, high - low - 1)] < start)
             wakes = (
-                (place >= 0) & (thread != other) & (end > latest) & (end >= 0) & ~went_on
+                (index >= 0) & (thread != other) & (end > latest) & (end >= 0) & ~went_on
             )  # nobody waits for one that did
             by[wakes], latest[wakes] = low + np.maximum(following - 1, 0)[wakes], end[wakes]
         if len(self._exchanges):
-            place = np.searchsorted(self._exchanges[:, 1], start, "right") - 1
-            number, end = self._exchanges[np.maximum(place, 0)].T
-            is_exchange = (place >= 0) & (end > latest)
+            index = np.searchsorted(self._exchanges[:, 1], start, "right") - 1
+            number, end = self._exchanges[np.maximum(index, 0)].T
+            is_exchange = (index >= 0) & (end > latest)
             by[is_exchange], latest[is_exchange] = number[is_exchange], end[is_exchange]
-        return WokenThreads(by, latest, is_exchange)
+        return Wakeups(by, latest, is_exchange)
 
 
 # --------------------------------------------------------------------------------------
@@ -601,8 +602,8 @@ def link_events(
     nesting: Nesting | None = None,
 ) -> LinkedEvents:
     """Return the nodes of *trace*, those that the host began within *window* only."""
-    nesting = add_rests(trace, window, nesting or nesting_of(trace.host))
-    return _Linker(trace, communications, window, nesting).linked()
+    nesting = add_remainders(trace, window, nesting or nesting_of(trace.host))
+    return _Linker(trace, communications, window, nesting).link_all()
 
 
 class _Linker(NumberedNodes):
@@ -610,14 +611,14 @@ class _Linker(NumberedNodes):
 
     # ------------------------------------------------------------------------------------------ nodes
 
-    def linked(self) -> LinkedEvents:
+    def link_all(self) -> LinkedEvents:
         """Return all nodes."""
         device, count = self.trace.device, len(self.entry) + len(self.kernels)
-        self.node_of_exchange = {place: count + at for at, place in enumerate(self.exchanges)}
-        start, end = self._cut()
-        moments = self._exchanged()
+        self.node_of_exchange = {exchange: count + index for index, exchange in enumerate(self.exchanges)}
+        start, end = self._cut_threads()
+        moments = self._place_exchanges()
         self.start = np.concatenate([start, device.start[self.kernels], moments[:, 0]])
-        self.end = np.concatenate([end, self._trimmed(), moments[:, 1]])
+        self.end = np.concatenate([end, self._trim_kernels(), moments[:, 1]])
         for node, done in self.woke:
             self.end[node] = max(self.start[node], min(self.end[node], done))
         call = self.launch_of[self.kernels]
@@ -627,31 +628,31 @@ class _Linker(NumberedNodes):
         self._link_exchanges()
         entry = np.concatenate([self.entry, self.kernels, np.array(self.exchanges, np.int64)])
         kind = np.repeat([HOST, DEVICE, EXCHANGE], [len(self.entry), len(self.kernels), len(moments)])
-        return self._finished(kind, entry)
+        return self._valid_nodes(kind, entry)
 
-    def _exchanged(self) -> Ints:
+    def _place_exchanges(self) -> Ints:
         """Return when collectives without a kernel began and ended; note what those of a single process wait for.
 
         Gloo shows them at work. Those of one process take no time, and would begin when all that their stream had been
         given was done, and the collective before them.
         """
         device = self.trace.device
-        given, launches = self._given, self._launches
+        streams, launches = self._given, self._launches
         moments, before, done = [], -1, 0
-        for place in self.exchanges:
-            each, node = self.communications[place], self.node_of_exchange[place]
-            start, end = each.start, max(each.end, each.start)
-            if not each.annotations:
+        for exchange in self.exchanges:
+            communication, node = self.communications[exchange], self.node_of_exchange[exchange]
+            start, end = communication.start, max(communication.end, communication.start)
+            if not communication.annotations:
                 kernel = launches.last_before(
-                    self.thread_of.get(int(self.trace.host.thread[each.operator]), -1), each.issued
+                    self.thread_of.get(int(self.trace.host.thread[communication.operator]), -1), communication.issued
                 )
-                kernels = given.before(each.issued, int(device.stream[kernel])) if kernel is not None else []
-                start = end = max([start, done, *(int(device.end[each]) for each in kernels)])
+                kernels = streams.before(communication.issued, int(device.stream[kernel])) if kernel is not None else []
+                start = end = max([start, done, *(int(device.end[ended_kernel]) for ended_kernel in kernels)])
                 for each_kernel in kernels:
-                    self._wait(node, int(self.node_of_device[each_kernel]))
+                    self._add_dependency(node, int(self.node_of_device[each_kernel]))
                 done = end
             if before >= 0:  # one after the other, as on a stream of their own, unless they overlapped
-                self._wait(node, before)
+                self._add_dependency(node, before)
             before = node
             moments.append((start, end))
         return np.array(moments, np.int64).reshape(-1, 2)
@@ -660,48 +661,48 @@ class _Linker(NumberedNodes):
     def _launches(self) -> Launches:
         return Launches(self.thread, self.began, self.launch_of, self.trace.device.stream)
 
-    def _finished(self, kind: Ints, entry: Ints) -> LinkedEvents:
-        """Return the nodes with dependencies that hold: nobody waited for what ended later."""
+    def _valid_nodes(self, kind: Ints, entry: Ints) -> LinkedEvents:
+        """Return all nodes, without dependencies on nodes that ended after the dependent one began."""
         start, end, parent, count = self.start, self.end, self.parent, max(len(self.start), 1)
         parent[(parent >= 0) & (end[parent] > start)] = -1
         self.pairs.append((np.array(self.waiting, np.int64), np.array(self.waited, np.int64)))
-        node, wait = (np.concatenate(each) for each in zip(*self.pairs, strict=True))
+        node, wait = (np.concatenate(column) for column in zip(*self.pairs, strict=True))
         held = (end[wait] <= start[node]) & (node != wait)
         node, wait = np.divmod(sorted_distinct(node[held] * count + wait[held]), count)
         child = np.flatnonzero(parent >= 0)
-        kept = without_cycles(np.append(node, child), np.append(wait, parent[child]), start, end)
-        parent[child[~kept[len(node) :]]] = -1
-        node, wait = node[kept[: len(node)]], wait[kept[: len(node)]]
+        acyclic = without_cycles(np.append(node, child), np.append(wait, parent[child]), start, end)
+        parent[child[~acyclic[len(node) :]]] = -1
+        node, wait = node[acyclic[: len(node)]], wait[acyclic[: len(node)]]
         before = np.where(parent >= 0, end[parent], 0)
         np.maximum.at(before, node, end[wait])
-        behind = self._behind()
+        behind = self._waited_until()
         late = np.maximum(behind - before, 0)
         return LinkedEvents(
             kind, entry, start, end, start - before - late, parent, node, wait, int(late.max(initial=0))
         )
 
-    def _behind(self) -> Ints:
+    def _waited_until(self) -> Ints:
         """Return until when launches, and the first kernel of each stream, waited for kernels of earlier steps; else 0.
 
         The device may be a step behind the host. A step takes what it launched takes, not what it waited for.
         """
         device = self.trace.device
-        found = np.zeros(len(self.start), np.int64)
-        found[: len(self.entry)] = self.behind
+        latest = np.zeros(len(self.start), np.int64)
+        latest[: len(self.entry)] = self.behind
         earlier = np.ones(len(device.start), bool)
         earlier[self.kernels] = False
         if not earlier.any():
-            return found
+            return latest
         streams, first = np.unique(device.stream[self.kernels], return_index=True)
-        for stream, at in zip(streams.tolist(), first.tolist(), strict=True):
-            kernel = self.kernels[at]
+        for stream, index in zip(streams.tolist(), first.tolist(), strict=True):
+            kernel = self.kernels[index]
             ends = device.end[earlier & (device.stream == stream) & (device.end <= device.start[kernel])]
-            found[len(self.entry) + at] = int(ends.max(initial=0))
-        return found
+            latest[len(self.entry) + index] = int(ends.max(initial=0))
+        return latest
 
     # ------------------------------------------------------------------------------------------ threads
 
-    def _cut(self) -> tuple[Ints, Ints]:
+    def _cut_threads(self) -> tuple[Ints, Ints]:
         """Return when the nodes of threads begin and end; note what they wait for."""
         device, count = self.trace.device, len(self.entry)
         node = np.arange(count)
@@ -712,25 +713,25 @@ class _Linker(NumberedNodes):
         follows[:-1] = self.began[1:]
         ends = [min(int(self.ended[first:last].max()), self.stop) for first, last in self._spans()]
         follows[self.first[1:] - 1] = ends
-        reach = self._reach()
-        woken = self._woken(np.flatnonzero(self.began - reach > IDLE_NS), reach, is_first)
+        reach = self._busy_until()
+        woken = self._link_wakers(np.flatnonzero(self.began - reach > IDLE_NS), reach, is_first)
         latest, held = np.full(count, _NEVER), np.zeros(count, np.int64)
         kernels = np.flatnonzero(self.launch_of >= 0)
         np.minimum.at(latest, self.launch_of[kernels], np.minimum(device.start, self._call_ends())[kernels])
         self._link_blocking(kernels, held, woken)
         self._link_synchronized(held)
         self._link_queued(held)
-        for place in self.exchanges:
-            issuer = self._issuer(place, follows)
+        for exchange in self.exchanges:
+            issuer = self._find_issuer(exchange, follows)
             if issuer is not None:  # it begins while its operator goes on
-                latest[issuer] = min(int(latest[issuer]), self.communications[place].start)
-                self._wait(self.node_of_exchange[place], issuer)
-        return Shares(self.thread, self.began, follows, latest, held, woken, reach).cut()
+                latest[issuer] = min(int(latest[issuer]), self.communications[exchange].start)
+                self._add_dependency(self.node_of_exchange[exchange], issuer)
+        return ThreadIntervals(self.thread, self.began, follows, latest, held, woken, reach).cut()
 
     def _spans(self) -> list[tuple[int, int]]:
         return list(zip(self.first[:-1].tolist(), self.first[1:].tolist(), strict=True))
 
-    def _wait(self, node: int, waits: int) -> None:
+    def _add_dependency(self, node: int, waits: int) -> None:
         self.waiting.append(node)
         self.waited.append(waits)
 
@@ -738,34 +739,38 @@ class _Linker(NumberedNodes):
         """Return when the calls ended that launched what the device ran."""
         return np.where(self.launch_of >= 0, self.ended[self.launch_of], _NEVER) if len(self.entry) else self.launch_of
 
-    def _reach(self) -> Ints:
+    def _busy_until(self) -> Ints:
         """Return until when each thread was busy before each of its nodes."""
         is_annotation = self.trace.host.category[self.entry] == ANNOTATION
         busy = np.where(is_annotation, self.began, self.ended)
-        found = np.zeros(len(busy), np.int64)
+        reach = np.zeros(len(busy), np.int64)
         for first, last in self._spans():
-            found[first + 1 : last] = np.maximum.accumulate(busy[first : last - 1])
-        return found
+            reach[first + 1 : last] = np.maximum.accumulate(busy[first : last - 1])
+        return reach
 
-    def _woken(self, idle: Ints, reach: Ints, is_first: Mask) -> Mask:
+    def _link_wakers(self, idle: Ints, reach: Ints, is_first: Mask) -> Mask:
         """Return which nodes were woken up by another thread or by a collective; note what they wait for."""
-        found = np.zeros(len(reach), bool)
+        is_woken = np.zeros(len(reach), bool)
         self.woke: list[tuple[int, int]] = []
         """Nodes that another thread waited for, and when they were done."""
         if len(self.first) <= 2 and not self.exchanges:
-            return found
-        ended = {place: each.end for place in self.exchanges if (each := self.communications[place]).annotations}
+            return is_woken
+        ended = {
+            exchange: communication.end
+            for exchange in self.exchanges
+            if (communication := self.communications[exchange]).annotations
+        }
         since = np.where(is_first[idle], -1, reach[idle])
-        woken = ThreadWakers(self.first, self.began, self._ended_late(), ended).woken_by(
+        woken = ThreadDependencies(self.first, self.began, self._ended_late(), ended).find_wakers(
             self.thread[idle], since, self.began[idle]
         )
-        for node, by, moment, is_exchange in zip(idle.tolist(), *(each.tolist() for each in woken), strict=True):
+        for node, by, moment, is_exchange in zip(idle.tolist(), *(column.tolist() for column in woken), strict=True):
             if by >= 0:
                 waker = self.node_of_exchange[by] if is_exchange else by
-                found[node] = True
-                self._wait(node, waker)
+                is_woken[node] = True
+                self._add_dependency(node, waker)
                 self.woke.append((waker, moment))
-        return found
+        return is_woken
 
     def _ended_late(self) -> Ints:
         """Return when nodes ended, -1 for annotations, which nobody waits for."""
@@ -791,15 +796,15 @@ class _Linker(NumberedNodes):
         calls = np.flatnonzero(self.is_call & match_names(SYNCHRONIZES, self.trace, self.trace.host.name[self.entry]))
         if not len(calls):
             return
-        whole = match_names(ALL_STREAMS, self.trace, self.trace.host.name[self.entry])
-        given, launches = self._given, self._launches
+        waits_for_all = match_names(ALL_STREAMS, self.trace, self.trace.host.name[self.entry])
+        streams, launches = self._given, self._launches
         for call in calls.tolist():
             began, until = int(self.began[call]), int(self.ended[call]) + TOLERANCE_NS
-            found = given.before(began, until=until)
-            if not whole[call]:
-                found = self._of_one_stream(call, found, launches)
-            for kernel in found:
-                self._wait(call, int(self.node_of_device[kernel]))
+            kernels = streams.before(began, until=until)
+            if not waits_for_all[call]:
+                kernels = self._kernels_of_stream(call, kernels, launches)
+            for kernel in kernels:
+                self._add_dependency(call, int(self.node_of_device[kernel]))
                 held[call] = max(int(held[call]), min(int(device.end[kernel]), until))
 
     def _link_queued(self, held: Ints) -> None:
@@ -817,24 +822,24 @@ class _Linker(NumberedNodes):
         waiting = np.searchsorted(began, self.began[calls]) - np.searchsorted(started, self.began[calls])
         calls = calls[(waiting >= QUEUE) & (self.ended[calls] - self.began[calls] > IDLE_NS)]
         by_end = np.argsort(device.end, kind="stable")
-        place = np.searchsorted(device.end[by_end], self.ended[calls], "right") - 1
-        left = by_end[np.maximum(place, 0)]
-        found = (place >= 0) & (device.end[left] > self.began[calls])
-        calls, left = calls[found], left[found]
-        held[calls] = np.maximum(held[calls], device.end[left])
-        node = self.node_of_device[left]
+        index = np.searchsorted(device.end[by_end], self.ended[calls], "right") - 1
+        running = by_end[np.maximum(index, 0)]
+        waits = (index >= 0) & (device.end[running] > self.began[calls])
+        calls, running = calls[waits], running[waits]
+        held[calls] = np.maximum(held[calls], device.end[running])
+        node = self.node_of_device[running]
         self.pairs.append((calls[node >= 0], node[node >= 0]))
-        self.behind[calls[node < 0]] = device.end[left[node < 0]]
+        self.behind[calls[node < 0]] = device.end[running[node < 0]]
 
-    def _of_one_stream(self, call: int, kernels: list[int], launches: Launches) -> list[int]:
+    def _kernels_of_stream(self, call: int, kernels: list[int], launches: Launches) -> list[int]:
         """Return which of the last kernels of streams a call waited for: as stated, else that of its thread's stream.
 
         Unless another explains why it took so long.
         """
         device = self.trace.device
-        stated = self.trace.syncs.get(int(self.trace.host.correlation[self.entry[call]]))
-        if stated is not None:
-            return [kernel for kernel in kernels if stated in (-1, int(device.stream[kernel]))]
+        synced = self.trace.syncs.get(int(self.trace.host.correlation[self.entry[call]]))
+        if synced is not None:
+            return [kernel for kernel in kernels if synced in (-1, int(device.stream[kernel]))]
         began = int(self.began[call])
         own = launches.last_before(int(self.thread[call]), began)
         usual = [kernel for kernel in kernels if own is not None and device.stream[kernel] == device.stream[own]]
@@ -844,15 +849,15 @@ class _Linker(NumberedNodes):
             return usual
         return [latest] if latest is not None and blocked else usual
 
-    def _issuer(self, place: int, follows: Ints) -> int | None:
+    def _find_issuer(self, exchange: int, follows: Ints) -> int | None:
         """Return the node at work when a collective without a kernel began, on the thread that issued it."""
-        each = self.communications[place]
-        thread = self.thread_of.get(int(self.trace.host.thread[each.operator]))
+        communication = self.communications[exchange]
+        thread = self.thread_of.get(int(self.trace.host.thread[communication.operator]))
         if thread is None:
             return None
         first, last = int(self.first[thread]), int(self.first[thread + 1])
-        at = first + int(np.searchsorted(follows[first : last - 1], each.start, "right"))
-        return at if at < last - 1 or each.start <= follows[last - 1] else None
+        index = first + int(np.searchsorted(follows[first : last - 1], communication.start, "right"))
+        return index if index < last - 1 or communication.start <= follows[last - 1] else None
 
     # ------------------------------------------------------------------------------------------ streams
 
@@ -860,6 +865,8 @@ class _Linker(NumberedNodes):
         device = self.trace.device
         node = np.arange(len(self.entry), len(self.entry) + len(self.kernels))
         call = self.launch_of[self.kernels]
+        # A kernel waits for the call that launched it, and for the last kernel of its stream that had ended
+        # when it began: kernels of one stream may overlap, so that this is not always the one before.
         self.pairs.append((node[call >= 0], call[call >= 0]))
         stream = device.stream[self.kernels]
         order = np.argsort(stream, kind="stable")
@@ -876,7 +883,7 @@ class _Linker(NumberedNodes):
         if self.exchanges or len(sorted_distinct(stream)) > 1:
             self._link_events()
 
-    def _trimmed(self) -> Ints:
+    def _trim_kernels(self) -> Ints:
         """Return when kernels end, cut short where the next of the stream begins a moment before that."""
         device = self.trace.device
         ends, stream = device.end[self.kernels].copy(), device.stream[self.kernels]
@@ -895,8 +902,8 @@ class _Linker(NumberedNodes):
         by_call = np.argsort(call, kind="stable")
         bounds = np.flatnonzero(np.diff(call[by_call], prepend=-1, append=-2))
         several = np.flatnonzero(np.diff(bounds) > 1)
-        for at, stop in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
-            rows = by_call[at:stop]
+        for start, stop in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
+            rows = by_call[start:stop]
             if len(sorted_distinct(stream[rows])) < 2:
                 continue
             running: dict[int, list[tuple[int, int]]] = {}
@@ -904,11 +911,11 @@ class _Linker(NumberedNodes):
             done: dict[int, int] = {}
             for row in rows.tolist():  # in the order in which they started
                 kernel, own = int(self.kernels[row]), int(stream[row])
-                for other, left in running.items():
-                    while left and left[0][0] <= device.start[kernel]:
-                        done[other] = max(done.get(other, -1), heappop(left)[1])
+                for other, queue in running.items():
+                    while queue and queue[0][0] <= device.start[kernel]:
+                        done[other] = max(done.get(other, -1), heappop(queue)[1])
                     if other != own and other in done:
-                        self._wait(int(node[row]), int(node[done[other]]))
+                        self._add_dependency(int(node[row]), int(node[done[other]]))
                 if own in running or len(running) < MOST_STREAMS:
                     heappush(running.setdefault(own, []), (int(device.end[kernel]), row))
 
@@ -917,14 +924,14 @@ class _Linker(NumberedNodes):
         if len(self.entry) and len(lost):
             ends = self.end[: len(self.entry)]
             by_end = np.argsort(ends, kind="stable")
-            place = np.searchsorted(ends[by_end], self.start[lost], "right") - 1
-            self.pairs.append((lost[place >= 0], by_end[place[place >= 0]]))
+            index = np.searchsorted(ends[by_end], self.start[lost], "right") - 1
+            self.pairs.append((lost[index >= 0], by_end[index[index >= 0]]))
 
     def _link_events(self) -> None:
         """Let the first kernel after a wait for an event wait for what other streams had been given by then."""
         host, device = self.trace.host, self.trace.device
-        given, launches = self._given, self._launches
-        issued = [self.communications[place].issued for place in self.exchanges]
+        streams, launches = self._given, self._launches
+        issued = [self.communications[exchange].issued for exchange in self.exchanges]
         by_correlation = {
             int(host.correlation[event_record]): int(host.start[event_record])
             for event_record in self.event_records.tolist()
@@ -938,11 +945,11 @@ class _Linker(NumberedNodes):
                 continue
             node, until = int(self.node_of_device[kernel]), int(device.start[kernel])
             moment = by_correlation.get(self.trace.records.get(correlation, -1), moment)
-            for before in given.before(moment, waited, int(device.stream[kernel]), until):
-                self._wait(node, int(self.node_of_device[before]))
-            begun = bisect_left(issued, moment)
-            if begun:  # the last collective without a kernel that had been begun when the stream was to wait
-                self._wait(node, self.node_of_exchange[self.exchanges[begun - 1]])
+            for before in streams.before(moment, waited, int(device.stream[kernel]), until):
+                self._add_dependency(node, int(self.node_of_device[before]))
+            count = bisect_left(issued, moment)
+            if count:  # the last collective without a kernel that had been begun when the stream was to wait
+                self._add_dependency(node, self.node_of_exchange[self.exchanges[count - 1]])
 
     @cached_property
     def _given(self) -> StreamKernels:
@@ -956,9 +963,9 @@ class _Linker(NumberedNodes):
         """Let collectives without a kernel wait for the operator that began them, and for what the device had to do."""
         if not self.exchanges:
             return
-        given = self._given
-        for place in self.exchanges:
-            each, node = self.communications[place], self.node_of_exchange[place]
-            self.parent[node] = self.node_of_host[each.operator]
-            for before in given.before(int(self.trace.host.start[each.operator])):
-                self._wait(node, int(self.node_of_device[before]))
+        streams = self._given
+        for exchange in self.exchanges:
+            communication, node = self.communications[exchange], self.node_of_exchange[exchange]
+            self.parent[node] = self.node_of_host[communication.operator]
+            for before in streams.before(int(self.trace.host.start[communication.operator])):
+                self._add_dependency(node, int(self.node_of_device[before]))

@@ -110,35 +110,47 @@ class ExecutionTrace:
 def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> ExecutionTrace:
     """Return the trace in the file at *path*; with *wanted*, details of those functions and of collectives only."""
     document = JsonDocument(Path(path), KEY)
-    made = ExecutionTrace(document.where)
+    trace = ExecutionTrace(document.where)
     names: dict[str, int] = {}
-    for function, node in _nodes(document) if wanted is None else _chosen(document, wanted):
+    for function, node in _nodes(document) if wanted is None else _select_nodes(document, wanted):
         if node.name == GROUPS_NODE:
-            made.groups += _groups(_details(node, made.where), made.where)
+            # The process groups that a node lists, as JSON in a string
+            values = parse_side(_node_details(node, trace.where).inputs)["values"]
+            try:
+                listed = json.loads(values[0]) if values and isinstance(values[0], str) else []
+            except (ValueError, RecursionError):
+                raise SpecError(
+                    f"{trace.where}: {GROUPS_NODE}", str(values)[:40], "must list process groups as JSON"
+                ) from None
+            trace.groups += [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
         if wanted is None:
-            _take(made, names, node)
+            _add_node(trace, names, node)
         else:
-            made.details[function] = _details(node, made.where)
-    require(document.found, made.where, KEY, "is not there: this is no execution trace")
-    made.schema = str(document.rest.get("schema", ""))
-    made.process = str(document.rest.get("pid", ""))
-    version = made.schema.split("-")[0]
+            trace.details[function] = _node_details(node, trace.where)
+    require(document.found, trace.where, KEY, "is not there: this is no execution trace")
+    trace.schema = str(document.rest.get("schema", ""))
+    trace.process = str(document.rest.get("pid", ""))
+    version = trace.schema.split("-")[0]
     if version not in SCHEMAS:
-        raise SpecError(f"{made.where}: schema", made.schema, f"is none of {', '.join(SCHEMAS)}")
-    _sort(made)
-    return made
+        raise SpecError(f"{trace.where}: schema", trace.schema, f"is none of {', '.join(SCHEMAS)}")
+    # Put entries in the order of their ids, which PyTorch gives out as operators begin
+    order = sorted(range(len(trace.id)), key=trace.id.__getitem__)
+    for name in ("id", "parent", "function", "thread", "name"):
+        column = getattr(trace, name)
+        setattr(trace, name, [column[index] for index in order])
+    return trace
 
 
 def _nodes(document: JsonDocument) -> Iterator[tuple[int, _Node]]:
     """Yield all nodes with their functions."""
     count = 0
     for text in document.elements():
-        found: list[_Node] = decode_json(_NODES, text, document.where)
-        count += len(found)
+        nodes: list[_Node] = decode_json(_NODES, text, document.where)
+        count += len(nodes)
         rule = f"a trace that is paired by names may have {MOST_NODES:,} nodes"
         require(count <= MOST_NODES, document.where, count, rule)
-        for node in found:
-            yield _function(node, document.where), node
+        for node in nodes:
+            yield _function_number(node, document.where), node
 
 
 _KEYS = (
@@ -149,25 +161,25 @@ _KEYS = (
 _FLAT, _NAME, _LISTED = 3, 5, 6
 
 
-def _chosen(document: JsonDocument, wanted: Ints) -> Iterator[tuple[int, _Node]]:
+def _select_nodes(document: JsonDocument, wanted: Ints) -> Iterator[tuple[int, _Node]]:
     """Yield the nodes of *wanted* functions, of collectives and of groups, with their functions."""
     rows = RowReader(document, _KEYS)
-    wanted, is_named = sorted_distinct(wanted), _Named()
-    known = set(wanted.tolist())
+    wanted, is_named = sorted_distinct(wanted), _NameFilter()
+    functions = set(wanted.tolist())
     for batch in rows.batches():
         listed = batch.table[:, _LISTED]
         function = np.where(listed >= 0, listed, batch.table[:, _FLAT])
         chosen = is_in(function, wanted) | is_named.mask(batch.table[:, _NAME], rows)
         chosen[batch.irregular] = False
         regular = np.flatnonzero(chosen)
-        yield from zip(function[regular].tolist(), _decoded(batch, regular, document.where), strict=True)
-        for node in _decoded(batch, batch.irregular, document.where):
-            number = _function(node, document.where)
-            if number in known or node.name.startswith(_NAMED_TEXTS):
+        yield from zip(function[regular].tolist(), _decode_batch(batch, regular, document.where), strict=True)
+        for node in _decode_batch(batch, batch.irregular, document.where):
+            number = _function_number(node, document.where)
+            if number in functions or node.name.startswith(_NAMED_TEXTS):
                 yield number, node
 
 
-class _Named:
+class _NameFilter:
     """Which names are of nodes that are always read, by their numbers."""
 
     def __init__(self) -> None:
@@ -175,55 +187,61 @@ class _Named:
 
     def mask(self, names: Ints, rows: RowReader) -> npt.NDArray[np.bool_]:
         """Return whether each of *names* is; the names of irregular rows are not known."""
-        known = len(self._known)
-        if int(names.max(initial=-1)) >= known:
-            fresh = [text.startswith(_NAMED) for text in rows.texts.listed(known)]
+        seen = len(self._known)
+        if int(names.max(initial=-1)) >= seen:
+            fresh = [text.startswith(_NAMED) for text in rows.texts.listed(seen)]
             self._known = np.append(self._known, np.array(fresh, bool))
         return (names >= 0) & self._known[np.maximum(names, 0)] if len(self._known) else np.zeros(len(names), bool)
 
 
-def _decoded(batch: RowBatch, rows: Ints, where: str) -> list[_Node]:
+def _decode_batch(batch: RowBatch, rows: Ints, where: str) -> list[_Node]:
     text, start, stop = batch.text, batch.start[rows].tolist(), batch.stop[rows].tolist()
     elements = [text[first:last] for first, last in zip(start, stop, strict=True)]
-    found: list[_Node] = decode_json(_NODES, b"[" + b",".join(elements) + b"]", where)
-    return found
+    nodes: list[_Node] = decode_json(_NODES, b"[" + b",".join(elements) + b"]", where)
+    return nodes
 
 
-def _take(made: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
+def _add_node(trace: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
     if node.name.startswith(ROOT):
         return
     number = names.get(node.name)
     if number is None:
         number = names[node.name] = len(names)
-        made.names.append(node.name)
+        trace.names.append(node.name)
     parent = node.ctrl_deps if node.parent is None else node.parent
-    made.id.append(node.id)
-    made.parent.append(-1 if parent is None or parent == node.id else parent)
-    made.function.append(_function(node, made.where))
-    made.thread.append(node.tid if node.attrs is _NO_ATTRIBUTES else _whole(_stated(node, made.where).get("tid")))
-    made.name.append(number)
-    made.details[made.function[-1]] = _details(node, made.where)
+    trace.id.append(node.id)
+    trace.parent.append(-1 if parent is None or parent == node.id else parent)
+    trace.function.append(_function_number(node, trace.where))
+    trace.thread.append(
+        node.tid if node.attrs is _NO_ATTRIBUTES else _whole_number(_decode_attributes(node, trace.where).get("tid"))
+    )
+    trace.name.append(number)
+    trace.details[trace.function[-1]] = _node_details(node, trace.where)
 
 
-def _function(node: _Node, where: str) -> int:
+def _function_number(node: _Node, where: str) -> int:
     if node.attrs is _NO_ATTRIBUTES:
         return node.rf_id if abs(node.rf_id) < 2**62 else 0
-    found = _FUNCTION.search(bytes(node.attrs))
-    return int(found[1]) if found else _whole(_stated(node, where).get("rf_id"))
+    match = _FUNCTION.search(bytes(node.attrs))
+    return int(match[1]) if match else _whole_number(_decode_attributes(node, where).get("rf_id"))
 
 
-def _stated(node: _Node, where: str) -> dict[str, msgspec.Raw]:
-    return {each.name: each.value for each in decode_json(_ATTRIBUTES, bytes(node.attrs), where)}
+def _decode_attributes(node: _Node, where: str) -> dict[str, msgspec.Raw]:
+    return {attribute.name: attribute.value for attribute in decode_json(_ATTRIBUTES, bytes(node.attrs), where)}
 
 
-def _details(node: _Node, where: str) -> Details:
+def _node_details(node: _Node, where: str) -> Details:
     if node.attrs is _NO_ATTRIBUTES:
-        given = _object(node.inputs, node.input_shapes, node.input_types)
-        return Details(node.name, given, _object(node.outputs, node.output_shapes, node.output_types))
-    kept = {}
+        inputs = _object(node.inputs, node.input_shapes, node.input_types)
+        return Details(node.name, inputs, _object(node.outputs, node.output_shapes, node.output_types))
+    attributes = {}
     if node.name.startswith(COMMUNICATION):
-        kept = {name: msgspec.json.decode(value) for name, value in _stated(node, where).items() if name not in _UNUSED}
-    return Details(node.name, bytes(node.inputs), bytes(node.outputs), kept)
+        attributes = {
+            name: msgspec.json.decode(value)
+            for name, value in _decode_attributes(node, where).items()
+            if name not in _UNUSED
+        }
+    return Details(node.name, bytes(node.inputs), bytes(node.outputs), attributes)
 
 
 def _object(values: msgspec.Raw, shapes: msgspec.Raw, types: msgspec.Raw) -> bytes:
@@ -233,43 +251,25 @@ def _object(values: msgspec.Raw, shapes: msgspec.Raw, types: msgspec.Raw) -> byt
 _UNUSED = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema", "kernel_backend", "kernel_file")
 
 
-def _whole(raw: msgspec.Raw | None) -> int:
+def _whole_number(raw: msgspec.Raw | None) -> int:
     try:
-        found = int(bytes(raw)) if raw is not None else 0
+        number = int(bytes(raw)) if raw is not None else 0
     except ValueError:
         return 0
-    return found if abs(found) < 2**62 else 0
+    return number if abs(number) < 2**62 else 0
 
 
 def parse_side(text: bytes) -> dict[str, list[Any]]:
     """Return the lists of an operator's inputs or outputs; empty ones where they are no lists."""
     try:
-        found = msgspec.json.decode(text)
+        document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = {}
-    listed = found if isinstance(found, dict) else {}
+        document = {}
+    listed = document if isinstance(document, dict) else {}
     return {
-        key: each if isinstance(each := listed.get(key), list) else []
+        key: values if isinstance(values := listed.get(key), list) else []
         for key in ("values", "shapes", "types", "strides")
     }
-
-
-def _groups(details: Details, where: str) -> list[dict[str, Any]]:
-    """Return the process groups that a node lists, as JSON in a string."""
-    values = parse_side(details.inputs)["values"]
-    try:
-        listed = json.loads(values[0]) if values and isinstance(values[0], str) else []
-    except (ValueError, RecursionError):
-        raise SpecError(f"{where}: {GROUPS_NODE}", str(values)[:40], "must list process groups as JSON") from None
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-
-
-def _sort(made: ExecutionTrace) -> None:
-    """Put entries in the order of their ids, which PyTorch gives out as operators begin."""
-    order = sorted(range(len(made.id)), key=made.id.__getitem__)
-    for name in ("id", "parent", "function", "thread", "name"):
-        column = getattr(made, name)
-        setattr(made, name, [column[place] for place in order])
 
 
 # --------------------------------------------------------------------------------------
@@ -293,22 +293,24 @@ def check_pair(kineto: Kineto, trace: ExecutionTrace, wanted: int) -> None:
     Ranks of one job number the same operators alike, so that only the process tells them apart.
     """
     host = kineto.host
-    processes = {kineto.threads[at][0] for at in sorted_distinct(host.thread[host.category == OPERATOR]).tolist()}
+    processes = {
+        kineto.threads[thread][0] for thread in sorted_distinct(host.thread[host.category == OPERATOR]).tolist()
+    }
     if trace.process and processes and trace.process not in processes:
         rule = f"is of another process ({', '.join(sorted(processes))}) than {trace.where} ({trace.process})"
         raise SpecError("file", kineto.where, rule)
-    same = other = 0
-    known = np.fromiter(trace.details, np.int64, len(trace.details))
-    entries = np.flatnonzero(is_in(host.function, sorted_distinct(known)) & (host.category == OPERATOR))
+    same = different = 0
+    functions = np.fromiter(trace.details, np.int64, len(trace.details))
+    entries = np.flatnonzero(is_in(host.function, sorted_distinct(functions)) & (host.category == OPERATOR))
     for function, name in zip(host.function[entries].tolist(), host.name[entries].tolist(), strict=True):
-        alike = trace.details[function].name == kineto.names[name]
-        same += alike
-        other += not alike
-    if wanted and not is_in(host.function, sorted_distinct(known)).any():
+        is_same = trace.details[function].name == kineto.names[name]
+        same += is_same
+        different += not is_same
+    if wanted and not is_in(host.function, sorted_distinct(functions)).any():
         rule = f"is of another recording than {trace.where}: no operator that launches a kernel is in both"
         raise SpecError("file", kineto.where, rule)
-    if other and same < ALIKE * (same + other):
-        rule = f"is of another recording than {trace.where}: {other} of {same + other} operators have other names there"
+    if different and same < ALIKE * (same + different):
+        rule = f"is of another recording than {trace.where}: {different} of {same + different} operators have other names there"
         raise SpecError("file", kineto.where, rule)
 
 
@@ -320,7 +322,7 @@ def operators_of_run(kineto: Kineto, trace: ExecutionTrace) -> tuple[ExecutionTr
     """
     host = kineto.host
     wanted = _sequences(trace)
-    known = {name: at for at, name in enumerate(kineto.names)}
+    codes = {name: code for code, name in enumerate(kineto.names)}
     linked = 0
     if len(kineto.names) >= MOST_NAMES:
         return None, [f"{kineto.where}: it has too many names to find operators of {trace.where} by them"]
@@ -331,19 +333,19 @@ def operators_of_run(kineto: Kineto, trace: ExecutionTrace) -> tuple[ExecutionTr
         entries = order[first:last].tolist()
         text = "".join(chr(name + 1) for name in host.name[order[first:last]].tolist())
         for names, functions in wanted:
-            sought = "".join(chr(known.get(name, -1) + 1) for name in names)
-            place = text.find(sought)
-            while place >= 0 and sought and "\0" not in sought:
+            sought = "".join(chr(codes.get(name, -1) + 1) for name in names)
+            position = text.find(sought)
+            while position >= 0 and sought and "\0" not in sought:
                 for offset, function in enumerate(functions):
-                    host.function[entries[place + offset]] = function
+                    host.function[entries[position + offset]] = function
                 linked += len(functions)
-                place = text.find(sought, place + len(functions))
+                position = text.find(sought, position + len(functions))
     if linked:
         return trace, []
-    begun = {name for names, _ in wanted for name in names}
-    both = len(begun & known.keys())
-    if len(order) and both < SHARED * len(begun):
-        rule = f"is of another program than {trace.where}: it has {both} of the {len(begun)} names of operators there"
+    names_of_run = {name for names, _ in wanted for name in names}
+    both = len(names_of_run & codes.keys())
+    if len(order) and both < SHARED * len(names_of_run):
+        rule = f"is of another program than {trace.where}: it has {both} of the {len(names_of_run)} names of operators there"
         raise SpecError("file", kineto.where, rule)
     return None, [f"{trace.where}: its operators do not follow each other in {kineto.where}: only the latter is used"]
 
@@ -351,10 +353,10 @@ def operators_of_run(kineto: Kineto, trace: ExecutionTrace) -> tuple[ExecutionTr
 def _sequences(trace: ExecutionTrace) -> list[tuple[list[str], list[int]]]:
     """Return the names and functions of each thread's operators, in their order; annotations are left out."""
     threads: dict[int, tuple[list[str], list[int]]] = {}
-    for at, function in enumerate(trace.function):
-        name = trace.names[trace.name[at]]
+    for index, function in enumerate(trace.function):
+        name = trace.names[trace.name[index]]
         if function and not name.startswith(("[", "#", "Optimizer.", "enumerate(", "ProfilerStep", "nccl:", "gloo:")):
-            names, functions = threads.setdefault(trace.thread[at], ([], []))
+            names, functions = threads.setdefault(trace.thread[index], ([], []))
             names.append(name)
             functions.append(function)
-    return sorted(threads.values(), key=lambda each: -len(each[0]))
+    return sorted(threads.values(), key=lambda thread: -len(thread[0]))

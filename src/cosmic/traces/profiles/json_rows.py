@@ -83,14 +83,14 @@ class _PlainTexts:
         self._left = MOST_TEXT_BYTES
 
     def number(self, text: bytes) -> int:
-        found = self._numbers.get(text)
-        if found is None:
-            found = self._numbers[text] = len(self._numbers)
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self._numbers)
             self._listed.append(text)
             self._left -= len(text)
             if self._left < 0:
                 raise _too_many()
-        return found
+        return number
 
     def text(self, number: int) -> bytes:
         return self._listed[number]
@@ -148,9 +148,9 @@ class _CompiledTexts:
 
     def number(self, text: bytes) -> int:
         while True:
-            found = self._native.cosmic_texts_number(ctypes.byref(self.table), text, ctypes.c_int64(len(text)))
-            if found >= 0:
-                return int(found)
+            number = self._native.cosmic_texts_number(ctypes.byref(self.table), text, ctypes.c_int64(len(text)))
+            if number >= 0:
+                return int(number)
             self.grow(len(text))
 
     def text(self, number: int) -> bytes:
@@ -207,9 +207,9 @@ class RowReader:
     def _plain(self) -> Iterator[RowBatch]:
         """Yield rows that are all irregular."""
         for text in self.document.elements():
-            found: list[msgspec.Raw] = decode_json(_ELEMENTS, text, self.document.where)
-            for first in range(0, len(found), MOST_ROWS):
-                parts = [bytes(each) for each in found[first : first + MOST_ROWS]]
+            elements: list[msgspec.Raw] = decode_json(_ELEMENTS, text, self.document.where)
+            for first in range(0, len(elements), MOST_ROWS):
+                parts = [bytes(element) for element in elements[first : first + MOST_ROWS]]
                 stop = np.cumsum([len(part) for part in parts])
                 start = np.concatenate([[0], stop[:-1]])
                 table = np.full((len(parts), len(self.keys)), ABSENT, np.int64)
@@ -251,10 +251,10 @@ class _RowCutter:
         )
         native.cosmic_json_rows.restype = ctypes.c_int64
 
-    def cut(self, text: bytes, at: int, _: int) -> Iterator[RowBatch]:
-        """Yield the elements of *text* from *at* on; `at` and `closed` then say where it ended."""
+    def cut(self, text: bytes, start: int, _: int) -> Iterator[RowBatch]:
+        """Yield the elements of *text* from *start* on; `at` and `closed` then say where it ended."""
         table = self._table
-        table.text, table.size, table.at = text, len(text), at
+        table.text, table.size, table.at = text, len(text), start
         why = _FULL
         while why == _FULL:
             why = self._native.cosmic_json_rows(ctypes.byref(table))

@@ -41,7 +41,7 @@ def read_blocks(path: str | Path) -> Iterator[bytes]:
     with open_regular(path, most=MOST_BYTES) as file:
         start = file.read(2)
         file.seek(0)
-        for block in _unpacked(file, Path(path)) if start == _GZIP else _plain(file):
+        for block in _decompress(file, Path(path)) if start == _GZIP else _plain(file):
             total += len(block)
             if total > MOST_BYTES:
                 raise Unreadable(
@@ -55,7 +55,7 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
+def _decompress(file: IO[bytes], path: Path) -> Iterator[bytes]:
     """Yield the content of a file of one or more gzip members."""
     member = zlib.decompressobj(wbits=31)
     try:
@@ -85,8 +85,8 @@ class Cutter(Protocol[T_co]):
     closed: bool
     """Whether that is the end of the array, a bracket."""
 
-    def cut(self, text: bytes, at: int, fresh: int) -> Iterator[T_co]:
-        """Yield whole elements of *text* from *at* on; what begins at *fresh* was not in the text before."""
+    def cut(self, text: bytes, start: int, fresh: int) -> Iterator[T_co]:
+        """Yield whole elements of *text* from *start* on; what begins at *fresh* was not in the text before."""
         ...
 
 
@@ -112,37 +112,48 @@ class JsonDocument:
         yield from self.pieces(_TextCutter(self.where))
 
     def pieces(self, cutter: Cutter[T_co]) -> Iterator[T_co]:
-        """Yield what *cutter* makes of the elements."""
+        """Yield the pieces into which *cutter* divides the elements."""
         scan, rest = _Scan(self.where), bytearray()
-        kept, start, fresh, inside = b"", 0, 0, False  # *start*: of what is not yet done with; *fresh*: of the block
+        buffer, start, fresh, inside = b"", 0, 0, False  # *start*: of what is not yet done with; *fresh*: of the block
         for block in read_blocks(self.path):
-            kept, fresh, start = kept[start:] + block, len(kept) - start, 0
-            while fresh < len(kept):
+            buffer, fresh, start = buffer[start:] + block, len(buffer) - start, 0
+            while fresh < len(buffer):
                 if inside:
-                    yield from cutter.cut(kept, start, fresh)
+                    yield from cutter.cut(buffer, start, fresh)
                     start, inside = cutter.at, not cutter.closed
-                    fresh = len(kept) if inside else start
+                    fresh = len(buffer) if inside else start
                     continue
-                opened = self._opened(scan, kept, start, fresh)
-                end = max(start, len(kept) - 2 * len(self.key) - 64) if opened is None else opened + 1
-                rest += kept[start:end]  # the name of an array may be in two blocks
-                start, fresh, inside = end, len(kept) if opened is None else end, opened is not None
+                opened = self._array_start(scan, buffer, start, fresh)
+                end = max(start, len(buffer) - 2 * len(self.key) - 64) if opened is None else opened + 1
+                rest += buffer[start:end]  # the name of an array may be in two blocks
+                start, fresh, inside = end, len(buffer) if opened is None else end, opened is not None
             if len(rest) > MOST_REST_BYTES:
                 raise SpecError(self.where, self.key, "is not in the first 64 MiB: this is no profile")
-            if len(kept) - start > MOST_ELEMENT_BYTES:
+            if len(buffer) - start > MOST_ELEMENT_BYTES:
                 raise SpecError(self.where, self.key, "has more than 16 MiB in one element: this is no profile")
         if inside:
             raise SpecError(self.where, self.key, "is no valid JSON: the file ends within it")
-        self.rest.update(_parsed(bytes(rest + kept[start:]), self.where))
+        text = bytes(rest + buffer[start:])
+        try:
+            remaining = json.loads(text.decode(errors="replace"), strict=False)
+        except (ValueError, RecursionError) as error:
+            raise SpecError(self.where, text_beginning(text), f"is no valid JSON: {error}") from None
+        if not isinstance(remaining, dict):
+            raise SpecError(self.where, text_beginning(text), "must hold an object")
+        self.rest.update(remaining)
 
-    def _opened(self, scan: _Scan, kept: bytes, start: int, fresh: int) -> int | None:
-        """Return where the array begins; None if it does not in *kept*."""
-        for mark in scan.marks(kept[fresh:]):
-            place = (mark >> 2) + fresh
-            if mark & 3 == OPENED and kept[place : place + 1] == b"[" and _names(kept[start:place], self.key):
+    def _array_start(self, scan: _Scan, buffer: bytes, start: int, fresh: int) -> int | None:
+        """Return where the array begins; None if it does not in *buffer*."""
+        for mark in scan.marks(buffer[fresh:]):
+            position = (mark >> 2) + fresh
+            if (
+                mark & 3 == OPENED
+                and buffer[position : position + 1] == b"["
+                and _names(buffer[start:position], self.key)
+            ):
                 self.found = True
                 scan.enter()
-                return place
+                return position
         return None
 
 
@@ -154,9 +165,9 @@ class _TextCutter:
         self._scan.enter()
         self.at, self.closed = 0, False
 
-    def cut(self, text: bytes, at: int, fresh: int) -> Iterator[bytes]:
-        """Yield the elements of *text* from *at* on that have ended."""
-        last, self.at, self.closed = -1, at, False
+    def cut(self, text: bytes, start: int, fresh: int) -> Iterator[bytes]:
+        """Yield the elements of *text* from *start* on that have ended."""
+        last, self.at, self.closed = -1, start, False
         for mark in self._scan.marks(text[fresh:]):
             last = (mark >> 2) + fresh
             if mark & 3 == CLOSED:
@@ -164,7 +175,7 @@ class _TextCutter:
                 self._scan.enter()
                 break
         if last >= 0:
-            yield b"[" + text[at:last] + b"]"
+            yield b"[" + text[start:last] + b"]"
             self.at = last + (not self.closed)
 
 
@@ -174,7 +185,7 @@ def text_beginning(text: bytes) -> str:
 
 
 def decode_json(decoder: msgspec.json.Decoder[Any], text: bytes, where: str) -> Any:
-    """Return what *decoder* makes of *text*; what some profilers write (NaN, bytes that are no UTF-8) is read too."""
+    """Return *text* decoded by *decoder*, including NaN and bytes that are no UTF-8, which some profilers write."""
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -196,16 +207,6 @@ def _names(before: bytes, key: str) -> bool:
     return stripped.endswith(b":") and stripped[:-1].rstrip().endswith(f'"{key}"'.encode())
 
 
-def _parsed(text: bytes, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text.decode(errors="replace"), strict=False)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(where, text_beginning(text), f"is no valid JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise SpecError(where, text_beginning(text), "must hold an object")
-    return found
-
-
 class _Scan:
     """The marks of a text that is read block by block."""
 
@@ -218,39 +219,39 @@ class _Scan:
         self._state[:3] = 2, 0, 0
 
     def marks(self, block: bytes) -> list[int]:
-        """Return the marks of the next block: each its place times four, plus what it is."""
-        found = self._compiled(block) if native_library() is not None else self._by_arrays(block)
-        if found is None:
+        """Return the marks of the next block: each is its position times four, plus its kind."""
+        marks = self._compiled(block) if native_library() is not None else self._by_arrays(block)
+        if marks is None:
             raise SpecError(self._where, text_beginning(block), "is no valid JSON: a bracket closes nothing")
-        return found
+        return marks
 
     def _compiled(self, block: bytes) -> list[int] | None:
         run = getattr(native_library(), "cosmic_json_marks")  # noqa: B009  a function of the library, by its name
         run.restype = ctypes.c_int64
         room = np.empty(2**16, np.int64)
         marks: list[int] = []
-        at = 0
-        while at < len(block):
+        offset = 0
+        while offset < len(block):
             count = run(
-                ctypes.c_char_p(block[at:] if at else block),
-                ctypes.c_int64(len(block) - at),
+                ctypes.c_char_p(block[offset:] if offset else block),
+                ctypes.c_int64(len(block) - offset),
                 self._state.ctypes.data_as(ctypes.c_void_p),
                 room.ctypes.data_as(ctypes.c_void_p),
                 ctypes.c_int64(len(room)),
             )
             if count < 0:
                 return None
-            marks += (room[:count] + 4 * at).tolist()
-            at += int(self._state[3])
+            marks += (room[:count] + 4 * offset).tolist()
+            offset += int(self._state[3])
         return marks
 
     def _by_arrays(self, block: bytes) -> list[int] | None:
-        """Return what the compiled scan returns; tests compare both."""
+        """Return the same as the compiled scan; tests compare both."""
         text = np.frombuffer(block, np.uint8)
-        depth, open_before, escaped = (int(each) for each in self._state[:3])
+        depth, open_before, escaped = (int(number) for number in self._state[:3])
         slashes = np.flatnonzero(text == ord("\\"))
         quotes = np.flatnonzero(text == ord('"'))
-        hidden, self._state[2] = _escaped(slashes, len(text), bool(escaped))
+        hidden, self._state[2] = _escaped_positions(slashes, len(text), bool(escaped))
         quotes = quotes[~np.isin(quotes, hidden)]
         structure = np.flatnonzero(_STRUCTURE[text])
         outside = (np.searchsorted(quotes, structure) + open_before) % 2 == 0
@@ -263,8 +264,8 @@ class _Scan:
         self._state[0] = after[-1] if len(after) else depth
         self._state[1] = (len(quotes) + open_before) % 2
         wanted = (after == 2) & (kinds != CLOSED) | (after == 1) & (kinds == CLOSED)
-        found: list[int] = (structure[wanted] * 4 + kinds[wanted]).tolist()
-        return found
+        marks: list[int] = (structure[wanted] * 4 + kinds[wanted]).tolist()
+        return marks
 
 
 _STRUCTURE = np.zeros(256, np.int64)
@@ -273,15 +274,15 @@ _STRUCTURE[[ord("}"), ord("]")]] = CLOSED
 _STRUCTURE[ord(",")] = PARTED
 
 
-def _escaped(slashes: Marks, size: int, first: bool) -> tuple[list[int], bool]:
-    r"""Return the places that a backslash escapes, and whether the character after the block is.
+def _escaped_positions(slashes: Marks, size: int, first: bool) -> tuple[list[int], bool]:
+    r"""Return the positions that a backslash escapes, and whether it escapes the first character of the next block.
 
-    >>> _escaped(np.array([1, 2, 5]), 6, False)
+    >>> _escaped_positions(np.array([1, 2, 5]), 6, False)
     ([2], True)
     """
     hidden = [0] if first else []
-    for place in slashes.tolist():
-        if not hidden or hidden[-1] != place:
-            hidden.append(place + 1)
+    for slash in slashes.tolist():
+        if not hidden or hidden[-1] != slash:
+            hidden.append(slash + 1)
     after = bool(hidden) and hidden[-1] == size
     return hidden[:-1] if after else hidden, after

@@ -37,7 +37,7 @@ _KINDS = {
 _ATTENTION = re.compile(r"flash|fmha|sdpa|attention|compute_dot_do_o|convert_dq", re.IGNORECASE)
 _BACKWARD = re.compile(r"bprop|bwd|backward|dot_do_o|convert_dq", re.IGNORECASE)
 _GEMM = re.compile(r"gemm|gemv|nvjet|xmma|cutlass|cublas|splitk|Cijk_|_mm_|matmul", re.IGNORECASE)
-_SPLIT = re.compile(r"splitk_?reduce", re.IGNORECASE)
+_SPLIT_K = re.compile(r"splitk_?reduce", re.IGNORECASE)
 """The last step of a GEMM whose sum is split."""
 _CONVOLUTION = re.compile(r"convolve|conv2d|fprop|dgrad|wgrad", re.IGNORECASE)
 _COPY = re.compile(r"Memcpy|Memset", re.IGNORECASE)
@@ -88,22 +88,22 @@ def classify_kernel(name: str, work: str, operators: Sequence[str] = ()) -> Work
     >>> classify_kernel("flash_bwd_kernel", "").text
     'attention: backward'
     """
-    known = parse_known_work(work)
+    parsed = parse_known_work(work)
     if _COPY.match(name):
         return WorkClass(COPIES)
-    if known is not None and known.kind in _KINDS:
-        return WorkClass(*_KINDS[known.kind])
+    if parsed is not None and parsed.kind in _KINDS:
+        return WorkClass(*_KINDS[parsed.kind])
     if _COLLECTIVE.search(name):
         return WorkClass(COMMUNICATION, "other")
-    if any(map(_OPTIMIZER.search, (name, *operators))) or (known is not None and known.walk == "optimizer"):
+    if any(map(_OPTIMIZER.search, (name, *operators))) or (parsed is not None and parsed.walk == "optimizer"):
         return WorkClass(OPTIMIZER)
     if _ATTENTION.search(name):
         return WorkClass(ATTENTION, "backward" if _BACKWARD.search(name) else "forward")
-    if _SPLIT.search(name) or (known is None and _GEMM.search(name)):
+    if _SPLIT_K.search(name) or (parsed is None and _GEMM.search(name)):
         return WorkClass(GEMMS)
-    if known is None and _CONVOLUTION.search(name):
+    if parsed is None and _CONVOLUTION.search(name):
         return WorkClass(CONVOLUTIONS)
-    return _classify_stream(name, known, operators)
+    return _classify_stream(name, parsed, operators)
 
 
 def _classify_stream(name: str, work: KernelWork | None, operators: Sequence[str]) -> WorkClass:
@@ -146,12 +146,12 @@ def work_shape(work: str) -> str:
     """
     if _SHAPE.fullmatch(work):
         return work
-    known = parse_known_work(work)
-    if known is None or known.kind == "stream":
+    parsed = parse_known_work(work)
+    if parsed is None or parsed.kind == "stream":
         return ""
-    if known.kind == "gemm":
-        return gemm_shape(*known.sizes)
-    return " ".join(map(str, (known.kind, *known.sizes[:7]))) if known.kind.startswith("attention") else ""
+    if parsed.kind == "gemm":
+        return gemm_shape(*parsed.sizes)
+    return " ".join(map(str, (parsed.kind, *parsed.sizes[:7]))) if parsed.kind.startswith("attention") else ""
 
 
 def gemm_shape(count: float, m: float, n: float, k: float) -> str:
@@ -160,15 +160,15 @@ def gemm_shape(count: float, m: float, n: float, k: float) -> str:
     >>> gemm_shape(1.0, 64.0, 128.0, 32.0)
     'gemm 1 128 64 32'
     """
-    return " ".join(["gemm", *(f"{round(each)}" for each in (count, max(m, n), min(m, n), k))])
+    return " ".join(["gemm", *(f"{round(size)}" for size in (count, max(m, n), min(m, n), k))])
 
 
-def add_gemm_part(found: WorkClass, work: str, shapes: Mapping[str, str]) -> WorkClass:
+def add_gemm_part(work_class: WorkClass, work: str, shapes: Mapping[str, str]) -> WorkClass:
     """Return the class of a kernel; of a GEMM whose shape a design knows, with its part.
 
     >>> add_gemm_part(WorkClass(GEMMS), "gemm bf16 1 8 4 2", {"gemm 1 8 4 2": "head"}).text
     'GEMMs: head'
     """
-    if found.group != GEMMS or not shapes:
-        return found
+    if work_class.group != GEMMS or not shapes:
+        return work_class
     return WorkClass(GEMMS, shapes.get(work_shape(work), "other"))

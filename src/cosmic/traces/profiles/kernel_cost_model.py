@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import require
+from cosmic.base.linear_algebra import multiply
 from cosmic.design import schema
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import first_known
@@ -91,15 +92,15 @@ def kernel_seconds(
     """
     require(0 <= idle < 1, "idle", idle, "must be at least 0 and below 1")
     price = KernelTimes(compute, memory)
-    places: dict[KernelWork, int] = {}
+    codes: dict[KernelWork, int] = {}
     seen: dict[int, int] = {id(None): -1}  # most works of a trace are one object: found without a comparison
     index = np.empty(len(works), dtype=np.int64)
-    for place, work in enumerate(works):
-        found = seen.get(id(work))
-        if found is None:
-            found = seen[id(work)] = places.setdefault(cast(KernelWork, work), len(places))
-        index[place] = found
-    distinct, counts = list(places), np.bincount(index[index >= 0], minlength=len(places))
+    for position, work in enumerate(works):
+        code = seen.get(id(work))
+        if code is None:
+            code = seen[id(work)] = codes.setdefault(cast(KernelWork, work), len(codes))
+        index[position] = code
+    distinct, counts = list(codes), np.bincount(index[index >= 0], minlength=len(codes))
     seconds = price.step(distinct, counts, idle) * compute.time_factor
     return np.append(seconds, np.nan)[index]
 
@@ -119,20 +120,20 @@ class KernelTimes:
         heavy = [index for index, work in enumerate(works) if work.kind in HEAVY]
         light = [index for index, work in enumerate(works) if work.kind not in HEAVY]
         seconds = np.zeros(len(works))
-        seconds[light] = self.grouped_by([works[place] for place in light], self.light)
-        ideal = sum(float(counts[place]) * works[place].flop / self.peak(works[place].dtype) for place in heavy)
+        seconds[light] = self.grouped_by([works[kernel] for kernel in light], self.light)
+        ideal = sum(float(counts[kernel]) * works[kernel].flop / self.peak(works[kernel].dtype) for kernel in heavy)
         rate = 1.0
         for _ in range(ROUNDS):
-            seconds[heavy] = self.products([works[place] for place in heavy], rate)
-            whole = float(seconds @ counts) / (1 - idle)
-            before, rate = rate, self.allowed(ideal / rate / whole if whole > 0 else 0.0)
+            seconds[heavy] = self.products([works[kernel] for kernel in heavy], rate)
+            total_s = float(multiply(seconds, counts)) / (1 - idle)
+            before, rate = rate, self.allowed(ideal / rate / total_s if total_s > 0 else 0.0)
             if abs(rate - before) < 1e-4:
                 break
             rate = (rate + before) / 2
         return seconds
 
     def allowed(self, share: float) -> float:
-        """Return the rate of products, over that of a cool chip, where they fill a share of the time."""
+        """Return the rate of GEMMs over that of a cool chip, if they run for a *share* of the time."""
         sustained = float(share_under_power_cap(self.compute.sustained_efficiency, self.field))
         share = min(max(share, 1e-9), 1.0)
         power = (1 - (1 - share) * CONSTANTS.resting_power) / share
@@ -167,18 +168,18 @@ class KernelTimes:
 
     def _relative(self, dtype: str, number: str) -> float:
         """Return the peak of a number format over that by which it is priced."""
-        known = {
+        peak = {
             "fp32": first_known(self.compute.fp32_flop_per_s, self.compute.tf32_flop_per_s),
             "fp64": first_known(self.compute.fp32_flop_per_s, self.compute.tf32_flop_per_s),
             "int8": self.compute.int8_flop_per_s,
         }.get(dtype)
-        if known is None:
+        if peak is None:
             return 1.0
         priced = self.compute.fp8_flop_per_s if number == "fp8" else self.compute.tf32_flop_per_s
         base = first_known(
             priced, self.compute.fp32_flop_per_s if number == "fp32" else None, self.compute.bf16_flop_per_s
         )
-        return float(known / base) * (0.5 if dtype == "fp64" else 1.0)
+        return float(peak / base) * (0.5 if dtype == "fp64" else 1.0)
 
     # ------------------------------------------------------------------------------------------------- products
 
@@ -189,14 +190,14 @@ class KernelTimes:
     @staticmethod
     def grouped_by(works: Sequence[KernelWork], price: Callable[[str, str, str, Seconds], Any]) -> Seconds:
         """Return the seconds of works, those of one kind, number format and walk at once: *price* takes their sizes."""
-        found = np.zeros(len(works))
+        seconds = np.zeros(len(works))
         groups: dict[tuple[str, str, str], list[int]] = {}
         for index, work in enumerate(works):
             groups.setdefault((work.kind, work.dtype, work.walk), []).append(index)
-        for key, places in groups.items():
-            sizes = np.array([works[place].sizes for place in places], dtype=np.float64).T
-            found[places] = price(*key, sizes)
-        return found
+        for key, indices in groups.items():
+            sizes = np.array([works[position].sizes for position in indices], dtype=np.float64).T
+            seconds[indices] = price(*key, sizes)
+        return seconds
 
     def gemm(self, sizes: Seconds, dtype: str, rate: float) -> Any:
         """Return the seconds of GEMMs."""
@@ -213,8 +214,8 @@ class KernelTimes:
         """Return the seconds of implicit GEMMs, which read overlapping windows of their input from memory once."""
         count, m, n, k, moved = sizes
         unit = self.unit(dtype)
-        whole = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
-        again = np.maximum(whole / np.maximum(moved, 1), 1.0)
+        gemm_bytes = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
+        again = np.maximum(gemm_bytes / np.maximum(moved, 1), 1.0)
         rates = rate * np.where(again > 1, CONSTANTS.windowed, 1.0)
         implicit = gemm_seconds(count, m, n, k, replace(unit, sustained=rates, bytes_per_s=unit.bytes_per_s * again))
         direct = np.where((count > 1) & (np.minimum(m, n) < FRAGMENT), self._direct(sizes), np.inf)
@@ -228,7 +229,7 @@ class KernelTimes:
         return CONSTANTS.start_s + np.cbrt((moved / self.bytes_per_s) ** 3 + arithmetic**3)
 
     def attention_rates(self, dtype: str) -> AttentionRates:
-        """Return what attention reaches on a cool chip: the same share of the peak in any number format.
+        """Return the rates of attention on a cool chip: the same share of the peak in any number format.
 
         In formats of 16 bits and fewer, kernels multiply in 16 bits.
         """
@@ -272,26 +273,26 @@ class KernelTimes:
     def _streamed(self, sizes: Seconds, walk: MemoryWalk) -> Any:
         """Return the seconds of kernels that stream."""
         read, written, flop, elements, blocks, threads = sizes
-        known = (blocks * threads > 0) & (self.sms > 0)
-        all_threads, sms = np.where(known, blocks * threads, 1), max(self.sms, 1)
-        used = np.where(known, np.minimum(1.0, blocks * ATTENTION.one_reader / sms), 1.0)
+        launch_known = (blocks * threads > 0) & (self.sms > 0)
+        all_threads, sms = np.where(launch_known, blocks * threads, 1), max(self.sms, 1)
+        used = np.where(launch_known, np.minimum(1.0, blocks * ATTENTION.one_reader / sms), 1.0)
         memory = (read + written) / (self.bytes_per_s * walk.pace * used)
         arithmetic = (flop + elements * walk.operations) / self._vector_flop_per_s
-        waves = np.maximum(1.0, known * all_threads / (sms * SM_THREADS)) if walk.each_wave else 1.0
-        chain = known * walk.element_wait_s * elements / all_threads
+        waves = np.maximum(1.0, launch_known * all_threads / (sms * SM_THREADS)) if walk.each_wave else 1.0
+        chain = launch_known * walk.element_wait_s * elements / all_threads
         return CONSTANTS.start_s + walk.wait_s * waves + np.maximum(np.cbrt(memory**3 + arithmetic**3), chain)
 
     def _chunked(self, sizes: Seconds, walk: MemoryWalk) -> Any:
         """Return the seconds of chunks of many tensors, in waves of a few blocks an SM."""
         read, written, _, elements, blocks, threads = sizes
-        known = (blocks * threads > 0) & (self.sms > 0)
-        whole = (read + written) / (self.bytes_per_s * walk.pace)
+        launch_known = (blocks * threads > 0) & (self.sms > 0)
+        stream_s = (read + written) / (self.bytes_per_s * walk.pace)
         wave = walk.resident * max(self.sms, 1)
-        waits = walk.element_wait_s * elements / np.where(known, blocks * threads, 1)
+        waits = walk.element_wait_s * elements / np.where(launch_known, blocks * threads, 1)
         full, rest = np.divmod(blocks, wave)
-        each = whole / np.maximum(blocks, 1)
-        waves = full * np.maximum(waits, wave * each) + (rest > 0) * np.maximum(waits, rest * each)
-        return CONSTANTS.start_s + np.where(known, waves, whole)
+        block_s = stream_s / np.maximum(blocks, 1)
+        waves = full * np.maximum(waits, wave * block_s) + (rest > 0) * np.maximum(waits, rest * block_s)
+        return CONSTANTS.start_s + np.where(launch_known, waves, stream_s)
 
     @cached_property
     def _vector_flop_per_s(self) -> float:
@@ -299,8 +300,8 @@ class KernelTimes:
 
         Half of the lanes of an earlier SM only add integers, as places of elements need: it issues as much.
         """
-        stated = float(first_known(self.compute.fp32_flop_per_s, self.compute.bf16_flop_per_s / 16))
-        return max(stated, self.sms * ISSUED_FLOP_PER_S)
+        datasheet = float(first_known(self.compute.fp32_flop_per_s, self.compute.bf16_flop_per_s / 16))
+        return max(datasheet, self.sms * ISSUED_FLOP_PER_S)
 
 
 def _shape(sizes: Seconds, dtype: str) -> Attention:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 from cosmic.traces.kernel_work import ELEMENT_BYTES, KernelWork
 from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor, tensors_in
 
@@ -166,12 +166,12 @@ def fused_words(name: str) -> list[str]:
     ['gelu', 'gelu_backward']
     """
     words = name.split("_fused_", 1)[-1].split("_")
-    found = []
+    operations = []
     for index, word in enumerate(words):
         if (word in OPERATIONS and word != "cat") or word in ("add", "mul", "sub"):  # a fused kernel joins for free
             after = words[index + 1] if index + 1 < len(words) else ""
-            found.append(f"{word}_backward" if after == "backward" and f"{word}_backward" in OPERATIONS else word)
-    return found
+            operations.append(f"{word}_backward" if after == "backward" and f"{word}_backward" in OPERATIONS else word)
+    return operations
 
 
 # --------------------------------------------------------------------------------------
@@ -224,21 +224,21 @@ REDUCTIONS = (
 
 
 def stream_work(operator: ProfiledOperator, kernel: Kernel, share: float = 1.0) -> KernelWork | None:
-    """Return what one kernel of an operator moves, *share* of what it moves in all; None where nothing is known of it.
+    """Return the work of a kernel, *share* of its operator's traffic; None if the tensors are unknown.
 
     >>> x = ProfiledTensor((1024, 512), "bf16")
     >>> stream_work(ProfiledOperator("aten::add", (x, x, 1), (x,)), Kernel("vectorized_elementwise_kernel<4>", 256, 128)).text
     'stream bf16 elementwise 2097152 1048576 1048576 524288 256 128'
     """
-    known = [*operator.tensors(), *operator.results()]
-    if not known or not any(each.is_known for each in known):
+    tensors = [*operator.tensors(), *operator.results()]
+    if not tensors or not any(tensor.is_known for tensor in tensors):
         return None
-    if not all(each.is_known for each in known if each.elements):
+    if not all(tensor.is_known for tensor in tensors if tensor.elements):
         return None
-    found = _traffic(operator, kernel)
-    main = max((each for each in known if each.is_known), key=lambda each: each.elements)
-    flop = found.elements * operations_of(operator, kernel.name)
-    sizes = [round(share * each) for each in (found.read, found.written, flop, found.elements)]
+    traffic = _traffic(operator, kernel)
+    main = max((tensor for tensor in tensors if tensor.is_known), key=lambda tensor: tensor.elements)
+    flop = traffic.elements * operations_of(operator, kernel.name)
+    sizes = [round(share * amount) for amount in (traffic.read, traffic.written, flop, traffic.elements)]
     return KernelWork("stream", main.dtype, (*sizes, kernel.blocks, kernel.threads), walk_of(kernel.name))
 
 
@@ -251,13 +251,13 @@ def _traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     if re.search(COUNTS, kernel.name):
         return KernelTraffic(0, 0, 0)
     if "::" not in operator.name and not operator.outputs:  # a kernel of Triton, which names all that it touches
-        return _fused(operator)
-    rule = find_list_rule(operator.base)
+        return _fused_traffic(operator)
+    rule = _foreach_traffic if operator.base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(operator.base)
     return rule(operator, kernel) if rule else usual_traffic(operator)
 
 
 def usual_traffic(operator: ProfiledOperator) -> KernelTraffic:
-    """Return what an operator moves that reads its inputs and writes its outputs.
+    """Return the traffic of an operator that reads its inputs and writes its outputs.
 
     An input that is also an output is where the result goes, and is read only by operators that change it in place.
 
@@ -266,14 +266,14 @@ def usual_traffic(operator: ProfiledOperator) -> KernelTraffic:
     (KernelTraffic(read=128, written=64, elements=16), 64)
     """
     inputs, results = operator.tensors(), operator.results()
-    made = {result.id for result in results if result.id}
+    outputs = {result.id for result in results if result.id}
     if operator.base in WRITES_ONLY:
         inputs = inputs[1:]
     elif not operator.in_place:
-        inputs = [input_ for input_ in inputs if input_.id not in made]
+        inputs = [input_ for input_ in inputs if input_.id not in outputs]
     if not results:
         results = _guess_outputs(operator)
-    elements = max((each.elements for each in (*inputs, *results)), default=0)
+    elements = max((tensor.elements for tensor in (*inputs, *results)), default=0)
     return KernelTraffic(total_device_bytes(inputs), total_device_bytes(results), elements)
 
 
@@ -284,12 +284,12 @@ def _guess_outputs(operator: ProfiledOperator) -> list[ProfiledTensor]:
         return []
     if operator.in_place:
         return tensors[:1]
-    shape = max(tensors, key=lambda each: each.elements)
+    shape = max(tensors, key=lambda tensor: tensor.elements)
     return [ProfiledTensor(shape.shape, shape.dtype)]
 
 
-def _fused(operator: ProfiledOperator) -> KernelTraffic:
-    """Return what a fused kernel moves: each of its tensors once.
+def _fused_traffic(operator: ProfiledOperator) -> KernelTraffic:
+    """Return the traffic of a fused kernel: each of its tensors once.
 
     One that is changed in place is both read and written, and a profile does not say which is. Where an operator that
     takes two tensors has two in all, one of them must be. Rows picked out of a table are as many as the largest other
@@ -297,11 +297,11 @@ def _fused(operator: ProfiledOperator) -> KernelTraffic:
     """
     tensors = operator.tensors()
     if "nll_loss_forward" in operator.name and "backward" not in operator.name:
-        return _chosen(operator, Kernel(operator.name))
-    others = [tensor for tensor in tensors if not _is_table(operator, tensor, tensors)]
-    largest = max((other.elements for other in others), default=0)
-    moved = sum(min(tensor.bytes, _row_bytes(tensor, largest)) for tensor in tensors)
-    full = [other for other in others if other.elements == largest]
+        return _masked_select_traffic(operator, Kernel(operator.name))
+    operands = [tensor for tensor in tensors if not _is_table(operator, tensor, tensors)]
+    largest = max((operand.elements for operand in operands), default=0)
+    moved = sum(min(tensor.bytes, round(largest * ELEMENT_BYTES[tensor.dtype])) for tensor in tensors)
+    full = [operand for operand in operands if operand.elements == largest]
     joins = any(word in ("add", "mul", "sub") or word.endswith("backward") for word in fused_words(operator.name))
     if joins and len(full) == 2 and "_poi_" in operator.name:
         return KernelTraffic(moved, full[0].bytes, largest)
@@ -315,50 +315,42 @@ def _is_table(operator: ProfiledOperator, tensor: ProfiledTensor, tensors: Seque
     return (
         picks
         and len(tensor.shape) == 2
-        and any(each.dtype == "int64" for each in tensors)
-        and _is_largest(tensor, tensors)
+        and any(candidate.dtype == "int64" for candidate in tensors)
+        and all(tensor is candidate or tensor.elements > candidate.elements for candidate in tensors)
     )
 
 
-def _is_largest(tensor: ProfiledTensor, tensors: Sequence[ProfiledTensor]) -> bool:
-    return all(tensor is each or tensor.elements > each.elements for each in tensors)
-
-
-def _row_bytes(tensor: ProfiledTensor, elements: int) -> int:
-    return round(elements * ELEMENT_BYTES[tensor.dtype])
-
-
-def _picked(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what an index moves: rows of a table, as many as come out, and the index."""
+def _index_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of an index select: the selected rows of the table, and the index."""
     results = operator.results()
     index = [tensor for tensor in operator.tensors()[1:] if tensor.dtype in ("int64", "int32", "bool")]
     if not results:
         return usual_traffic(operator)
-    made = results[0]
-    return KernelTraffic(made.bytes + total_device_bytes(index), made.bytes, made.elements)
+    result = results[0]
+    return KernelTraffic(result.bytes + total_device_bytes(index), result.bytes, result.elements)
 
 
-def _added(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what adding rows where an index says moves: the rows, and as many of the table, read and written."""
+def _index_add_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return the traffic of an index add: the rows, and as many rows of the table, read and written."""
     if walk_of(kernel.name) in ("elementwise", "strided") and "index" not in kernel.name:
-        made = operator.results() or operator.tensors()[:1]  # the copy of the table that rows are added to
+        results = operator.results() or operator.tensors()[:1]  # the copy of the table that rows are added to
         return KernelTraffic(
-            total_device_bytes(made), total_device_bytes(made), sum(each.elements for each in made[:1])
+            total_device_bytes(results), total_device_bytes(results), sum(part.elements for part in results[:1])
         )
     tensors = operator.tensors()
     index = [tensor for tensor in tensors[1:] if tensor.dtype in ("int64", "int32")]
     if walk_of(kernel.name) == "sort":
         return KernelTraffic(
-            2 * total_device_bytes(index), 2 * total_device_bytes(index), sum(each.elements for each in index[:1])
+            2 * total_device_bytes(index), 2 * total_device_bytes(index), sum(part.elements for part in index[:1])
         )
     rows = [tensor for tensor in tensors[1:] if tensor.dtype not in ("int64", "int32")]
-    given = max(rows, key=lambda each: each.elements, default=None)
-    moved = given.bytes if given else 0
-    return KernelTraffic(2 * moved + total_device_bytes(index), moved, given.elements if given else 0)
+    source = max(rows, key=lambda part: part.elements, default=None)
+    moved = source.bytes if source else 0
+    return KernelTraffic(2 * moved + total_device_bytes(index), moved, source.elements if source else 0)
 
 
-def _bag(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what sums of rows of a table move: the row of each index is read, a sum for each bag written."""
+def _embedding_bag_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of an embedding bag: the row of each index is read, a sum for each bag written."""
     table, index = operator.tensor(0), operator.tensor(1)
     if table is None or index is None or len(table.shape) != 2:
         return usual_traffic(operator)
@@ -366,8 +358,8 @@ def _bag(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     return KernelTraffic(rows.bytes + index.bytes, total_device_bytes(operator.results()[:1]), rows.elements)
 
 
-def _table_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what a kernel of the gradient of a table moves: keys are sorted, rows summed in parts, parts added."""
+def _embedding_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return the traffic of a kernel of an embedding's gradient: keys are sorted, rows summed in parts, parts added."""
     gradient, index = operator.tensor(0), operator.tensor(1)
     if gradient is None or index is None or not gradient.shape:
         return usual_traffic(operator)
@@ -382,8 +374,8 @@ def _table_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic
     return KernelTraffic(rows, parts, count * width)
 
 
-def _norm_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what a kernel of the backward pass of a norm moves: gradient and input, and its own result."""
+def _norm_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return the traffic of a kernel of a norm's backward pass: gradient, input, and its own result."""
     gradient, inputs = operator.tensor(0), operator.tensor(1)
     if gradient is None or inputs is None:
         return usual_traffic(operator)
@@ -391,8 +383,8 @@ def _norm_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     return KernelTraffic(gradient.bytes + inputs.bytes, 0 if small else inputs.bytes, inputs.elements)
 
 
-def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what a kernel of a batch norm moves: one sums, one scales, others are small."""
+def _batch_norm_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return the traffic of a kernel of a batch norm: one sums, one scales, others are small."""
     inputs = operator.tensor(0)
     if inputs is None:
         return usual_traffic(operator)
@@ -403,8 +395,8 @@ def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     return KernelTraffic(inputs.bytes, written, inputs.elements)
 
 
-def _chosen(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what a loss moves that picks one score of each row, a sector of memory for each."""
+def _masked_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of a loss that picks one score of each row: a sector of memory for each."""
     target = next((tensor for tensor in operator.tensors() if tensor.dtype == "int64"), None)
     rows = target.elements if target else 0
     picked = rows * SECTOR_BYTES
@@ -412,64 +404,59 @@ def _chosen(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     return KernelTraffic(rows * 8 + (0 if backward else picked), picked if backward else 0, rows)
 
 
-def _filled(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what an operator moves that only writes."""
-    made = operator.results() or operator.tensors()[:1]
-    return KernelTraffic(0, total_device_bytes(made), sum(each.elements for each in made))
+def _fill_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of an operator that only writes."""
+    results = operator.results() or operator.tensors()[:1]
+    return KernelTraffic(0, total_device_bytes(results), sum(tensor.elements for tensor in results))
 
 
-def _sliced(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what a copy into slices moves: its first input is read and written."""
-    whole = operator.tensor(0)
-    return KernelTraffic(whole.bytes, whole.bytes, whole.elements) if whole else usual_traffic(operator)
+def _slice_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of a copy into slices: its first input is read and written."""
+    source = operator.tensor(0)
+    return KernelTraffic(source.bytes, source.bytes, source.elements) if source else usual_traffic(operator)
 
 
-def _listed(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what an operator on lists of tensors moves: all are read, and the first list is written in place."""
+def _foreach_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of a foreach operator: all tensors are read, and the first list is written in place."""
     lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
     if not lists:
         return usual_traffic(operator)
     copies = operator.base in ("_foreach_copy_", "_foreach_zero_")
     read = sum(map(total_device_bytes, lists[1:] if copies else lists))
     written = total_device_bytes(lists[0]) if operator.in_place else total_device_bytes(operator.results())
-    return KernelTraffic(read, written, sum(each.elements for each in lists[0]))
+    return KernelTraffic(read, written, sum(tensor.elements for tensor in lists[0]))
 
 
-def _adam(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what a fused optimizer moves: weights, gradients and moments are read; all but gradients written.
+def _adam_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return the traffic of a fused Adam: weights, gradients and moments are read; all but gradients are written.
 
     >>> w = (ProfiledTensor((10, 10), "bf16"),)
-    >>> _adam(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
+    >>> _adam_traffic(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
     KernelTraffic(read=800, written=600, elements=100)
     """
     lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
-    state = [each for each in lists if each and any(len(tensor.shape) for tensor in each)]
-    written = sum(total_device_bytes(each) for index, each in enumerate(state) if index != 1)
+    state = [tensors for tensors in lists if tensors and any(len(tensor.shape) for tensor in tensors)]
+    written = sum(total_device_bytes(tensors) for index, tensors in enumerate(state) if index != 1)
     return KernelTraffic(
-        sum(map(total_device_bytes, state)), written, sum(each.elements for each in state[0]) if state else 0
+        sum(map(total_device_bytes, state)), written, sum(parameter.elements for parameter in state[0]) if state else 0
     )
 
 
 LISTS = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 TRAFFIC: dict[str, Callable[[ProfiledOperator, Kernel], KernelTraffic]] = {
-    **dict.fromkeys(("embedding", "index_select", "index", "gather", "take", "take_along_dim"), _picked),
+    **dict.fromkeys(("embedding", "index_select", "index", "gather", "take", "take_along_dim"), _index_select_traffic),
     **dict.fromkeys(
-        ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_", "_index_put_impl_"), _added
+        ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_", "_index_put_impl_"), _index_add_traffic
     ),
-    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bag),
-    **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_dense_backward"), _table_gradient),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag_traffic),
+    **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_dense_backward"), _embedding_gradient_traffic),
     **dict.fromkeys(
-        ("native_layer_norm_backward", "_fused_rms_norm_backward", "native_batch_norm_backward"), _norm_gradient
+        ("native_layer_norm_backward", "_fused_rms_norm_backward", "native_batch_norm_backward"), _norm_gradient_traffic
     ),
-    **dict.fromkeys(("native_batch_norm", "_batch_norm_with_update", "cudnn_batch_norm"), _batch_norm),
-    **dict.fromkeys(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"), _chosen),
-    **dict.fromkeys(("fill_", "zero_", "arange", "normal_", "uniform_", "random_"), _filled),
-    "split_with_sizes_copy": _sliced,
-    **dict.fromkeys(LISTS, _adam),
+    **dict.fromkeys(("native_batch_norm", "_batch_norm_with_update", "cudnn_batch_norm"), _batch_norm_traffic),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"), _masked_select_traffic),
+    **dict.fromkeys(("fill_", "zero_", "arange", "normal_", "uniform_", "random_"), _fill_traffic),
+    "split_with_sizes_copy": _slice_traffic,
+    **dict.fromkeys(LISTS, _adam_traffic),
 }
 """Operators that do not move each tensor once."""
-
-
-def find_list_rule(base: str) -> Callable[[ProfiledOperator, Kernel], KernelTraffic] | None:
-    """Return the rule for an operator on lists of tensors, by its name."""
-    return _listed if base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(base)

@@ -133,7 +133,7 @@ def read_kineto(path: str | Path) -> Kineto:
     document = JsonDocument(Path(path), KEY)
     reader = EventReader(document)
     for batch in reader.batches():
-        reader.take(batch)
+        reader.read_batch(batch)
     require(document.found, document.where, KEY, "is not there: this is no trace of Kineto")
     return reader.finish()
 
@@ -254,10 +254,10 @@ def parse_time_ns(text: bytes) -> int:
 def parse_whole(value: Number) -> int:
     """Return an id or a size; -1 where it is not stated, or is no number of 60 bits."""
     try:
-        found = int(value) if value is not None else -1
+        number = int(value) if value is not None else -1
     except (ValueError, OverflowError):
         return -1
-    return found if abs(found) < 10**18 else -1
+    return number if abs(number) < 10**18 else -1
 
 
 def parse_optional(value: Any) -> int | None:
@@ -368,44 +368,46 @@ class EventReader:
         """Yield all events, some at a time."""
         return self._rows.batches()
 
-    def take(self, batch: RowBatch) -> None:
+    def read_batch(self, batch: RowBatch) -> None:
         """Take some events in."""
         table = batch.table
         for row in batch.irregular.tolist():
-            self._fill(table[row], batch.element(row))
+            self._fill_row(table[row], batch.element(row))
         code = self._code_of(table)
         for row in np.flatnonzero(code == SYNC).tolist():
-            self._take_wait(self._said(batch.element(row)))
-        kept = np.flatnonzero((code != UNUSED) & (code != SYNC))
-        columns = table.T[:PH].take(kept, axis=1)  # each in one piece
+            self._add_wait(self._decode_call(batch.element(row)))
+        used = np.flatnonzero((code != UNUSED) & (code != SYNC))
+        columns = table.T[:PH].take(used, axis=1)  # each in one piece
         wrong = np.flatnonzero((columns[TS] == ABSENT) | ((columns[DUR] < 0) & (columns[DUR] != ABSENT)))
         if len(wrong):
             number = int(columns[NAME, wrong[0]])
             name = "" if number == ABSENT else _text(self._rows.texts.text(number))
             rule = "must say when it began (ts) and how long it took (dur)"
             raise SpecError(f"{self.made.where}: event", name, rule)
-        for place in np.flatnonzero(table[kept, CALLED] != ABSENT).tolist():
-            self._calls.append((self._count + place, collective_call(self._said(batch.element(int(kept[place]))))))
-        columns[CAT] = code[kept]
+        for index in np.flatnonzero(table[used, CALLED] != ABSENT).tolist():
+            self._calls.append(
+                (self._count + index, collective_call(self._decode_call(batch.element(int(used[index])))))
+            )
+        columns[CAT] = code[used]
         self._kept.append(columns)
-        self._count += len(kept)
+        self._count += len(used)
         if self._count > MOST_EVENTS:
             raise SpecError(self.made.where, self._count, f"a trace may have up to {MOST_EVENTS:,} events")
 
     # ------------------------------------------------------------------------------------------ one event
 
-    def _event(self, text: bytes) -> KinetoEvent:
-        found: KinetoEvent = decode_json(EVENT_DECODER, text, self.made.where)
-        return found
+    def _decode_event(self, text: bytes) -> KinetoEvent:
+        event: KinetoEvent = decode_json(EVENT_DECODER, text, self.made.where)
+        return event
 
-    def _said(self, text: bytes) -> CallArgs:
-        found: CallEvent = decode_json(CALL_DECODER, text, self.made.where)
-        return found.args or CallArgs()
+    def _decode_call(self, text: bytes) -> CallArgs:
+        event: CallEvent = decode_json(CALL_DECODER, text, self.made.where)
+        return event.args or CallArgs()
 
-    def _fill(self, row: Ints, text: bytes) -> None:
+    def _fill_row(self, row: Ints, text: bytes) -> None:
         """Fill in a row by the text of its event."""
         try:
-            event = self._event(text)
+            event = self._decode_event(text)
         except SpecError:
             if _is_used(text, self.made.where):
                 raise
@@ -414,14 +416,14 @@ class EventReader:
         args, number = event.args or _NONE, self._rows.texts.number
         words = (event.ph, event.cat, event.name)
         row[PH], row[CAT], row[NAME] = (ABSENT if word is None else number(_bytes(word)) for word in words)
-        row[PID], row[TID] = (self._number_or_text(each) for each in (event.pid, event.tid))
-        row[TS], took = (
+        row[PID], row[TID] = (self._number_or_text(identifier) for identifier in (event.pid, event.tid))
+        row[TS], duration = (
             parse_time_ns(bytes(event.ts)),
             parse_time_ns(b"0" if bytes(event.dur) in (b"", b"null") else bytes(event.dur)),
         )
-        row[DUR] = -1 if took == ABSENT else took
+        row[DUR] = -1 if duration == ABSENT else duration
         wholes = (args.function, args.correlation, args.stream, args.device, args.bytes)
-        row[FUNCTION : BYTES + 1] = [parse_whole(whole) for whole in wholes]
+        row[FUNCTION : BYTES + 1] = [parse_whole(size_text) for size_text in wholes]
         raws = (args.grid, args.block, args.dims, args.types, args.scalars)
         row[GRID : SCALARS + 1] = [number(bytes(raw)) if bytes(raw) else ABSENT for raw in raws]
         row[CALLED] = ABSENT if args.collective is None else number(_bytes(args.collective))
@@ -431,7 +433,7 @@ class EventReader:
             return value
         return _AS_TEXT - int(self._rows.texts.number(_bytes(str(value))))
 
-    def _take_wait(self, args: CallArgs) -> None:
+    def _add_wait(self, args: CallArgs) -> None:
         if args.sync_kind == "Stream Wait Event":
             streams = parse_whole(args.stream), parse_whole(args.waited_stream), parse_whole(args.device)
             self._waits.append((parse_whole(args.correlation), streams))
@@ -448,9 +450,9 @@ class EventReader:
         texts = self._rows.texts
         code = np.full(len(table), UNUSED, np.int64)
         rows = np.flatnonzero((table[:, PH] == texts.number(b"X")) & (table[:, CAT] != ABSENT))
-        code[rows] = self._codes.of(table[rows, CAT], lambda number: category_code(_text(texts.text(number))))
+        code[rows] = self._codes.look_up(table[rows, CAT], lambda number: category_code(_text(texts.text(number))))
         calls = np.flatnonzero((code == _CALL) & (table[:, NAME] != ABSENT))
-        is_trivial = self._trivial.of(
+        is_trivial = self._trivial.look_up(
             table[calls, NAME], lambda number: _TRIVIAL.match(_text(texts.text(number))) is not None
         )
         code[calls[is_trivial == 1]] = UNUSED
@@ -460,11 +462,11 @@ class EventReader:
 
     def finish(self) -> Kineto:
         """Return the trace, with what the file says of the machine and the job."""
-        made = self.made
+        trace = self.made
         columns = np.concatenate([np.zeros((PH, 0), np.int64), *self._kept], axis=1)
         self._kept.clear()
         texts = self._rows.texts.listed()
-        made.names = self._name(columns[NAME], texts)
+        trace.names = self._name(columns[NAME], texts)
         first = int(columns[TS].min(initial=2**62)) if columns.size else 0
         columns[TS] -= first
         columns[DUR] = np.maximum(columns[DUR], 0) + columns[TS]  # its end, from here on
@@ -473,11 +475,25 @@ class EventReader:
         hosts, devices = np.flatnonzero(columns[CAT] <= _CALL), np.flatnonzero(columns[CAT] > _CALL)
         self._finish_host(columns, hosts, texts)
         self._finish_device(columns[:, devices].T, texts)
-        for place, call in self._calls:
-            entries, side = (hosts, "host") if columns[CAT, place] <= _CALL else (devices, "device")
-            made.calls[side, int(np.searchsorted(entries, place))] = call
-        _describe(made, self._document.rest, first)
-        return made
+        for row, call in self._calls:
+            entries, side = (hosts, "host") if columns[CAT, row] <= _CALL else (devices, "device")
+            trace.calls[side, int(np.searchsorted(entries, row))] = call
+        # What a file says beside its events
+        base = self._document.rest.get("baseTimeNanoseconds")
+        trace.base_ns = first + (base if isinstance(base, int) and abs(base) < 2**62 else 0)
+        listed = self._document.rest.get("deviceProperties")
+        if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+            trace.device_name = str(listed[0].get("name", ""))
+        job = self._document.rest.get("distributedInfo")
+        if isinstance(job, dict):
+            trace.rank, trace.world_size = parse_optional(job.get("rank")), parse_optional(job.get("world_size"))
+            configured = job.get("pg_config")
+            for group in configured if isinstance(configured, list) else ():
+                if isinstance(group, dict) and isinstance(group.get("ranks"), list):
+                    trace.groups[str(group.get("pg_name"))] = tuple(
+                        member for member in group["ranks"] if type(member) is int
+                    )
+        return trace
 
     def _name(self, name: Ints, texts: list[bytes]) -> list[str]:
         """Number the names that are used; return them."""
@@ -485,46 +501,46 @@ class EventReader:
         used = np.zeros(len(texts) + 1, bool)
         used[name] = True
         name[:] = (np.cumsum(used) - 1)[name]
-        return [_text(texts[at]) if at < len(texts) else "" for at in np.flatnonzero(used).tolist()]
+        return [_text(texts[number]) if number < len(texts) else "" for number in np.flatnonzero(used).tolist()]
 
     def _finish_host(self, columns: Ints, hosts: Ints, texts: list[bytes]) -> None:
-        made = self.made
+        trace = self.made
         pairs, _, thread = distinct_rows(np.stack([columns[PID][hosts], columns[TID][hosts]], axis=1))
-        made.threads = [(_shown(pid, texts), _shown(tid, texts)) for pid, tid in pairs.tolist()]
-        found = (columns[at][hosts] for at in (NAME, TS, DUR, CAT, FUNCTION, CORRELATION))
-        name, start, end, category, function, correlation = found
-        made.host = Host(name, start, end, thread, category, function, correlation)
+        trace.threads = [(_identifier_text(pid, texts), _identifier_text(tid, texts)) for pid, tid in pairs.tolist()]
+        selected = (columns[column][hosts] for column in (NAME, TS, DUR, CAT, FUNCTION, CORRELATION))
+        name, start, end, category, function, correlation = selected
+        trace.host = Host(name, start, end, thread, category, function, correlation)
         entries = np.flatnonzero(columns[DIMS][hosts] != ABSENT)
-        alike, _, number = distinct_rows(columns[DIMS : SCALARS + 1].take(hosts[entries], axis=1).T)
-        inputs = [tuple(b"" if at == ABSENT else texts[at] for at in each) for each in alike.tolist()]
-        made.inputs = dict(zip(entries.tolist(), map(inputs.__getitem__, number.tolist()), strict=True))  # type: ignore[arg-type]
+        distinct, _, number = distinct_rows(columns[DIMS : SCALARS + 1].take(hosts[entries], axis=1).T)
+        inputs = [tuple(b"" if number == ABSENT else texts[number] for number in row) for row in distinct.tolist()]
+        trace.inputs = dict(zip(entries.tolist(), map(inputs.__getitem__, number.tolist()), strict=True))  # type: ignore[arg-type]
 
     def _finish_device(self, table: Ints, texts: list[bytes]) -> None:
-        made = self.made
+        trace = self.made
         table[:, TID] = np.where(np.abs(table[:, TID]) < 2**31, np.maximum(table[:, TID], 0), 0)
         stream = np.where(table[:, STREAM] >= 0, table[:, STREAM], table[:, TID])
         first, step = self._device_streams(table[:, DEVICE], stream)
         stream = stream + step * np.searchsorted(first, table[:, DEVICE])
         for correlation, (waits, waited, device) in self._waits:
             shift = step * int(np.searchsorted(first, device)) if device in first else 0
-            made.waits[correlation] = tuple(each + shift if each >= 0 else -1 for each in (waits, waited))  # type: ignore[assignment]
+            trace.waits[correlation] = tuple(moment + shift if moment >= 0 else -1 for moment in (waits, waited))  # type: ignore[assignment]
         for correlation, synced, device in self._syncs:
             shift = step * int(np.searchsorted(first, device)) if device in first else 0
-            made.syncs[correlation] = synced + shift if synced >= 0 else -1
-        alike, _, number = distinct_rows(table[:, [GRID, BLOCK]])
-        launches = [b"".join(b"" if at == ABSENT else texts[at] for at in each) for each in alike.tolist()]
-        columns = (table[:, at].copy() for at in (NAME, TS, DUR, CORRELATION, BYTES))
+            trace.syncs[correlation] = synced + shift if synced >= 0 else -1
+        distinct, _, number = distinct_rows(table[:, [GRID, BLOCK]])
+        launches = [b"".join(b"" if text == ABSENT else texts[text] for text in row) for row in distinct.tolist()]
+        columns = (table[:, column].copy() for column in (NAME, TS, DUR, CORRELATION, BYTES))
         name, start, end, correlation_ids, moved = columns
-        listed = [launches[at] for at in number.tolist()]
-        made.device = Device(name, start, end, stream, table[:, CAT] - 3, correlation_ids, moved, listed)
+        listed = [launches[code] for code in number.tolist()]
+        trace.device = Device(name, start, end, stream, table[:, CAT] - 3, correlation_ids, moved, listed)
 
     def _device_streams(self, device: Ints, stream: Ints) -> tuple[Ints, int]:
         """Return the devices, and by how much streams of one are numbered higher than those of the one before."""
-        found = sorted_distinct(device)
+        devices = sorted_distinct(device)
         highest = int(stream.max(initial=0))
-        if len(found) > 1 and highest > 2**31:
+        if len(devices) > 1 and highest > 2**31:
             raise SpecError(f"{self.made.where}: stream", highest, "must fit into 32 bits")
-        return found, highest + 1 if len(found) > 1 else 0
+        return devices, highest + 1 if len(devices) > 1 else 0
 
 
 def category_code(category: str) -> int:
@@ -534,30 +550,14 @@ def category_code(category: str) -> int:
     [0, 2, 3, -1]
     """
     lowered = category.lower().replace(" ", "_")
-    known = _OLD.get(lowered, lowered) if lowered != category else category
-    if known in ("cpu_op", "user_annotation"):
-        return int(known == "user_annotation")
-    if known.endswith(("_runtime", "_driver")):
+    current = _OLD.get(lowered, lowered) if lowered != category else category
+    if current in ("cpu_op", "user_annotation"):
+        return int(current == "user_annotation")
+    if current.endswith(("_runtime", "_driver")):
         return _CALL
-    if known in LAUNCHED:
-        return 3 + LAUNCHED.index(known)
-    return SYNC if known == "cuda_sync" else UNUSED
-
-
-def _describe(made: Kineto, rest: dict[str, Any], first: int) -> None:
-    """Set what a file says beside its events."""
-    base = rest.get("baseTimeNanoseconds")
-    made.base_ns = first + (base if isinstance(base, int) and abs(base) < 2**62 else 0)
-    listed = rest.get("deviceProperties")
-    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
-        made.device_name = str(listed[0].get("name", ""))
-    job = rest.get("distributedInfo")
-    if isinstance(job, dict):
-        made.rank, made.world_size = parse_optional(job.get("rank")), parse_optional(job.get("world_size"))
-        configured = job.get("pg_config")
-        for group in configured if isinstance(configured, list) else ():
-            if isinstance(group, dict) and isinstance(group.get("ranks"), list):
-                made.groups[str(group.get("pg_name"))] = tuple(each for each in group["ranks"] if type(each) is int)
+    if current in LAUNCHED:
+        return 3 + LAUNCHED.index(current)
+    return SYNC if current == "cuda_sync" else UNUSED
 
 
 _NONE = EventArgs()
@@ -571,7 +571,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def _shown(number: int, texts: list[bytes]) -> str:
+def _identifier_text(number: int, texts: list[bytes]) -> str:
     """Return the name of a process or thread."""
     if number == ABSENT:
         return "None"
@@ -581,13 +581,13 @@ def _shown(number: int, texts: list[bytes]) -> str:
 def _is_used(text: bytes, where: str) -> bool:
     """Return whether an event that cannot be read is of a kind that is needed."""
     try:
-        found = json.loads(text.decode(errors="replace"), strict=False)
+        event = json.loads(text.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise SpecError(where, text_beginning(text), f"is no valid JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(event, dict):
         return True
-    category = found.get("cat")
-    return found.get("ph") == "X" and isinstance(category, str) and category_code(category) != UNUSED
+    category = event.get("cat")
+    return event.get("ph") == "X" and isinstance(category, str) and category_code(category) != UNUSED
 
 
 # --------------------------------------------------------------------------------------
@@ -609,9 +609,11 @@ class ProfilerStep:
 def profiler_steps(trace: Kineto) -> list[ProfilerStep]:
     """Return the steps of *trace*, in their order; a mark that does not say how long it took is none."""
     host = trace.host
-    marked = {at: int(found[1]) for at, name in enumerate(trace.names) if (found := MARK.fullmatch(name))}
+    marked = {index: int(match[1]) for index, name in enumerate(trace.names) if (match := MARK.fullmatch(name))}
     entries = np.flatnonzero(np.isin(host.name, list(marked)) & (host.category == ANNOTATION)).tolist()
-    steps = [ProfilerStep(marked[int(host.name[at])], int(host.start[at]), int(host.end[at])) for at in entries]
+    steps = [
+        ProfilerStep(marked[int(host.name[index])], int(host.start[index]), int(host.end[index])) for index in entries
+    ]
     return sorted((step for step in steps if step.end > step.start), key=lambda step: step.start)
 
 
@@ -622,5 +624,5 @@ def step_window(steps: Sequence[ProfilerStep], wanted: int | None, where: str) -
     for step in steps:
         if step.number == wanted:
             return step.start, step.end
-    known = ", ".join(f"ProfilerStep#{step.number}" for step in steps) or "no steps at all"
-    raise SpecError(f"{where}: step", wanted, f"is not recorded; marked are {known}")
+    marked = ", ".join(f"ProfilerStep#{step.number}" for step in steps) or "no steps at all"
+    raise SpecError(f"{where}: step", wanted, f"is not recorded; marked are {marked}")

@@ -35,7 +35,7 @@ MOST_NODES = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
-    """Equal blocks of kernels that follow each other: places in the sequence of a stream's kernels."""
+    """Equal blocks of kernels that follow each other, as indices into the sequence of a stream's kernels."""
 
     start: int
     period: int
@@ -53,38 +53,42 @@ def find_layer_runs(codes: Ints) -> list[LayerRun]:
     >>> find_layer_runs(np.array([9, 1, 2, 1, 2, 1, 2, 8, 3, 3, 3, 3]))
     [LayerRun(start=1, period=2, repeats=3), LayerRun(start=8, period=1, repeats=4)]
     """
-    found: list[LayerRun] = []
+    runs: list[LayerRun] = []
     parts = [(0, len(codes))]
     while parts:
         first, last = parts.pop()
-        best = _longest_run(codes[first:last])
+        # The run that covers most; of those the one of the shortest block
+        kernels_between = codes[first:last]
+        best: LayerRun | None = None
+        for period in range(1, min(LONGEST, len(kernels_between) // FEWEST) + 1):
+            same = np.concatenate([[False], kernels_between[:-period] == kernels_between[period:], [False]])
+            edges = np.flatnonzero(same[1:] != same[:-1])
+            starts, ends = edges[::2], edges[1::2]
+            if not len(starts):
+                continue
+            longest = int(np.argmax(ends - starts))
+            repeats = (int(ends[longest] - starts[longest]) + period) // period
+            if repeats >= FEWEST and (best is None or period * repeats > best.period * best.repeats):
+                best = LayerRun(int(starts[longest]), period, repeats)
         if best is not None:
-            found.append(replace(best, start=best.start + first))
+            runs.append(replace(best, start=best.start + first))
             parts += [(first, first + best.start), (first + best.start + best.period * best.repeats, last)]
-    return sorted(found, key=lambda run: run.start)
-
-
-def _longest_run(codes: Ints) -> LayerRun | None:
-    """Return the run that covers most; of those the one of the shortest block."""
-    best: LayerRun | None = None
-    for period in range(1, min(LONGEST, len(codes) // FEWEST) + 1):
-        same = np.concatenate([[False], codes[:-period] == codes[period:], [False]])
-        edges = np.flatnonzero(same[1:] != same[:-1])
-        starts, ends = edges[::2], edges[1::2]
-        if not len(starts):
-            continue
-        at = int(np.argmax(ends - starts))
-        repeats = (int(ends[at] - starts[at]) + period) // period
-        if repeats >= FEWEST and (best is None or period * repeats > best.period * best.repeats):
-            best = LayerRun(int(starts[at]), period, repeats)
-    return best
+    return sorted(runs, key=lambda run: run.start)
 
 
 def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[RankTrace, str]:
     """Return the trace of a rank with *factor* times as many layers, and what was found; a replay gives its times."""
     template = rank.template
     kernels = _main_stream(template)
-    codes = _codes(template, kernels)
+    # A number for each kernel, equal for equal names and works
+    numbers: dict[tuple[str, int], int] = {}
+    codes = np.array(
+        [
+            numbers.setdefault((template.names[row], int(template.kernel[row])), len(numbers))
+            for row in kernels.tolist()
+        ],
+        np.int64,
+    )
     runs = find_layer_runs(codes) if len(codes) <= MOST_KERNELS else []
     layers = _layers(runs)
     if not layers:
@@ -96,7 +100,10 @@ def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[
     repeated = sum(int(_block(template, kernels, run, 0, 1).sum()) for run in layers)
     rule = f"{where} would have more than the {MOST_NODES:,} nodes that a projection may have"
     require(template.nodes + (wanted - count) * repeated <= MOST_NODES, "scale_layers", factor, rule)
-    share = _layer_share(template, kernels, layers)
+    # Layers' share of the step's operations: about their share of the weights
+    work = np.maximum(template.num_ops[kernels], 0).astype(np.float64)
+    layer_work = sum(float(work[run.start : run.stop].sum()) for run in layers)
+    share = layer_work / float(work.sum()) if work.sum() else 1.0
     time = template.duration_ns[kernels]
     covered = sum(int(time[run.start : run.stop].sum()) for run in layers) / max(1, int(time.sum()))
     if covered < LEAST_COVERED:
@@ -105,13 +112,21 @@ def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[
     inside = np.zeros(template.nodes, bool)
     for run in layers:
         inside |= _block(template, kernels, run, 0, run.repeats)
-    template = _scale_outside(template, ~inside, 1 + share * (wanted / count - 1))
+    # The optimizer and collectives outside of layers work on all weights.
+    scale = 1 + share * (wanted / count - 1)
+    classes = np.array(coarse_node_classes(template), dtype=object)
+    rows = (~inside) & ((classes == "optimizer") | (classes == "collectives"))
+    columns: dict[str, Any] = {}
+    for name in ("duration_ns", "duration_us", "comm_size", "tensor_size", "num_ops"):
+        column: Ints = getattr(template, name)
+        columns[name] = np.where(rows & (column != ABSENT), np.rint(column * scale), column).astype(np.int64)
+    template = replace(template, **columns)
     for run in reversed(layers):  # from the end on, so that places of earlier ones stay
         template, moved = _resized(template, kernels, run, wanted - count)
         kernels = moved[kernels]
     blocks = " and ".join(f"{run.period:,}" for run in layers)
-    said = f"{count} blocks of {blocks} kernels repeat, {100 * covered:.0f} % of kernel time: now there are {wanted}"
-    return replace(rank, template=template), said
+    note = f"{count} blocks of {blocks} kernels repeat, {100 * covered:.0f} % of kernel time: now there are {wanted}"
+    return replace(rank, template=template), note
 
 
 def _main_stream(template: Template) -> Ints:
@@ -125,28 +140,12 @@ def _main_stream(template: Template) -> Ints:
     return rows[np.argsort(template.start_ns[rows], kind="stable")]
 
 
-def _codes(template: Template, rows: Ints) -> Ints:
-    """Return a number for each kernel, equal for equal names and works."""
-    numbers: dict[tuple[str, int], int] = {}
-    return np.array(
-        [numbers.setdefault((template.names[row], int(template.kernel[row])), len(numbers)) for row in rows.tolist()],
-        np.int64,
-    )
-
-
 def _layers(runs: Sequence[LayerRun]) -> list[LayerRun]:
     """Return the runs of layers: the one that covers most, and all others of as many repeats."""
     if not runs:
         return []
     longest = max(runs, key=lambda run: (run.stop - run.start, -run.period))
     return [run for run in runs if run.repeats == longest.repeats]
-
-
-def _layer_share(template: Template, kernels: Ints, runs: Sequence[LayerRun]) -> float:
-    """Return the share of the step's operations that layers have: about their share of the weights."""
-    work = np.maximum(template.num_ops[kernels], 0).astype(np.float64)
-    inside = sum(float(work[run.start : run.stop].sum()) for run in runs)
-    return inside / float(work.sum()) if work.sum() else 1.0
 
 
 def _resized(template: Template, kernels: Ints, run: LayerRun, more: int) -> tuple[Template, Ints]:
@@ -167,7 +166,12 @@ def _block(template: Template, kernels: Ints, run: LayerRun, first: int, last: i
     before = kernels[run.start + run.period * first - 1] if run.start + run.period * first else None
     inside = np.zeros(template.nodes, bool)
     inside[own] = True
-    launches = _launches(template)
+    # The row of the call that launched each kernel: the last node of the host that it waits for; -1 if none
+    launches = np.full(template.nodes, -1, np.int64)
+    dependents = np.repeat(np.arange(template.nodes), np.diff(template.data_start))
+    rows = np.searchsorted(template.id, template.data_id)
+    from_host = (template.on_cpu[rows] > 0) & (template.on_cpu[dependents] == 0)
+    np.maximum.at(launches, dependents[from_host], rows[from_host])
     begins = launches[before] if before is not None else -1
     ends = launches[own[-1]]
     if ends < 0:  # of a CUDA graph, or without a host
@@ -184,16 +188,6 @@ def _block(template: Template, kernels: Ints, run: LayerRun, first: int, last: i
     return inside
 
 
-def _launches(template: Template) -> Ints:
-    """Return the row of the call that launched each kernel: the last node of the host that it waits for; -1 if none."""
-    found = np.full(template.nodes, -1, np.int64)
-    dependents = np.repeat(np.arange(template.nodes), np.diff(template.data_start))
-    rows = np.searchsorted(template.id, template.data_id)
-    from_host = (template.on_cpu[rows] > 0) & (template.on_cpu[dependents] == 0)
-    np.maximum.at(found, dependents[from_host], rows[from_host])
-    return found
-
-
 def _lanes(template: Template) -> list[tuple[int, int]]:
     """Return the thread or stream of each node."""
     return list(zip((template.on_cpu > 0).astype(int).tolist(), template.stream.tolist(), strict=True))
@@ -205,14 +199,14 @@ def _with_copies(template: Template, inside: npt.NDArray[np.bool_], copies: int)
     rows = np.flatnonzero(inside).tolist()
     last_of = {lanes[row]: row for row in rows}
     nodes, size = template.nodes, len(rows)
-    place = {row: at for at, row in enumerate(rows)}
+    position = {row: index for index, row in enumerate(rows)}
 
     def copy(row: int, number: int) -> int:
-        return row if number == 0 else nodes + (number - 1) * size + place[row]
+        return row if number == 0 else nodes + (number - 1) * size + position[row]
 
     waits: list[list[int]] = []
-    for row, each in enumerate(_waits(template)):
-        waits.append([copy(wait, copies) if inside[wait] and not inside[row] else wait for wait in each])
+    for row, waits_of_row in enumerate(_waits(template)):
+        waits.append([copy(wait, copies) if inside[wait] and not inside[row] else wait for wait in waits_of_row])
 
     def waited(wait: int, number: int) -> int:
         if inside[wait]:
@@ -224,10 +218,10 @@ def _with_copies(template: Template, inside: npt.NDArray[np.bool_], copies: int)
     picked = np.concatenate([np.arange(nodes), *[np.array(rows, np.int64)] * copies])
     keys = [(row, 0, 0) for row in range(nodes)]
     keys += [(rows[-1], number, row) for number in range(1, copies + 1) for row in rows]
-    made, order = _rebuilt(template, picked, waits, keys)
+    grown, order = _rebuilt(template, picked, waits, keys)
     moved = np.empty(len(order), np.int64)
     moved[order] = np.arange(len(order))
-    return made, moved[:nodes]
+    return grown, moved[:nodes]
 
 
 def _without_rows(template: Template, inside: npt.NDArray[np.bool_]) -> tuple[Template, Ints]:
@@ -240,18 +234,18 @@ def _without_rows(template: Template, inside: npt.NDArray[np.bool_]) -> tuple[Te
             instead[row] = before.get(lanes[row], -1)
         else:
             before[lanes[row]] = row
-    kept = np.flatnonzero(~inside)
+    remaining = np.flatnonzero(~inside)
     number = np.full(template.nodes + 1, -1, np.int64)
-    number[kept] = np.arange(len(kept))
+    number[remaining] = np.arange(len(remaining))
     all_waits = _waits(template)
     waits = [
         sorted({int(number[instead[wait]]) for wait in all_waits[row] if instead[wait] >= 0} - {-1})
-        for row in kept.tolist()
+        for row in remaining.tolist()
     ]
-    made, order = _rebuilt(template, kept, waits, [(row, 0, 0) for row in range(len(kept))])
+    shortened, order = _rebuilt(template, remaining, waits, [(row, 0, 0) for row in range(len(remaining))])
     moved = np.full(template.nodes, -1, np.int64)
-    moved[kept[order]] = np.arange(len(order))
-    return made, moved
+    moved[remaining[order]] = np.arange(len(order))
+    return shortened, moved
 
 
 def _waits(template: Template) -> list[list[int]]:
@@ -262,8 +256,8 @@ def _waits(template: Template) -> list[list[int]]:
 
 def _wait_list(template: Template, row: int) -> list[int]:
     ids = template.data_id[template.data_start[row] : template.data_start[row + 1]]
-    found: list[int] = np.searchsorted(template.id, ids).tolist()
-    return found
+    rows: list[int] = np.searchsorted(template.id, ids).tolist()
+    return rows
 
 
 def _rebuilt(
@@ -278,7 +272,7 @@ def _rebuilt(
     columns["id"] = np.arange(len(rows))
     lists = [sorted({int(number[wait]) for wait in waits[node]}) for node in order.tolist()]
     columns["data_start"] = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-    columns["data_id"] = np.array([wait for each in lists for wait in each], np.int64)
+    columns["data_id"] = np.array([wait for waits_of_row in lists for wait in waits_of_row], np.int64)
     columns["ctrl_start"] = np.zeros(len(rows) + 1, np.int64)
     columns["ctrl_id"] = np.empty(0, np.int64)
     names = [template.names[row] for row in rows.tolist()]
@@ -287,10 +281,10 @@ def _rebuilt(
 
 def _topological(waits: Sequence[Sequence[int]], keys: Sequence[tuple[int, int, int]]) -> Ints:
     """Return the nodes by *keys*, but each after those that it waits for."""
-    waiting = [len(set(each)) for each in waits]
+    waiting = [len(set(waits_of_node)) for waits_of_node in waits]
     after: list[list[int]] = [[] for _ in waits]
-    for node, each in enumerate(waits):
-        for wait in set(each):
+    for node, waits_of_node in enumerate(waits):
+        for wait in set(waits_of_node):
             after[wait].append(node)
     ready = [(keys[node], node) for node, count in enumerate(waiting) if not count]
     heapify(ready)
@@ -303,14 +297,3 @@ def _topological(waits: Sequence[Sequence[int]], keys: Sequence[tuple[int, int, 
             if not waiting[freed]:
                 heappush(ready, (keys[freed], freed))
     return np.array(order, np.int64)
-
-
-def _scale_outside(template: Template, outside: npt.NDArray[np.bool_], factor: float) -> Template:
-    """Return a template whose optimizer and collectives *outside* of layers take *factor* times as long."""
-    classes = np.array(coarse_node_classes(template), dtype=object)
-    rows = outside & ((classes == "optimizer") | (classes == "collectives"))
-    columns: dict[str, Any] = {}
-    for name in ("duration_ns", "duration_us", "comm_size", "tensor_size", "num_ops"):
-        column: Ints = getattr(template, name)
-        columns[name] = np.where(rows & (column != ABSENT), np.rint(column * factor), column).astype(np.int64)
-    return replace(template, **columns)

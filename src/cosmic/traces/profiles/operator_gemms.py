@@ -74,17 +74,17 @@ def gemm_of(operator: ProfiledOperator, kernel: str) -> KernelWork | None:
     >>> gemm_of(ProfiledOperator("aten::mm", (x, w)), "nvjet").text
     'gemm bf16 1 4096 3072 1024'
     """
-    found = OPERANDS[operator.base](operator)
-    if found is None:
+    operands = OPERANDS[operator.base](operator)
+    if operands is None:
         return None
-    count, m, n, k, left = found
-    return KernelWork("gemm", number_of(left, kernel), (count, m, n, k))
+    count, m, n, k, first = operands
+    return KernelWork("gemm", number_of(first, kernel), (count, m, n, k))
 
 
 Sizes = tuple[int, int, int, int, ProfiledTensor]
 
 
-def _matrices(operator: ProfiledOperator, first: int) -> Sizes | None:
+def _matrix_operands(operator: ProfiledOperator, first: int) -> Sizes | None:
     """Return count, m, n and k of two inputs that are matrices, or batches of as many matrices."""
     left, right = operator.tensor(first), operator.tensor(first + 1)
     if left is None or right is None or len(left.shape) != len(right.shape) or len(left.shape) not in (2, 3):
@@ -93,7 +93,7 @@ def _matrices(operator: ProfiledOperator, first: int) -> Sizes | None:
     return count, left.shape[-2], right.shape[-1], left.shape[-1], left
 
 
-def _vectors(operator: ProfiledOperator, first: int) -> Sizes | None:
+def _vector_operands(operator: ProfiledOperator, first: int) -> Sizes | None:
     """Return the sizes of a matrix times a vector, or of two vectors."""
     left, right = operator.tensor(first), operator.tensor(first + 1)
     if left is None or right is None or len(right.shape) != 1 or not left.shape:
@@ -101,7 +101,7 @@ def _vectors(operator: ProfiledOperator, first: int) -> Sizes | None:
     return 1, prod(left.shape[:-1]), 1, left.shape[-1], left
 
 
-def _linear(operator: ProfiledOperator) -> Sizes | None:
+def _linear_operands(operator: ProfiledOperator) -> Sizes | None:
     """Return the sizes of rows times a weight that is kept as (columns out, columns in)."""
     rows, weight = operator.tensor(0), operator.tensor(1)
     if rows is None or weight is None or len(weight.shape) != 2 or not rows.shape:
@@ -109,11 +109,11 @@ def _linear(operator: ProfiledOperator) -> Sizes | None:
     return 1, prod(rows.shape[:-1]), weight.shape[0], rows.shape[-1], rows
 
 
-def _matmul(operator: ProfiledOperator) -> Sizes | None:
-    """Return the sizes of a product of batches, the smaller of which is used for each of the larger."""
+def _matmul_operands(operator: ProfiledOperator) -> Sizes | None:
+    """Return the sizes of a batched GEMM; the smaller batch is broadcast over the larger."""
     left, right = operator.tensor(0), operator.tensor(1)
     if left is None or right is None or len(left.shape) < 2 or len(right.shape) < 2:
-        return _vectors(operator, 0)
+        return _vector_operands(operator, 0)
     if len(right.shape) == 2:
         return 1, prod(left.shape[:-1]), right.shape[-1], left.shape[-1], left
     count = max(prod(left.shape[:-2]), prod(right.shape[:-2]))
@@ -121,21 +121,21 @@ def _matmul(operator: ProfiledOperator) -> Sizes | None:
 
 
 OPERANDS: dict[str, Callable[[ProfiledOperator], Sizes | None]] = {
-    "mm": lambda each: _matrices(each, 0),
-    "bmm": lambda each: _matrices(each, 0),
-    "_int_mm": lambda each: _matrices(each, 0),
-    "_scaled_mm": lambda each: _matrices(each, 0),
-    "addmm": lambda each: _matrices(each, 1),
-    "addmm_": lambda each: _matrices(each, 1),
-    "_addmm_activation": lambda each: _matrices(each, 1),
-    "baddbmm": lambda each: _matrices(each, 1),
-    "baddbmm_": lambda each: _matrices(each, 1),
-    "mv": lambda each: _vectors(each, 0),
-    "dot": lambda each: _vectors(each, 0),
-    "addmv": lambda each: _vectors(each, 1),
-    "addmv_": lambda each: _vectors(each, 1),
-    "linear": _linear,
-    "matmul": _matmul,
+    "mm": lambda each: _matrix_operands(each, 0),
+    "bmm": lambda each: _matrix_operands(each, 0),
+    "_int_mm": lambda each: _matrix_operands(each, 0),
+    "_scaled_mm": lambda each: _matrix_operands(each, 0),
+    "addmm": lambda each: _matrix_operands(each, 1),
+    "addmm_": lambda each: _matrix_operands(each, 1),
+    "_addmm_activation": lambda each: _matrix_operands(each, 1),
+    "baddbmm": lambda each: _matrix_operands(each, 1),
+    "baddbmm_": lambda each: _matrix_operands(each, 1),
+    "mv": lambda each: _vector_operands(each, 0),
+    "dot": lambda each: _vector_operands(each, 0),
+    "addmv": lambda each: _vector_operands(each, 1),
+    "addmv_": lambda each: _vector_operands(each, 1),
+    "linear": _linear_operands,
+    "matmul": _matmul_operands,
 }
 """How operators that multiply matrices name their sizes."""
 
@@ -184,45 +184,41 @@ def convolution_of(operator: ProfiledOperator, kernel: str, phase: str = "fprop"
     >>> convolution_of(ProfiledOperator("aten::convolution_backward", (y, x, w)), "", "wgrad").text
     'convolution bf16 1 64 576 200704 51453952'
     """
-    images, weight, result = _convolved(operator)
+    images, weight, result = _convolution_tensors(operator)
     if images is None or weight is None or result is None or len(images.shape) < 3:
         return None
     channels = images.shape[1]
     if len(weight.shape) != len(images.shape) or not weight.shape[1] or not channels or channels % weight.shape[1]:
         return None
     groups = channels // weight.shape[1]
-    places, window = prod((result.shape[0], *result.shape[2:])), prod(weight.shape[2:])
+    positions, window = prod((result.shape[0], *result.shape[2:])), prod(weight.shape[2:])
     out, inside = weight.shape[0] // groups, weight.shape[1]
     sizes = {
-        "fprop": (groups, places, out, inside * window),
+        "fprop": (groups, positions, out, inside * window),
         "dgrad": (
             groups,
             prod((images.shape[0], *images.shape[2:])),
             inside,
-            out * places * window // max(_area(images), 1),
+            out * positions * window // max(prod((images.shape[0], *images.shape[2:])), 1),
         ),
-        "wgrad": (groups, out, inside * window, places),
+        "wgrad": (groups, out, inside * window, positions),
     }[phase]
-    moved = sum(each.bytes for each in (images, weight, result))
+    moved = sum(tensor.bytes for tensor in (images, weight, result))
     return KernelWork("convolution", number_of(images, kernel), (*sizes, moved))
 
 
-def _area(images: ProfiledTensor) -> int:
-    return prod((images.shape[0], *images.shape[2:]))
-
-
-def _convolved(
+def _convolution_tensors(
     operator: ProfiledOperator,
 ) -> tuple[ProfiledTensor | None, ProfiledTensor | None, ProfiledTensor | None]:
     """Return input, weight and output of a convolution, forward or backward."""
     if "backward" in operator.base:
         return operator.tensor(1), operator.tensor(2), operator.tensor(0)
     images, weight = operator.tensor(0), operator.tensor(1)
-    made = operator.results()
-    return images, weight, made[0] if made else _output(operator, images, weight)
+    results = operator.results()
+    return images, weight, results[0] if results else _convolution_output(operator, images, weight)
 
 
-def _output(
+def _convolution_output(
     operator: ProfiledOperator, images: ProfiledTensor | None, weight: ProfiledTensor | None
 ) -> ProfiledTensor | None:
     """Return the output that strides, padding and dilation give, which follow the weight (and a bias) in that order."""
@@ -235,15 +231,20 @@ def _output(
     ]
     dims = len(images.shape) - 2
     order = ("padding", "stride", "dilation") if "cudnn" in operator.base else ("stride", "padding", "dilation")
-    given = dict(zip(order, lists, strict=False))
-    if any(len(each) != dims for each in given.values()) or len(given) < len(order):
+    geometry = dict(zip(order, lists, strict=False))
+    if any(len(numbers) != dims for numbers in geometry.values()) or len(geometry) < len(order):
         return None
-    if not all(given["stride"]):
+    if not all(geometry["stride"]):
         return None
     sides = [
         (size + 2 * pad - hop * (window - 1) - 1) // stride + 1
         for size, window, pad, stride, hop in zip(
-            images.shape[2:], weight.shape[2:], given["padding"], given["stride"], given["dilation"], strict=False
+            images.shape[2:],
+            weight.shape[2:],
+            geometry["padding"],
+            geometry["stride"],
+            geometry["dilation"],
+            strict=False,
         )
     ]
     return ProfiledTensor((images.shape[0], weight.shape[0], *(max(side, 0) for side in sides)), images.dtype)
@@ -257,13 +258,13 @@ def attention_of(operator: ProfiledOperator) -> KernelWork | None:
     'attention bf16 2 32 8 2048 2048 128 128 1'
     """
     backward = operator.base in ATTENTION_BACKWARD
-    place = (ATTENTION_BACKWARD if backward else ATTENTION)[operator.base]
-    tensors = [operator.tensor(place.queries + step) for step in range(3)]
-    shapes = [_four(tensor, place.tokens_first) for tensor in tensors if tensor is not None]
+    signature = (ATTENTION_BACKWARD if backward else ATTENTION)[operator.base]
+    tensors = [operator.tensor(signature.queries + step) for step in range(3)]
+    shapes = [_four_dimensions(tensor, signature.tokens_first) for tensor in tensors if tensor is not None]
     if len(shapes) < 3 or not all(shapes):
         return None
     (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes
-    flag = operator.inputs[place.causal] if place.causal < len(operator.inputs) else False
+    flag = operator.inputs[signature.causal] if signature.causal < len(operator.inputs) else False
     sizes = (batch, heads, kv_heads, queries, keys, width, values[3], int(bool(flag)))
     number = (
         tensors[0].dtype if tensors[0] is not None and tensors[0].dtype in ("bf16", "fp16", "fp8", "fp32") else "bf16"
@@ -272,7 +273,7 @@ def attention_of(operator: ProfiledOperator) -> KernelWork | None:
 
 
 def template_of(operator: ProfiledOperator) -> KernelWork | None:
-    """Return what a compiler's own GEMM or attention computes, from the tensors that it touches; its output is last.
+    """Return the work of a compiler's own GEMM or attention, from the tensors that it touches; its output is last.
 
     >>> x, w, y = ProfiledTensor((512, 64), "bf16"), ProfiledTensor((256, 64), "bf16"), ProfiledTensor((512, 256), "bf16")
     >>> template_of(ProfiledOperator("triton_tem_fused_mm_t_0", (x, w, y))).text
@@ -281,9 +282,9 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
     tensors = [tensor for tensor in operator.tensors() if len(tensor.shape) > 1]
     if len(tensors) < 3 or "backward" in operator.name:
         return None
-    first, made = tensors[0], tensors[-1]
+    first, result = tensors[0], tensors[-1]
     if "flex_attention" in operator.name:
-        shapes = [_four(tensor, tokens_first=False) for tensor in tensors[:3]]
+        shapes = [_four_dimensions(tensor, tokens_first=False) for tensor in tensors[:3]]
         if not all(shapes):
             return None
         (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes
@@ -292,10 +293,12 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
         return None
     count = first.shape[0] if len(first.shape) == 3 else 1
     rows = first.elements // first.shape[-1]
-    return KernelWork("gemm", number_of(first, "tf32"), (count, rows // count, made.elements // rows, first.shape[-1]))
+    return KernelWork(
+        "gemm", number_of(first, "tf32"), (count, rows // count, result.elements // rows, first.shape[-1])
+    )
 
 
-def _four(tensor: ProfiledTensor, tokens_first: bool) -> Sequence[int]:
+def _four_dimensions(tensor: ProfiledTensor, tokens_first: bool) -> Sequence[int]:
     """Return batch, heads, tokens and width; of packed sequences, all tokens are one sequence."""
     shape = tensor.shape
     if len(shape) == 3 and tokens_first:

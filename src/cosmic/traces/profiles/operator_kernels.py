@@ -90,7 +90,7 @@ class KernelLaunch(NamedTuple):
 def operator_works(
     operator: ProfiledOperator | None, kernel_names: Sequence[str], launches: Sequence[KernelLaunch | None] = ()
 ) -> list[KernelWork | None]:
-    """Return what each kernel computes that an operator launched, in order; None where it is not known.
+    """Return the work of each kernel that an operator launched, in order; None where it is not known.
 
     >>> from cosmic.traces.profiles.profiled_operators import ProfiledTensor
     >>> x, w = ProfiledTensor((4096, 1024), "bf16"), ProfiledTensor((1024, 3072), "bf16")
@@ -102,17 +102,20 @@ def operator_works(
     kernels = [
         kernel_of(name, launches[index] if index < len(launches) else None) for index, name in enumerate(kernel_names)
     ]
-    found: list[KernelWork | None] = [copy_work(kernel, operator) for kernel in kernels]
-    places = [
+    works: list[KernelWork | None] = [copy_work(kernel, operator) for kernel in kernels]
+    computing = [
         index
         for index, kernel in enumerate(kernels)
-        if not _is_copy(kernel.name) and not _is_communication(kernel.name)
+        if not _is_copy(kernel.name)
+        and not (kernel.name.startswith(("nccl", "rccl", "msccl")) or "nvshmem" in kernel.name)
     ]
     if operator is None or COMPOSED.search(operator.name):
-        return found
-    for place, work in zip(places, _computed(operator, [kernels[each] for each in places]), strict=True):
-        found[place] = work
-    return found
+        return works
+    for position, work in zip(
+        computing, _compute_works(operator, [kernels[position] for position in computing]), strict=True
+    ):
+        works[position] = work
+    return works
 
 
 def kernel_of(name: str, launch: KernelLaunch | None) -> Kernel:
@@ -126,10 +129,6 @@ def kernel_of(name: str, launch: KernelLaunch | None) -> Kernel:
 
 def _is_copy(name: str) -> bool:
     return name.startswith(("Memset", "Memcpy"))
-
-
-def _is_communication(name: str) -> bool:
-    return name.startswith(("nccl", "rccl", "msccl")) or "nvshmem" in name
 
 
 def copy_work(kernel: Kernel, operator: ProfiledOperator | None) -> KernelWork | None:
@@ -147,7 +146,7 @@ def copy_work(kernel: Kernel, operator: ProfiledOperator | None) -> KernelWork |
     return KernelWork(kind, "uint8", (moved,)) if kind else None
 
 
-def _computed(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
+def _compute_works(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
     """Return the works of kernels that are no copies."""
     base = operator.base
     if RECURRENCES.search(base):
@@ -155,41 +154,47 @@ def _computed(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ker
     if TEMPLATE.search(base):
         return [template_of(operator) for _ in kernels]
     if base in OPERANDS or base in ("_grouped_mm", "_scaled_grouped_mm"):
-        return _multiplied(operator, kernels)
+        # The works of a GEMM's kernels: the first that multiplies, or the only one, and helpers
+        own = [own_index for own_index, candidate in enumerate(kernels) if not HELPS.search(candidate.name)]
+        mains = [own_index for own_index in own if MULTIPLIES.search(kernels[own_index].name)] or own
+        works: list[KernelWork | None] = []
+        for position, launched in enumerate(kernels):
+            grouped = "grouped" in operator.base
+            gemm = grouped_gemm_of(operator, launched.name) if grouped else gemm_of(operator, launched.name)
+            if gemm is None or mains[:1] == [position]:
+                works.append(gemm)
+            else:
+                result_elements = gemm["count"] * gemm["m"] * gemm["n"] if not grouped else gemm["m"] * gemm["n"]
+                works.append(_gemm_helper(launched, gemm.dtype, result_elements, kernels[mains[0]] if mains else None))
+        return works
     if base in ATTENTION or base in ATTENTION_BACKWARD:
-        return _attended(operator, kernels)
+        # The works of attention's kernels: the one that multiplies, and what streams before and after it
+        work = attention_of(operator)
+        if work is None:
+            return [None] * len(kernels)
+        main = next((index for index, kernel in enumerate(kernels) if not HELPS.search(kernel.name)), -1)
+        return [work if index == main else _attention_helper(work, kernel) for index, kernel in enumerate(kernels)]
     if CONVOLUTIONS.search(base):
-        return _convolved(operator, kernels)
+        return _convolution_works(operator, kernels)
     if any(walk_of(kernel.name) in ("optimizer", "foreach") for kernel in kernels):
         blocks = sum(kernel.blocks for kernel in kernels)
         shares = [kernel.blocks / blocks if blocks else 1 / len(kernels) for kernel in kernels]
         return [stream_work(operator, kernel, share) for kernel, share in zip(kernels, shares, strict=True)]
-    return [None if _is_product(kernel.name) else stream_work(operator, kernel) for kernel in kernels]
-
-
-def _is_product(name: str) -> bool:
-    """Return whether a kernel multiplies, by its name; kernels of compilers say so in other words."""
-    return bool(MULTIPLIES.search(name)) and not HELPS.search(name) and walk_of(name) in ("elementwise", "strided")
-
-
-def _multiplied(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
-    """Return the works of a GEMM's kernels: the first that multiplies, or the only one, and helpers."""
-    own = [place for place, each in enumerate(kernels) if not HELPS.search(each.name)]
-    mains = [place for place in own if MULTIPLIES.search(kernels[place].name)] or own
-    found: list[KernelWork | None] = []
-    for index, kernel in enumerate(kernels):
-        grouped = "grouped" in operator.base
-        work = grouped_gemm_of(operator, kernel.name) if grouped else gemm_of(operator, kernel.name)
-        if work is None or mains[:1] == [index]:
-            found.append(work)
-        else:
-            made = work["count"] * work["m"] * work["n"] if not grouped else work["m"] * work["n"]
-            found.append(_gemm_helper(kernel, work.dtype, made, kernels[mains[0]] if mains else None))
-    return found
+    # Whether a kernel multiplies, by its name; kernels of compilers say so in other words
+    return [
+        None
+        if (
+            bool(MULTIPLIES.search(kernel.name))
+            and not HELPS.search(kernel.name)
+            and walk_of(kernel.name) in ("elementwise", "strided")
+        )
+        else stream_work(operator, kernel)
+        for kernel in kernels
+    ]
 
 
 def _gemm_helper(kernel: Kernel, dtype: str, elements: int, main: Kernel | None = None) -> KernelWork:
-    """Return what a kernel moves that adds up the parts of a split sum, or copies a result."""
+    """Return the work of a kernel beside a GEMM: it adds up the parts of a split sum, or copies a result."""
     width = ELEMENT_BYTES[dtype]
     parts = _splits(main, elements) * ELEMENT_BYTES["fp32"] if re.search("reduc", kernel.name, re.IGNORECASE) else width
     sizes = (round(elements * parts), round(elements * width), 0, elements, kernel.blocks, kernel.threads)
@@ -204,17 +209,8 @@ def _splits(main: Kernel | None, elements: int) -> int:
     return max(SPLITS, min(8, round(main.blocks * int(tile[1]) * int(tile[2]) / max(elements, 1))))
 
 
-def _attended(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
-    """Return the works of attention's kernels: the one that multiplies, and what streams before and after it."""
-    work = attention_of(operator)
-    if work is None:
-        return [None] * len(kernels)
-    main = next((index for index, kernel in enumerate(kernels) if not HELPS.search(kernel.name)), -1)
-    return [work if index == main else _attention_helper(work, kernel) for index, kernel in enumerate(kernels)]
-
-
 def _attention_helper(work: KernelWork, kernel: Kernel) -> KernelWork:
-    """Return what a kernel streams beside attention.
+    """Return the work of a kernel that streams beside attention.
 
     Before the backward pass, the output times its gradient is summed along each row, and the gradient of queries, in
     single precision, is cleared; after it, that is rounded, and the gradients of keys and values, one for each query
@@ -235,21 +231,21 @@ def _attention_helper(work: KernelWork, kernel: Kernel) -> KernelWork:
     return KernelWork("stream", work.dtype, sizes, walk_of(kernel.name))
 
 
-def _convolved(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
+def _convolution_works(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
     """Return the works of a convolution's kernels; backward, the input's gradient comes before the weight's."""
     backward = "backward" in operator.base
-    found: list[KernelWork | None] = []
+    works: list[KernelWork | None] = []
     phases = _gradients(operator) if backward else ["fprop"]
     before: Kernel | None = None
     for kernel in kernels:
         if HELPS.search(kernel.name) or not MULTIPLIES.search(kernel.name) or not phases:
-            found.append(_convolution_helper(operator, kernel, before))
+            works.append(_convolution_helper(operator, kernel, before))
             continue
-        phase = _phase(kernel.name, phases)
-        found.append(convolution_of(operator, kernel.name, phase))
+        phase = _convolution_phase(kernel.name, phases)
+        works.append(convolution_of(operator, kernel.name, phase))
         phases = [other for other in phases if other != phase]
         before = kernel
-    return found
+    return works
 
 
 def _gradients(operator: ProfiledOperator) -> list[str]:
@@ -261,17 +257,17 @@ def _gradients(operator: ProfiledOperator) -> list[str]:
     return wanted or ["dgrad", "wgrad"]
 
 
-def _phase(name: str, left: Sequence[str]) -> str:
+def _convolution_phase(name: str, remaining: Sequence[str]) -> str:
     """Return which gradient a kernel makes, by its name: the weight's multiplies two matrices of as many rows."""
     for phase in ("dgrad", "wgrad"):
-        if phase in name and phase in left:
+        if phase in name and phase in remaining:
             return phase
     layout = re.search(r"_(NT[NT]|nt)(_|$)", name)
-    return "wgrad" if layout and "wgrad" in left else left[0]
+    return "wgrad" if layout and "wgrad" in remaining else remaining[0]
 
 
 def _convolution_helper(operator: ProfiledOperator, kernel: Kernel, before: Kernel | None) -> KernelWork | None:
-    """Return what a kernel moves around a convolution: parts of sums of the weight's gradient, or padded tensors."""
+    """Return the work of a kernel beside a convolution: partial sums of the weight's gradient, or padded tensors."""
     tensors = operator.tensors()
     if len(tensors) < 2 or not all(tensor.is_known for tensor in tensors):
         return None
@@ -280,14 +276,14 @@ def _convolution_helper(operator: ProfiledOperator, kernel: Kernel, before: Kern
     )
     if "workspace" in kernel.name:
         return KernelWork("stream", weight.dtype, (0, 0, 0, 0, kernel.blocks, kernel.threads), "elementwise")
-    of = weight if re.search("splitK|reduc", kernel.name, re.IGNORECASE) else images
+    operand = weight if re.search("splitK|reduc", kernel.name, re.IGNORECASE) else images
     if (
         "Padding" in kernel.name
         and kernel.blocks * kernel.threads
         and kernel.blocks * kernel.threads < images.elements // 64
     ):
-        of = weight
-    return _gemm_helper(kernel, of.dtype, of.elements, before)
+        operand = weight
+    return _gemm_helper(kernel, operand.dtype, operand.elements, before)
 
 
 # --------------------------------------------------------------------------------------
@@ -300,9 +296,9 @@ Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 def works_by_kernel(
-    kernels: Sequence[tuple[str, KernelLaunch]], known: Sequence[tuple[str, KernelLaunch, KernelWork | None]]
+    kernels: Sequence[tuple[str, KernelLaunch]], described: Sequence[tuple[str, KernelLaunch, KernelWork | None]]
 ) -> list[KernelWork | None]:
-    """Return the work of each kernel of a graph: that of a *known* one of the same name, grid and block, or None.
+    """Return the work of each kernel of a graph: that of a *described* one of the same name, grid and block, or None.
 
     Both are in the order in which they ran. Where as many are known, or a divisor of as many, the n-th takes the n-th
     work; otherwise that at the same part of the way. An elementwise kernel of which only other grids are known takes a
@@ -316,27 +312,25 @@ def works_by_kernel(
     """
     works: dict[Key, list[KernelWork]] = {}
     grown: dict[tuple[str, tuple[int, ...]], KernelWork] = {}
-    for name, launch, work in known:
+    for name, launch, work in described:
         if work is not None:
             works.setdefault((name, launch.grid, launch.block), []).append(work)
             if work.walk in GROWING and work["blocks"]:
                 grown.setdefault((name, launch.block), work)
     keys = [(name, launch.grid, launch.block) for name, launch in kernels]
     counts, seen = Counter(keys), Counter[Key]()
-    found: list[KernelWork | None] = []
+    assigned: list[KernelWork | None] = []
     for key, (name, launch) in zip(keys, kernels, strict=True):
         own = works.get(key)
         if own:
-            found.append(_work_in_order(own, seen[key], counts[key]))
+            # Works repeat in order; where counts do not divide, neighbours share one.
+            assigned.append(
+                own[seen[key] % len(own)] if counts[key] % len(own) == 0 else own[seen[key] * len(own) // counts[key]]
+            )
         else:
-            found.append(_scale_to_blocks(grown.get((name, launch.block)), name, launch))
+            assigned.append(_scale_to_blocks(grown.get((name, launch.block)), name, launch))
         seen[key] += 1
-    return found
-
-
-def _work_in_order(works: Sequence[KernelWork], place: int, count: int) -> KernelWork:
-    """Return the work of the kernel at *place* of *count* of one name and launch."""
-    return works[place % len(works)] if count % len(works) == 0 else works[place * len(works) // count]
+    return assigned
 
 
 def _scale_to_blocks(work: KernelWork | None, name: str, launch: KernelLaunch) -> KernelWork | None:
@@ -374,15 +368,15 @@ def works_of_kernels(trace: Kineto, linked: LinkedEvents, details: ExecutionTrac
             by_operator.setdefault(operator, []).append(entry)
         else:
             alone.append(entry)
-    describer = _Describer(trace, details)
-    found: dict[int, str] = {}
+    describer = _WorkDescriber(trace, details)
+    works: dict[int, str] = {}
     for operator, entries in by_operator.items():
         for entry, text in zip(entries, describer.works(operator, entries), strict=True):
             if text is not None:
-                found[entry] = text
-    found = _drop_impossible(trace, found)
-    found.update(_drop_impossible(trace, _graph_works(trace, alone, found)))
-    return found
+                works[entry] = text
+    works = _drop_impossible(trace, works)
+    works.update(_drop_impossible(trace, _graph_works(trace, alone, works)))
+    return works
 
 
 def _drop_impossible(trace: Kineto, works: dict[int, str]) -> dict[int, str]:
@@ -392,10 +386,10 @@ def _drop_impossible(trace: Kineto, works: dict[int, str]) -> dict[int, str]:
     step of its sequence: what such a kernel moves is not known.
     """
     device = trace.device
-    took = (device.end - device.start).tolist()
+    durations = (device.end - device.start).tolist()
     parsed = {text: parse_work(text) for text in set(works.values())}
     least = {text: _least_ns(work) for text, work in parsed.items()}
-    return {entry: text for entry, text in works.items() if least[text] <= took[entry]}
+    return {entry: text for entry, text in works.items() if least[text] <= durations[entry]}
 
 
 def _least_ns(work: KernelWork) -> float:
@@ -409,51 +403,51 @@ def _least_ns(work: KernelWork) -> float:
     return (work["read"] + work["written"]) / (BLOCK_BYTES_PER_NS * min(work["blocks"], MOST_SMS))
 
 
-class _Describer:
+class _WorkDescriber:
     """Finds what kernels compute; operators of the same shapes that launch the same kernels are looked at once."""
 
     def __init__(self, trace: Kineto, details: ExecutionTrace | None) -> None:
         self._trace = trace
         self._known: dict[Any, Works] = {}
         device = trace.device
-        self._launched = list(zip(device.name.tolist(), device.launch, device.bytes.tolist(), strict=True))
+        self._kernel_launches = list(zip(device.name.tolist(), device.launch, device.bytes.tolist(), strict=True))
         self._functions, self._names = trace.host.function.tolist(), trace.host.name.tolist()
         self._detailed = details.details if details is not None else {}
 
     def works(self, operator: int, entries: Sequence[int]) -> Works:
         """Return the works of the kernels at *entries*, which *operator* launched."""
         trace, device = self._trace, self._trace.device
-        launched = tuple(map(self._launched.__getitem__, entries))
+        launched = tuple(map(self._kernel_launches.__getitem__, entries))
         function = self._functions[operator]
         called = trace.inputs.get(operator) or (function if function in self._detailed else -1 - operator)
         key = self._names[operator], called, launched
-        found = self._known.get(key)
-        if found is None:
+        texts = self._known.get(key)
+        if texts is None:
             names = [trace.names[device.name[entry]] for entry in entries]
             launches = [_launch(trace, entry) for entry in entries]
-            made = operator_works(self._operator(operator), names, launches)
-            found = self._known[key] = [None if work is None else work.text for work in made]
-        return found
+            works = operator_works(self._operator(operator), names, launches)
+            texts = self._known[key] = [None if work is None else work.text for work in works]
+        return texts
 
     def _operator(self, entry: int) -> ProfiledOperator | None:
         trace = self._trace
         name = trace.names[trace.host.name[entry]]
         detail = self._detailed.get(self._functions[entry])
-        made = ProfiledOperator(name)
+        described = ProfiledOperator(name)
         if detail is not None:
-            made = operator_of_execution_trace(detail.name, parse_side(detail.inputs), parse_side(detail.outputs))
-        if made.tensors() or entry not in trace.inputs:
-            return made
+            described = operator_of_execution_trace(detail.name, parse_side(detail.inputs), parse_side(detail.outputs))
+        if described.tensors() or entry not in trace.inputs:
+            return described
         shapes, types, values = (_listed(text) for text in trace.inputs[entry])
         return operator_of_kineto(name, {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values})
 
 
 def _listed(text: bytes) -> list[Any]:
     try:
-        found = json.loads(text) if text else []
+        values = json.loads(text) if text else []
     except ValueError:
         return []
-    return found if isinstance(found, list) else []
+    return values if isinstance(values, list) else []
 
 
 def _launch(trace: Kineto, entry: int) -> KernelLaunch:
@@ -468,13 +462,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words if word.isdecimal())
 
 
-def _graph_works(trace: Kineto, alone: Sequence[int], known: dict[int, str]) -> dict[int, str]:
+def _graph_works(trace: Kineto, alone: Sequence[int], described: dict[int, str]) -> dict[int, str]:
     """Return the works of kernels without an operator (of CUDA graphs): those of equal kernels that have one."""
     if not alone:
         return {}
     names, device = trace.names, trace.device
     others: list[tuple[str, KernelLaunch, KernelWork | None]] = [
-        (names[device.name[entry]], _launch(trace, entry), parse_work(text)) for entry, text in known.items()
+        (names[device.name[entry]], _launch(trace, entry), parse_work(text)) for entry, text in described.items()
     ]
     kernels = [(names[device.name[entry]], _launch(trace, entry)) for entry in alone]
     works = works_by_kernel(kernels, others)

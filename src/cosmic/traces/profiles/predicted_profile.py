@@ -57,24 +57,27 @@ class PredictedProfile:
 
 def predict_profile(trace: ExecutionTrace, point: DesignPoint) -> PredictedProfile:
     """Return *trace* as it would have run on the accelerator of *point*."""
-    launching = _launching(trace, _is_on_device)
+    launching = _find_launching(trace, _is_on_device)
     moved = not launching
     if moved:
-        launching = _launching(trace, _is_on_cpu)
-    works = {at: _work(operator) for at, operator in launching.items()}
+        launching = _find_launching(trace, _is_on_cpu)
+    works = {entry: _work_of(operator) for entry, operator in launching.items()}
     seconds = kernel_seconds(list(works.values()), point.compute, point.memory) if works else np.empty(0)
-    took = {at: 0 if np.isnan(each) else round(each * 1e9) for at, each in zip(works, seconds, strict=True)}
+    durations = {
+        entry: 0 if np.isnan(predicted_s) else round(predicted_s * 1e9)
+        for entry, predicted_s in zip(works, seconds, strict=True)
+    }
     unknown = sum(work is None for work in works.values())
-    made = Kineto(trace.where)
-    made.threads = [("0", str(thread)) for thread in sorted(set(trace.thread))]
-    _lay_out(made, trace, took, round(point.compute.host_launch_s * 1e9))
+    profile = Kineto(trace.where)
+    profile.threads = [("0", str(thread)) for thread in sorted(set(trace.thread))]
+    _lay_out(profile, trace, durations, round(point.compute.host_launch_s * 1e9))
     for group in trace.groups:
         ranks, size = group.get("ranks"), group.get("group_size")
         if isinstance(ranks, list) and ranks and all(isinstance(rank, int) for rank in ranks):
-            made.groups[str(group.get("pg_name"))] = tuple(ranks)
+            profile.groups[str(group.get("pg_name"))] = tuple(ranks)
         elif group.get("pg_name") == "0" and isinstance(size, int):
-            made.world_size = size
-    return PredictedProfile(made, unknown, moved and bool(launching))
+            profile.world_size = size
+    return PredictedProfile(profile, unknown, moved and bool(launching))
 
 
 def _is_on_device(tensor: ProfiledTensor) -> bool:
@@ -85,67 +88,72 @@ def _is_on_cpu(tensor: ProfiledTensor) -> bool:
     return tensor.device.startswith("cpu")
 
 
-def _launching(trace: ExecutionTrace, is_there: Callable[[ProfiledTensor], bool]) -> dict[int, ProfiledOperator]:
+def _find_launching(trace: ExecutionTrace, is_there: Callable[[ProfiledTensor], bool]) -> dict[int, ProfiledOperator]:
     """Return the operators with a tensor that *is_there*, by their entries: each launches a kernel."""
-    entry = {number: at for at, number in enumerate(trace.id)}
+    entry = {number: index for index, number in enumerate(trace.id)}
     skipped = [
         VIEWS.match(name) is not None or COMPUTES.match(name) is None or COMMUNICATES.match(name) is not None
         for name in trace.names
     ]
-    found: dict[int, ProfiledOperator] = {}
+    operators: dict[int, ProfiledOperator] = {}
     launched: set[int] = set()  # operators inside of which something is launched
-    for at in range(len(trace.id) - 1, -1, -1):  # those that an operator calls come after it
-        detail = trace.details.get(trace.function[at])
-        if at not in launched and not skipped[trace.name[at]] and detail is not None:
+    for index in range(len(trace.id) - 1, -1, -1):  # those that an operator calls come after it
+        detail = trace.details.get(trace.function[index])
+        if index not in launched and not skipped[trace.name[index]] and detail is not None:
             operator = operator_of_execution_trace(detail.name, parse_side(detail.inputs), parse_side(detail.outputs))
             tensors = [*operator.tensors(), *operator.results()]
             if any(map(is_there, tensors)):
-                found[at] = operator
-                launched.add(at)
-        if at in launched and (parent := entry.get(trace.parent[at])) is not None:
+                operators[index] = operator
+                launched.add(index)
+        if index in launched and (parent := entry.get(trace.parent[index])) is not None:
             launched.add(parent)
-    return dict(sorted(found.items()))
+    return dict(sorted(operators.items()))
 
 
-def _work(operator: ProfiledOperator) -> KernelWork | None:
-    """Return what the one kernel of an operator computes; optimizers are known by the name of theirs."""
+def _work_of(operator: ProfiledOperator) -> KernelWork | None:
+    """Return the work of an operator's only kernel; optimizers are known by the operator's name."""
     base = operator.base
     kernel = "multi_tensor_apply" if base.startswith(("_fused_", "_foreach_")) else base
     return operator_works(operator, [kernel])[0]
 
 
-def _lay_out(made: Kineto, trace: ExecutionTrace, took: dict[int, int], launch_ns: int) -> None:
+def _lay_out(profile: Kineto, trace: ExecutionTrace, durations_ns: dict[int, int], launch_ns: int) -> None:
     """Fill in when operators begin and end on the host, and their kernels on the device."""
-    number = {thread: at for at, thread in enumerate(sorted(set(trace.thread)))}
-    entry = {each: at for at, each in enumerate(trace.id)}
-    made.names = [*trace.names, "cudaLaunchKernel"]
+    number = {thread: entry_index for entry_index, thread in enumerate(sorted(set(trace.thread)))}
+    entry = {number: entry_index for entry_index, number in enumerate(trace.id)}
+    profile.names = [*trace.names, "cudaLaunchKernel"]
     marks = [MARKS.match(name) is not None and not name.startswith("autograd") for name in trace.names]
     communicates = [COMMUNICATES.match(name) is not None and kind_of_operator(name) for name in trace.names]
     count = len(trace.id)
     starts, ends, launches = [0] * count, [0] * count, []
     clock = 0
-    for at, name in enumerate(trace.name):
-        starts[at] = clock
+    for entry_index, name in enumerate(trace.name):
+        starts[entry_index] = clock
         clock += DISPATCH_NS
-        if at in took:
-            launches.append((at, clock))
-        if at in took or communicates[name]:
+        if entry_index in durations_ns:
+            launches.append((entry_index, clock))
+        if entry_index in durations_ns or communicates[name]:
             clock += launch_ns
-        ends[at] = clock
-    for at in range(count - 1, -1, -1):
-        parent = entry.get(trace.parent[at])
-        if parent is not None and parent < at:
-            ends[parent] = max(ends[parent], ends[at])
-    steps = [at for at, name in enumerate(trace.name) if STEP.fullmatch(trace.names[name])]
-    for index, at in enumerate(steps):  # operators of other threads, as that of backward(), are not inside of it
-        ends[at] = starts[steps[index + 1]] if index + 1 < len(steps) else clock
-    operators, calls = np.array([at for at, _ in launches], np.int64), np.array([at for _, at in launches], np.int64)
-    thread = np.array([number[each] for each in trace.thread], np.int64)
+        ends[entry_index] = clock
+    for entry_index in range(count - 1, -1, -1):
+        parent = entry.get(trace.parent[entry_index])
+        if parent is not None and parent < entry_index:
+            ends[parent] = max(ends[parent], ends[entry_index])
+    steps = [entry_index for entry_index, name in enumerate(trace.name) if STEP.fullmatch(trace.names[name])]
+    for index, entry_index in enumerate(
+        steps
+    ):  # operators of other threads, as that of backward(), are not inside of it
+        ends[entry_index] = starts[steps[index + 1]] if index + 1 < len(steps) else clock
+    operators, calls = (
+        np.array([entry_index for entry_index, _ in launches], np.int64),
+        np.array([entry_index for _, entry_index in launches], np.int64),
+    )
+    thread = np.array([number[thread_id] for thread_id in trace.thread], np.int64)
     category = (
         np.where(np.array(marks, bool)[np.array(trace.name, np.int64)], ANNOTATION, OPERATOR) if count else thread
     )
     correlation = np.arange(1, len(launches) + 1)
-    made.host = Host(
+    profile.host = Host(
         name=np.append(np.array(trace.name, np.int64), np.full(len(calls), len(trace.names))),
         start=np.append(np.array(starts, np.int64), calls),
         end=np.append(np.array(ends, np.int64), calls + launch_ns),
@@ -154,9 +162,9 @@ def _lay_out(made: Kineto, trace: ExecutionTrace, took: dict[int, int], launch_n
         function=np.append(np.array(trace.function, np.int64), np.zeros(len(calls), np.int64)),
         correlation=np.append(np.full(count, -1), correlation),
     )
-    durations = np.array([took[at] for at, _ in launches], np.int64)
+    durations = np.array([durations_ns[entry_index] for entry_index, _ in launches], np.int64)
     begins = _starts_in_turn(calls + launch_ns + LATENCY_NS, durations)
-    made.device = Device(
+    profile.device = Device(
         name=np.array(trace.name, np.int64)[operators],
         start=begins,
         end=begins + durations,
@@ -175,5 +183,5 @@ def _starts_in_turn(ready: Ints, durations: Ints) -> Ints:
     [0, 10, 20]
     """
     before = np.concatenate([[0], np.cumsum(durations)[:-1]]) if len(durations) else durations
-    found: Ints = np.maximum.accumulate(ready - before) + before
-    return found
+    starts: Ints = np.maximum.accumulate(ready - before) + before
+    return starts

@@ -34,7 +34,6 @@ from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
 from cosmic.traces.profiles.json_stream import read_blocks
 from cosmic.traces.profiles.kineto import OPERATOR, Kineto, ProfilerStep, profiler_steps, read_kineto, step_window
 from cosmic.traces.profiles.operator_kernels import works_of_kernels
-from cosmic.traces.profiles.predicted_profile import predict_profile
 from cosmic.traces.profiles.profiled_collectives import Communication, find_communications
 from cosmic.traces.profiles.rank_matching import (
     Grouping,
@@ -44,7 +43,6 @@ from cosmic.traces.profiles.rank_matching import (
     settle_messages,
     tag_collectives,
 )
-from cosmic.traces.profiles.target_machines import machine_named
 from cosmic.traces.profiles.what_if import retime_rank
 from cosmic.traces.replay import replay_traces
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
@@ -126,6 +124,7 @@ def _convert_ranks(
     numbers, notes = _rank_numbers([rank.kineto for rank in ranks])
     ranks = [ranks[numbers.index(rank)] for rank in sorted(numbers)]
     notes += [note for rank in ranks for note in rank.notes]
+    # Which communications of several ranks are the same comes first: sizes, peers and clocks follow from it.
     calls = settle_messages([rank.communications for rank in ranks])
     grouping = Grouping([rank.kineto for rank in ranks], calls)
     same, unknown = same_collectives(calls, grouping, [rank.kineto.base_ns for rank in ranks])
@@ -135,14 +134,14 @@ def _convert_ranks(
     for rank, offset in zip(ranks, clock_offsets(ranks, same), strict=True):
         rank.offset_ns = offset
     notes += _note_late_ranks(ranks)
-    made = tuple(_rank_trace(rank, number, grouping) for number, rank in enumerate(ranks))
-    tag_collectives(made, same)
+    traces = tuple(_rank_trace(rank, number, grouping) for number, rank in enumerate(ranks))
+    tag_collectives(traces, same)
     if any(rank.linked.lag for rank in ranks):
-        times = replay_traces(TraceSet(made, where), grouping.groups)
-        made = tuple(retime_rank(rank, times, number) for number, rank in enumerate(made))
+        times = replay_traces(TraceSet(traces, where), grouping.groups)
+        traces = tuple(retime_rank(rank, times, number) for number, rank in enumerate(traces))
     counted = [_count_kernels(rank) for rank in ranks]
     return ConvertedProfiles(
-        traces=TraceSet(made, where),
+        traces=TraceSet(traces, where),
         groups=grouping.groups,
         metadata=tuple(_metadata(rank, grouping.world_size) for rank in ranks),
         notes=tuple(dict.fromkeys(notes)),
@@ -152,7 +151,7 @@ def _convert_ranks(
 
 
 def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) -> _Rank:
-    """Return what the files of a rank hold."""
+    """Return a rank read from its files."""
     details: ExecutionTrace | None
     if profile.kineto is None:
         kineto, details, notes = _predict_rank(profile.execution_trace or "", accelerator or USUAL)
@@ -163,21 +162,25 @@ def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) 
         details, notes = _details(profile, kineto, nesting)
     rule = "there are no events of a host or a device in it"
     require(len(kineto.host.name) + len(kineto.device.name) > 0, kineto.where, 0, rule)
-    found = profiler_steps(kineto)
-    window = step_window(found, step, kineto.where)
+    recorded_steps = profiler_steps(kineto)
+    window = step_window(recorded_steps, step, kineto.where)
     calls = find_communications(kineto, details)
     linked = link_events(kineto, calls, window, nesting)
     works = works_of_kernels(kineto, linked, details)
-    kept = found if step is None else [each for each in found if each.number == step]
+    selected = (
+        recorded_steps
+        if step is None
+        else [marked_step for marked_step in recorded_steps if marked_step.number == step]
+    )
     notes += _processes(kineto)
-    return _Rank(kineto, linked, calls, works, kept, profile.kineto is None, notes=notes)
+    return _Rank(kineto, linked, calls, works, selected, profile.kineto is None, notes=notes)
 
 
 def _processes(kineto: Kineto) -> list[str]:
     """Return a note if operators are of several processes, as in a file of several ranks."""
     host = kineto.host
     used = sorted_distinct(host.thread[host.category == OPERATOR]).tolist()
-    processes = sorted({kineto.threads[at][0] for at in used})
+    processes = sorted({kineto.threads[thread][0] for thread in used})
     if len(processes) <= 1:
         return []
     listed = ", ".join(processes[:SHOWN])
@@ -186,17 +189,23 @@ def _processes(kineto: Kineto) -> list[str]:
 
 def _predict_rank(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
     """Return an execution trace as it would run on an accelerator."""
+    # Machines come with the catalog, topologies and cost models, which no conversion of measured times needs.
+    from cosmic.traces.profiles.predicted_profile import predict_profile  # noqa: PLC0415
+    from cosmic.traces.profiles.target_machines import machine_named  # noqa: PLC0415
+
     details = read_execution_trace(path)
+    # Only execution traces without a Kineto trace need the cost model, and with it the packages of designs and steps.
+
     machine = machine_named(accelerator, 1)
-    made = predict_profile(details, machine.point)
-    kineto = made.kineto
+    predicted = predict_profile(details, machine.point)
+    kineto = predicted.kineto
     kineto.device_name = machine.point.compute.accelerator
     where, name = details.where, kineto.device_name
     notes = [f"{where}: there is no Kineto trace: times are predicted, for {name}"]
-    if made.moved:
+    if predicted.moved:
         notes.append(f"{where}: it ran on a CPU: each of its operators is taken as a kernel of {name}")
-    if made.unknown:
-        notes.append(f"{where}: the work of {made.unknown} operators is not known: they take no time")
+    if predicted.unknown:
+        notes.append(f"{where}: the work of {predicted.unknown} operators is not known: they take no time")
     return kineto, details, notes
 
 
@@ -205,32 +214,28 @@ def _details(profile: RankProfile, kineto: Kineto, nesting: Nesting) -> tuple[Ex
     if profile.execution_trace is None:
         return None, []
     if (kineto.host.function > 0).any():
-        wanted = _launching(kineto, nesting)
-        found = read_execution_trace(profile.execution_trace, wanted)
-        check_pair(kineto, found, len(wanted))
-        return found, []
-    found = read_execution_trace(profile.execution_trace)
-    return operators_of_run(kineto, found)
-
-
-def _launching(kineto: Kineto, nesting: Nesting) -> Ints:
-    """Return the functions of operators that launch something: those around a call with a correlation."""
-    host, device = kineto.host, kineto.device
-    around = nesting.around[(host.correlation >= 0) & is_in(host.correlation, sorted_distinct(device.correlation))]
-    found = sorted_distinct(host.function[around[around >= 0]])
-    return found[found > 0]
+        # Only operators that launch something: those around a call with a correlation
+        host, device = kineto.host, kineto.device
+        around = nesting.around[(host.correlation >= 0) & is_in(host.correlation, sorted_distinct(device.correlation))]
+        functions = sorted_distinct(host.function[around[around >= 0]])
+        wanted = functions[functions > 0]
+        trace = read_execution_trace(profile.execution_trace, wanted)
+        check_pair(kineto, trace, len(wanted))
+        return trace, []
+    trace = read_execution_trace(profile.execution_trace)
+    return operators_of_run(kineto, trace)
 
 
 def _rank_numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
-    """Return the rank of each trace: as it states, or by its place."""
-    stated = [trace.rank for trace in traces]
+    """Return the rank of each trace: as the trace states it, or its index among the files."""
+    recorded = [trace.rank for trace in traces]
     if len(traces) == 1:
         size = traces[0].world_size or 1
         alone = f"{traces[0].where}: one rank of {size}: replayed as it was recorded, with its waits for the others"
         return [0], [alone] if size > 1 else []
-    if any(rank is None for rank in stated):
+    if any(rank is None for rank in recorded):
         return list(range(len(traces))), []
-    numbers = [rank for rank in stated if rank is not None]
+    numbers = [rank for rank in recorded if rank is not None]
     for index, rank in enumerate(numbers):
         if rank in numbers[:index]:
             raise SpecError(
@@ -254,12 +259,12 @@ def _note_late_ranks(ranks: Sequence[_Rank]) -> list[str]:
     if len(spans) < 2:
         return []
     longest = max(end - begin for begin, end in spans)
-    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    if whole <= MUCH_LONGER * longest:
+    span_ns = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    if span_ns <= MUCH_LONGER * longest:
         return []
     apart = max(begin for begin, _ in spans) - min(begin for begin, _ in spans)
-    took = f"the longest takes {longest / MILLI:.3g} ms, all of them {whole / MILLI:.3g} ms"
-    return [f"ranks began up to {apart / MILLI:.3g} ms apart: {took} from the first start to the last end"]
+    lengths = f"the longest takes {longest / MILLI:.3g} ms, all of them {span_ns / MILLI:.3g} ms"
+    return [f"ranks began up to {apart / MILLI:.3g} ms apart: {lengths} from the first start to the last end"]
 
 
 def _count_kernels(rank: _Rank) -> tuple[int, int]:
@@ -270,17 +275,17 @@ def _count_kernels(rank: _Rank) -> tuple[int, int]:
         [communication.kernel for communication in rank.communications if communication.kernel is not None], np.int64
     )
     entries = entries[(device.category[entries] == 0) & ~is_in(entries, sorted_distinct(exchanged))]
-    known = np.fromiter(rank.works, np.int64, len(rank.works))
-    return len(entries), int(is_in(entries, sorted_distinct(known)).sum())
+    described = np.fromiter(rank.works, np.int64, len(rank.works))
+    return len(entries), int(is_in(entries, sorted_distinct(described)).sum())
 
 
 def _metadata(rank: _Rank, world_size: int) -> dict[str, str]:
-    found = {"recorded_with": "prediction" if rank.predicted else "kineto", "world_size": str(world_size)}
+    metadata = {"recorded_with": "prediction" if rank.predicted else "kineto", "world_size": str(world_size)}
     if rank.kineto.device_name:
-        found["device"] = rank.kineto.device_name
+        metadata["device"] = rank.kineto.device_name
     if rank.steps:
-        found["step_ns"] = ",".join(str(step.end - step.start) for step in rank.steps)
-    return found
+        metadata["step_ns"] = ",".join(str(step.end - step.start) for step in rank.steps)
+    return metadata
 
 
 # ------------------------------------------------------------------------------------------------------ one rank
@@ -292,34 +297,63 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     child = np.flatnonzero(linked.parent >= 0)
     node, wait = np.append(linked.node, child), np.append(linked.wait, linked.parent[child])
     order = began_order(node, wait, linked.start, linked.end)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    columns = _times(rank, order) | _kinds(rank, order)
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    # Microseconds are rounded so that their sums do not drift.
+    nodes = rank.linked
+    start, end = nodes.start[order] + rank.offset_ns, nodes.end[order] + rank.offset_ns
+    waits = nodes.parent >= 0
+    waits[nodes.node] = True
+    delay = nodes.delay[order]
+    delay[~waits[order]] += rank.offset_ns
+    rounded = (end + MICRO // 2) // MICRO - (start + MICRO // 2) // MICRO
+    columns = {
+        "start_ns": start,
+        "duration_ns": end - start,
+        "delay_ns": delay,
+        "duration_us": rounded,
+    } | _type_columns(rank, order)
     columns["id"] = np.arange(len(order))
-    columns["data_start"], columns["data_id"] = _lists(place[linked.node], place[linked.wait], len(order))
+    columns["data_start"], columns["data_id"] = _dependency_columns(
+        position[linked.node], position[linked.wait], len(order)
+    )
     parents = linked.parent[order]
     columns["ctrl_start"] = np.concatenate([[0], np.cumsum(parents >= 0)])
-    columns["ctrl_id"] = place[parents[parents >= 0]]
-    names = _names(rank, order)
-    kernels = _describe(rank, order, columns)
-    groups, peers = _communicate(rank, number, grouping, place, columns)
+    columns["ctrl_id"] = position[parents[parents >= 0]]
+    event_nodes, kineto = rank.linked, rank.kineto
+    texts = [*kineto.names, *(communication.name for communication in rank.communications)]
+    kind, entry = event_nodes.kind, event_nodes.entry
+    text_of = entry + len(kineto.names)  # of collectives without a kernel
+    text_of[kind == HOST] = kineto.host.name[entry[kind == HOST]]
+    text_of[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
+    names = list(map(texts.__getitem__, text_of[order].tolist()))
+    # What kernels compute, their operations and bytes, where they are known
+    from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
+
+    kernels = list(dict.fromkeys(rank.works.values()))
+    code = {text: index for index, text in enumerate(kernels)}
+    work = np.full(len(rank.kineto.device.name), ABSENT, np.int64)
+    entries = np.fromiter(rank.works, np.int64, len(rank.works))
+    work[entries] = np.fromiter(map(code.__getitem__, rank.works.values()), np.int64, len(entries))
+    rows = np.flatnonzero(rank.linked.kind[order] == DEVICE)
+    work_of_row = work[rank.linked.entry[order[rows]]]
+    rows, work_of_row = rows[work_of_row >= 0], work_of_row[work_of_row >= 0]
+    works = [parse_work(text) for text in kernels]
+    columns["kernel"][rows] = work_of_row
+    # Of kernels that stream, none: operations are those of the model.
+    operations = [
+        0 if work_of_kernel.kind == "stream" else _bound_amount(work_of_kernel.flop) for work_of_kernel in works
+    ]
+    columns["num_ops"][rows] = np.array(operations, np.int64)[work_of_row]
+    columns["tensor_size"][rows] = np.array(
+        [_bound_amount(work_of_kernel.bytes) for work_of_kernel in works], np.int64
+    )[work_of_row]
+    groups, peers = _communicate(rank, number, grouping, position, columns)
     template = Template(**columns, names=names, kernels=kernels, process_groups={})
     return RankTrace(template, groups, peers, number if peers else None)
 
 
-def _times(rank: _Rank, order: Ints) -> dict[str, Ints]:
-    """Return the columns of times; microseconds are rounded so that their sums do not drift."""
-    linked = rank.linked
-    start, end = linked.start[order] + rank.offset_ns, linked.end[order] + rank.offset_ns
-    waits = linked.parent >= 0
-    waits[linked.node] = True
-    delay = linked.delay[order]
-    delay[~waits[order]] += rank.offset_ns
-    rounded = (end + MICRO // 2) // MICRO - (start + MICRO // 2) // MICRO
-    return {"start_ns": start, "duration_ns": end - start, "delay_ns": delay, "duration_us": rounded}
-
-
-def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
+def _type_columns(rank: _Rank, order: Ints) -> dict[str, Ints]:
     """Return the other columns, without those of communication."""
     linked, kineto = rank.linked, rank.kineto
     count = len(order)
@@ -340,50 +374,18 @@ def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
     return columns
 
 
-def _describe(rank: _Rank, order: Ints, columns: Mapping[str, Ints]) -> list[str]:
-    """Set what kernels compute, their operations and bytes, where they are known; return the distinct works."""
-    from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
-
-    texts = list(dict.fromkeys(rank.works.values()))
-    code = {text: at for at, text in enumerate(texts)}
-    work = np.full(len(rank.kineto.device.name), ABSENT, np.int64)
-    entries = np.fromiter(rank.works, np.int64, len(rank.works))
-    work[entries] = np.fromiter(map(code.__getitem__, rank.works.values()), np.int64, len(entries))
-    rows = np.flatnonzero(rank.linked.kind[order] == DEVICE)
-    found = work[rank.linked.entry[order[rows]]]
-    rows, found = rows[found >= 0], found[found >= 0]
-    works = [parse_work(text) for text in texts]
-    columns["kernel"][rows] = found
-    operations = [
-        0 if each.kind == "stream" else _bounded(each.flop) for each in works
-    ]  # those of a model, not of places
-    columns["num_ops"][rows] = np.array(operations, np.int64)[found]
-    columns["tensor_size"][rows] = np.array([_bounded(each.bytes) for each in works], np.int64)[found]
-    return texts
-
-
-def _bounded(amount: float) -> int:
+def _bound_amount(amount: float) -> int:
     return min(round(amount), MOST_AMOUNT)
 
 
-def _lists(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]:
+def _dependency_columns(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]:
     """Return dependencies as columns, ids ascending within a node."""
     start = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=count))])
     return start, wait[np.lexsort((wait, node))]
 
 
-def _names(rank: _Rank, order: Ints) -> list[str]:
-    linked, kineto = rank.linked, rank.kineto
-    names = [*kineto.names, *(communication.name for communication in rank.communications)]
-    kind, entry = linked.kind, linked.entry
-    number = entry + len(kineto.names)  # of collectives without a kernel
-    number[kind == HOST] = kineto.host.name[entry[kind == HOST]]
-    number[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
-    return list(map(names.__getitem__, number[order].tolist()))
-
-
 def _communicate(
-    rank: _Rank, number: int, grouping: Grouping, place: Ints, columns: Mapping[str, Ints]
+    rank: _Rank, number: int, grouping: Grouping, position: Ints, columns: Mapping[str, Ints]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Set the columns of communication; return the groups and peers that the rank names."""
     linked = rank.linked
@@ -392,18 +394,18 @@ def _communicate(
     node_of = dict(zip(keys, np.flatnonzero(apart).tolist(), strict=True)) if rank.communications else {}
     groups: dict[str, int] = {}
     peers: dict[int, int] = {}
-    for at, communication in enumerate(rank.communications):
-        node = node_of.get((EXCHANGE, at) if communication.kernel is None else (DEVICE, communication.kernel))
+    for index, communication in enumerate(rank.communications):
+        node = node_of.get((EXCHANGE, index) if communication.kernel is None else (DEVICE, communication.kernel))
         if node is None:
             continue
-        row = place[node]
+        row = position[node]
         columns["type"][row] = int(communication.node_type)
         columns["comm_size"][row] = communication.size if communication.size >= 0 else ABSENT
         columns["tensor_size"][row] = ABSENT
-        group = grouping.name_of(number, at)
+        group = grouping.name_of(number, index)
         if communication.kind is not None:
             columns["comm_type"][row] = int(communication.kind)
-            columns["comm_tag"][row] = at  # until it is known which are the same on other ranks
+            columns["comm_tag"][row] = index  # until it is known which are the same on other ranks
             if group:
                 columns["group"][row] = groups.setdefault(group, len(groups))
         else:
@@ -438,7 +440,7 @@ class InputKind(Enum):
 
 
 def sort_inputs(files: Sequence[str]) -> tuple[InputKind, list[RankProfile]]:
-    """Return what kind of input *files* are and, of profiles, the files of each rank in the order of their mention."""
+    """Return the kind of the input *files* and, of profiles, the files of each rank in the order given."""
     for index, file in enumerate(files):
         require(file != DASH, "file", file, "is standard input: give a file, as it is read more than once")
         require(not _is_among(file, files[:index]), "file", file, "is given twice: each rank has files of its own")
@@ -447,8 +449,8 @@ def sort_inputs(files: Sequence[str]) -> tuple[InputKind, list[RankProfile]]:
         require(len(files) == 1, "file", files[kinds.index("text")], "is no JSON; a text workload is converted alone")
         return InputKind.TEXT, []
     if "graph" in kinds:
-        other = [file for file, kind in zip(files, kinds, strict=True) if kind != "graph"]
-        require(not other, "file", other[:1] and other[0], "is no graph of Chakra in JSON, as the others are")
+        unlike = [file for file, kind in zip(files, kinds, strict=True) if kind != "graph"]
+        require(not unlike, "file", unlike[:1] and unlike[0], "is no graph of Chakra in JSON, as the others are")
         return InputKind.GRAPH, []
     kineto = [file for file, kind in zip(files, kinds, strict=True) if kind == "kineto"]
     execution = [file for file, kind in zip(files, kinds, strict=True) if kind == "execution trace"]
@@ -470,24 +472,24 @@ def _is_among(file: str, others: Sequence[str]) -> bool:
 
 
 def kind_of_file(path: str) -> str:
-    """Return what the file at *path* holds: kineto, execution trace, graph or text."""
+    """Return the kind of the file at *path*: kineto, execution trace, graph or text."""
     start = b""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for block in read_blocks(path):
         tail = start[-64:]
         start = tail + block if start else block
         for key, kind in MARKS.items():
-            place = start.find(f'"{key}"'.encode())
-            if place >= 0:
-                found.setdefault(kind, place)
-        if found or start.lstrip()[:1] not in (b"{", b"["):
+            position = start.find(f'"{key}"'.encode())
+            if position >= 0:
+                positions.setdefault(kind, position)
+        if positions or start.lstrip()[:1] not in (b"{", b"["):
             break
     require(bool(start.strip()), "file", path, "is empty: a profile of PyTorch or a text workload is converted")
     if start.lstrip()[:1] not in (b"{", b"["):
         for sign, what in NO_INPUTS.items():
             require(sign not in start[:START_BYTES], "file", path, what)
         return "text"
-    if not found:
-        known = "a Kineto trace (traceEvents), an execution trace (nodes) or a graph (workload_graph)"
-        raise SpecError("file", Path(path).name, f"is JSON, but no profile: it must be {known}")
-    return min(found, key=found.__getitem__)
+    if not positions:
+        kinds = "a Kineto trace (traceEvents), an execution trace (nodes) or a graph (workload_graph)"
+        raise SpecError("file", Path(path).name, f"is JSON, but no profile: it must be {kinds}")
+    return min(positions, key=positions.__getitem__)

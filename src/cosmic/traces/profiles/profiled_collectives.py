@@ -4,7 +4,7 @@ What is moved is stated by an event's arguments (`record_param_comms`, kernels o
 the shapes of a `c10d` operator's inputs, in this order. A kernel that states nothing runs what was issued before it
 was launched: PyTorch launches the messages of `batch_isend_irecv` together.
 
-A `StatedCommunication` is what one of these sources says. `element_bytes` knows the types of elements as PyTorch and
+A `DescribedCommunication` is what one of these sources says. `element_bytes` knows the types of elements as PyTorch and
 NCCL call them.
 """
 
@@ -77,7 +77,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class StatedCommunication:
+class DescribedCommunication:
     """What one source says of a communication."""
 
     name: str
@@ -110,11 +110,11 @@ def communication_kind(name: str) -> tuple[NodeType, CollectiveType | None] | No
     return (NodeType.COMM_RECV, None) if "recv" in lowered and "sendrecv" not in lowered else None
 
 
-def stated_by_call(call: CollectiveCall) -> StatedCommunication:
-    """Return what the arguments of an event say: PyTorch states the ranks of peers in the job."""
+def describe_call(call: CollectiveCall) -> DescribedCommunication:
+    """Return the communication that an event's arguments describe; PyTorch states peers by their rank in the job."""
     size = element_bytes(call.dtype)
     peer = call.target if "send" in call.name.lower() else call.source
-    return StatedCommunication(
+    return DescribedCommunication(
         name=call.name,
         sent=call.sent * size if call.sent >= 0 and size > 0 else -1,
         received=call.received * size if call.received >= 0 and size > 0 else -1,
@@ -129,80 +129,79 @@ def stated_by_call(call: CollectiveCall) -> StatedCommunication:
     )
 
 
-def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
-    """Return what an execution trace says: attributes of a collective, or the operator's inputs."""
-    told = detail.attributes
-    if "collective_name" in told and communication_kind(str(told["collective_name"])) is not None:
-        size = element_bytes(str(told.get("dtype", "")))
-        counts = [told.get(key, -1) for key in ("in_msg_nelems", "out_msg_nelems")]
+def describe_details(detail: Details, name: str) -> DescribedCommunication | None:
+    """Return the communication that an execution trace describes by attributes or by inputs."""
+    attributes = detail.attributes
+    if "collective_name" in attributes and communication_kind(str(attributes["collective_name"])) is not None:
+        size = element_bytes(str(attributes.get("dtype", "")))
+        counts = [attributes.get(key, -1) for key in ("in_msg_nelems", "out_msg_nelems")]
         sent, received = (
             count * size if isinstance(count, int) and count >= 0 and size > 0 else -1 for count in counts
         )
-        group_size = told.get("pg_size", -1)
-        return StatedCommunication(
-            name=str(told["collective_name"]),
+        group_size = attributes.get("pg_size", -1)
+        return DescribedCommunication(
+            name=str(attributes["collective_name"]),
             sent=sent,
             received=received,
-            group=str(told.get("pg_name", "")),
+            group=str(attributes.get("pg_name", "")),
             group_size=group_size if isinstance(group_size, int) else -1,
         )
-    given = parse_side(detail.inputs)
-    values, shapes, types = given["values"], given["shapes"], given["types"]
+    inputs = parse_side(detail.inputs)
+    values, shapes, types = inputs["values"], inputs["shapes"], inputs["types"]
     if name == "record_param_comms":
-        return _stated_by_record(values, shapes, types)
+        # `record_param_comms` was called with tensors, sequence, group, rank, name ...
+        words = [value for value in values if isinstance(value, str)]
+        call_name = next((word for word in words if communication_kind(word) is not None), None)
+        if call_name is None:
+            return None
+        group = next(
+            (
+                str(value[0])
+                for value in values[1:]
+                if (isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value))
+            ),
+            "",
+        )
+        sent_bytes = _tensor_bytes(shapes[:1], types[:1])
+        return DescribedCommunication(name=call_name, sent=sent_bytes, received=-1, group=group)
     if communication_kind(name) is None:
         return None
-    found = stated_by_arguments(name, values, shapes, types)
+    communication = describe_arguments(name, values, shapes, types)
     if name.startswith(FUNCTIONAL) and values and isinstance(values[-1], str):
-        found = replace(found, sent=_tensor_bytes(shapes[:1], types[:1]), received=-1, group=values[-1])
-    return found
+        communication = replace(communication, sent=_tensor_bytes(shapes[:1], types[:1]), received=-1, group=values[-1])
+    return communication
 
 
-def _stated_by_record(values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication | None:
-    """Return what `record_param_comms` was called with: tensors, sequence, group, rank, name ..."""
-    words = [value for value in values if isinstance(value, str)]
-    name = next((word for word in words if communication_kind(word) is not None), None)
-    if name is None:
-        return None
-    group = next((str(value[0]) for value in values[1:] if _is_group(value)), "")
-    size = _tensor_bytes(shapes[:1], types[:1])
-    return StatedCommunication(name=name, sent=size, received=-1, group=group)
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value)
-
-
-def stated_by_inputs(trace: Kineto, entry: int, name: str) -> StatedCommunication:
-    """Return what the inputs of an operator in Kineto say."""
+def describe_inputs(trace: Kineto, entry: int, name: str) -> DescribedCommunication:
+    """Return the communication that the inputs of an operator in Kineto describe."""
     if entry not in trace.inputs:
-        return StatedCommunication(name=name)
-    shapes, types, values = (_parsed(each) for each in trace.inputs[entry])
-    return stated_by_arguments(name, values, shapes, types)
+        return DescribedCommunication(name=name)
+    shapes, types, values = (_parse_list(text) for text in trace.inputs[entry])
+    return describe_arguments(name, values, shapes, types)
 
 
-def stated_by_arguments(name: str, values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication:
-    """Return what a `c10d` operator was called with: tensors first, then scalars."""
-    made = communication_kind(name)
-    node_type, kind = made if made is not None else (NodeType.COMM_COLL, None)
+def describe_arguments(name: str, values: list[Any], shapes: list[Any], types: list[Any]) -> DescribedCommunication:
+    """Return the communication that a `c10d` operator was called for; its arguments are tensors, then scalars."""
+    typed = communication_kind(name)
+    node_type, kind = typed if typed is not None else (NodeType.COMM_COLL, None)
     if node_type != NodeType.COMM_COLL:
         numbers: list[int | None] = [number for value in values[1:] if (number := _number(value)) is not None]
         if "any_source" in name:  # who sends is not known, and no argument
             numbers.insert(0, None)
         peer, tag = (*numbers, *(None, 0)[len(numbers) :])[:2]
-        return StatedCommunication(name=name, sent=_tensor_bytes(shapes[:1], types[:1]), peer=peer, tag=tag or 0)
-    first, second = (_tensor_bytes(shapes[at : at + 1], types[at : at + 1]) for at in (0, 1))
+        return DescribedCommunication(name=name, sent=_tensor_bytes(shapes[:1], types[:1]), peer=peer, tag=tag or 0)
+    first, second = (_tensor_bytes(shapes[index : index + 1], types[index : index + 1]) for index in (0, 1))
     swapped = kind in (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_TO_ALL)
     swapped |= kind in (CollectiveType.GATHER, CollectiveType.SCATTER)
-    return StatedCommunication(name=name, sent=second if swapped else first, received=first if swapped else -1)
+    return DescribedCommunication(name=name, sent=second if swapped else first, received=first if swapped else -1)
 
 
-def _parsed(text: bytes) -> list[Any]:
+def _parse_list(text: bytes) -> list[Any]:
     try:
-        found = json.loads(text) if text else []
+        values = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return values if isinstance(values, list) else []
 
 
 def _number(value: Any) -> int | None:
@@ -221,17 +220,17 @@ def _tensor_bytes(shapes: Any, types: Any) -> int:
     >>> _tensor_bytes([[5]], ["TensorList"])
     -1
     """
-    size = next((found for word in re.findall(r"[\w:<> ]+", str(types)) if (found := element_bytes(word)) > 0), -1)
+    size = next((width for word in re.findall(r"[\w:<> ]+", str(types)) if (width := element_bytes(word)) > 0), -1)
     elements = sum(prod(shape) for shape in _shapes(shapes))
     return elements * size if size > 0 and elements > 0 else -1
 
 
 def _shapes(nested: Any) -> Iterator[list[int]]:
-    if isinstance(nested, list) and nested and all(isinstance(each, int) for each in nested):
+    if isinstance(nested, list) and nested and all(isinstance(item, int) for item in nested):
         yield nested
     elif isinstance(nested, list):
-        for each in nested:
-            yield from _shapes(each)
+        for item in nested:
+            yield from _shapes(item)
 
 
 # --------------------------------------------------------------------------------------
@@ -294,35 +293,32 @@ def is_collective_kernel(name: str) -> bool:
 
 def find_communications(trace: Kineto, details: ExecutionTrace | None = None) -> list[Communication]:
     """Return all collectives, sends and receives, in the order in which they were issued."""
-    operators = _operators(trace)
-    stated = {entry: _stated(trace, details, entry, inner) for entry, inner in operators.items()}
-    kernels = NcclKernels(trace, operators, stated)
-    found = list(kernels.communications())
-    used = {each.operator for each in found} | kernels.used
-    found += _of_host(trace, {entry: each for entry, each in stated.items() if entry not in used})
-    return sorted(found, key=lambda each: (each.issued, each.start))
-
-
-# ------------------------------------------------------------------------------------------------------ who says it
-
-
-def _operators(trace: Kineto) -> dict[int, list[int]]:
-    """Return the outermost operators that communicate, with those inside each: entries in `Kineto.host`."""
+    # The outermost operators that communicate, with those inside each
     host = trace.host
     wanted = [OPERATOR.match(name) is not None and kind_of_operator(name) for name in trace.names]
     found_at = np.flatnonzero(_mark_names(wanted, host.name) & (host.category != CALL))
     order = np.lexsort((-host.end[found_at], host.start[found_at], host.thread[found_at]))
     candidates: list[int] = found_at[order].tolist()
-    found: dict[int, list[int]] = {}
+    operators: dict[int, list[int]] = {}
     outer = -1
-    for entry in candidates:
-        inside = outer >= 0 and host.thread[entry] == host.thread[outer] and host.start[entry] < host.end[outer]
+    for candidate in candidates:
+        inside = outer >= 0 and host.thread[candidate] == host.thread[outer] and host.start[candidate] < host.end[outer]
         if inside:
-            found[outer].append(entry)
+            operators[outer].append(candidate)
         else:
-            outer = entry
-            found[entry] = []
-    return found
+            outer = candidate
+            operators[candidate] = []
+    described = {entry: _describe_operator(trace, details, entry, inner) for entry, inner in operators.items()}
+    kernels = NcclKernels(trace, operators, described)
+    communications = list(kernels.communications())
+    used = {communication.operator for communication in communications} | kernels.used
+    communications += _host_communications(
+        trace, {entry: description for entry, description in described.items() if entry not in used}
+    )
+    return sorted(communications, key=lambda communication: (communication.issued, communication.start))
+
+
+# ------------------------------------------------------------------------------------------------------ who says it
 
 
 def _mark_names(marks: list[bool], name: Ints) -> npt.NDArray[np.bool_]:
@@ -335,18 +331,23 @@ def kind_of_operator(name: str) -> bool:
     return name == "record_param_comms" or communication_kind(name) is not None
 
 
-def _stated(trace: Kineto, details: ExecutionTrace | None, entry: int, inner: list[int]) -> StatedCommunication | None:
-    """Return what is known of the communication of an operator; None if it is none."""
-    for each in (*inner, entry):
-        call = trace.calls.get(("host", each))
+def _describe_operator(
+    trace: Kineto, details: ExecutionTrace | None, entry: int, inner: list[int]
+) -> DescribedCommunication | None:
+    """Return the communication of an operator, as far as the profile describes it; None if it does not communicate."""
+    for operator in (*inner, entry):
+        call = trace.calls.get(("host", operator))
         if call is not None and communication_kind(call.name) is not None:
-            return stated_by_call(call)
-    for each in (entry, *inner) if trace.names[trace.host.name[entry]].startswith(FUNCTIONAL) else (*inner, entry):
-        detail = details.details.get(int(trace.host.function[each])) if details is not None else None
-        if detail is not None and (found := stated_by_details(detail, trace.names[trace.host.name[each]])) is not None:
-            return found
+            return describe_call(call)
+    for operator in (entry, *inner) if trace.names[trace.host.name[entry]].startswith(FUNCTIONAL) else (*inner, entry):
+        detail = details.details.get(int(trace.host.function[operator])) if details is not None else None
+        if (
+            detail is not None
+            and (communication := describe_details(detail, trace.names[trace.host.name[operator]])) is not None
+        ):
+            return communication
     name = trace.names[trace.host.name[entry]]
-    return stated_by_inputs(trace, entry, name) if communication_kind(name) is not None else None
+    return describe_inputs(trace, entry, name) if communication_kind(name) is not None else None
 
 
 # ------------------------------------------------------------------------------------------------------ where it runs
@@ -356,55 +357,59 @@ class NcclKernels:
     """The kernels of NCCL or RCCL, and the operators that issued what they move."""
 
     def __init__(
-        self, trace: Kineto, operators: Iterable[int], stated: Mapping[int, StatedCommunication | None]
+        self, trace: Kineto, operators: Iterable[int], described: Mapping[int, DescribedCommunication | None]
     ) -> None:
-        self._trace, self._stated = trace, stated
-        self._around = _Around(trace, list(operators))
+        self._trace, self._described = trace, described
+        self._around = _EnclosingOperators(trace, list(operators))
         self.used: set[int] = set()
         """Operators whose messages a kernel moves that was launched later."""
 
     def communications(self) -> Iterator[Communication]:
-        """Yield what the kernels do, in the order in which they were launched."""
+        """Yield the communications of NCCL's kernels, in the order of their launches."""
         trace, host, device = self._trace, self._trace.host, self._trace.device
-        launched = self._launched()
+        launched = self._kernel_launches()
         inside = {operator for _, _, operator in launched}
         last: dict[int, int] = {}
         for kernel, call, operator in launched:
-            told = trace.calls.get(("device", kernel))
-            said = (
-                stated_by_call(told)
-                if told is not None and communication_kind(told.name) is not None
-                else self._stated.get(operator)
+            recorded = trace.calls.get(("device", kernel))
+            description = (
+                describe_call(recorded)
+                if recorded is not None and communication_kind(recorded.name) is not None
+                else self._described.get(operator)
             )
             start, end = int(device.start[kernel]), int(device.end[kernel])
             issuer = operator if operator >= 0 else call
             times = int(host.start[issuer]) if issuer >= 0 else start, start, end
             name = trace.names[device.name[kernel]]
-            issued = self._issued(call, inside, last) if call >= 0 and operator < 0 else []
-            if said is None:
-                made = _join_operators([each for _, each in issued], name, kernel, times)
+            issued = self._issued_before(call, inside, last) if call >= 0 and operator < 0 else []
+            if description is None:
+                communication = _join_operators([issued_one for _, issued_one in issued], name, kernel, times)
             else:
-                made = _made(said, operator, kernel, (), times) or _join_operators([], name, kernel, times)
+                communication = _make_communication(description, operator, kernel, (), times) or _join_operators(
+                    [], name, kernel, times
+                )
                 issued = [
-                    (entry, each)
-                    for entry, each in issued
-                    if communication_kind(each.name) == communication_kind(said.name)
+                    (entry, issued_one)
+                    for entry, issued_one in issued
+                    if communication_kind(issued_one.name) == communication_kind(description.name)
                 ]
             self.used.update(entry for entry, _ in issued)
-            yield made
+            yield communication
             if call >= 0:
                 last[int(host.thread[call])] = int(host.start[call])
 
-    def _issued(self, call: int, inside: set[int], last: Mapping[int, int]) -> list[tuple[int, StatedCommunication]]:
-        """Return what a thread issued since it launched a kernel of NCCL last, and no kernel of its own ran."""
+    def _issued_before(
+        self, call: int, inside: set[int], last: Mapping[int, int]
+    ) -> list[tuple[int, DescribedCommunication]]:
+        """Return the communications that a thread has issued since its last launch of an NCCL kernel."""
         host = self._trace.host
         listed = self._around.between(
             int(host.thread[call]), last.get(int(host.thread[call]), -1), int(host.start[call])
         )
-        said = ((entry, self._stated.get(entry)) for entry in listed if entry not in inside)
-        return [(entry, each) for entry, each in said if each is not None]
+        described = ((entry, self._described.get(entry)) for entry in listed if entry not in inside)
+        return [(entry, description) for entry, description in described if description is not None]
 
-    def _launched(self) -> list[tuple[int, int, int]]:
+    def _kernel_launches(self) -> list[tuple[int, int, int]]:
         """Return kernels with their launches and the operators around them (-1 if none), in the order of launches."""
         trace, host, device = self._trace, self._trace.host, self._trace.device
         wanted = [is_collective_kernel(name) for name in trace.names]
@@ -412,24 +417,27 @@ class NcclKernels:
         launches = is_in(host.correlation, sorted_distinct(device.correlation[kernels])) & (host.category == CALL)
         entries = np.flatnonzero(launches & (host.correlation >= 0))
         calls = dict(zip(host.correlation[entries].tolist(), entries.tolist(), strict=True))
-        found = []
+        kernel_calls = []
         for kernel in kernels.tolist():
             call = calls.get(int(device.correlation[kernel]), -1)
-            found.append((kernel, call, self._around.operator(call) if call >= 0 else -1))
-        return sorted(found, key=lambda each: int(host.start[each[1]]) if each[1] >= 0 else int(device.start[each[0]]))
+            kernel_calls.append((kernel, call, self._around.operator(call) if call >= 0 else -1))
+        return sorted(
+            kernel_calls,
+            key=lambda launch: int(host.start[launch[1]]) if launch[1] >= 0 else int(device.start[launch[0]]),
+        )
 
 
 def _join_operators(
-    issued: Sequence[StatedCommunication], name: str, kernel: int, times: tuple[int, int, int]
+    issued: Sequence[DescribedCommunication], name: str, kernel: int, times: tuple[int, int, int]
 ) -> Communication:
-    """Return what a kernel does that states nothing: all that was issued before it was launched."""
-    one = _merge_stated(issued) if issued else StatedCommunication(_kernel_kind(name))
-    made = _made(one, -1, kernel, (), times) if one is not None else None
-    if made is not None:
-        return replace(made, is_exchange=made.kind is None)
-    moved = [each for each in issued if communication_kind(each.name) == SENDS] or issued
-    sizes = [each.sent if each.sent > 0 else each.received for each in moved]
-    peers = [each.peer for each in issued if each.peer is not None]
+    """Return the communication of a kernel that states none: all that was issued before its launch."""
+    merged = _merge_stated(issued) if issued else DescribedCommunication(_kernel_kind(name))
+    communication = _make_communication(merged, -1, kernel, (), times) if merged is not None else None
+    if communication is not None:
+        return replace(communication, is_exchange=communication.kind is None)
+    moved = [description for description in issued if communication_kind(description.name) == SENDS] or issued
+    sizes = [description.sent if description.sent > 0 else description.received for description in moved]
+    peers = [description.peer for description in issued if description.peer is not None]
     return Communication(
         node_type=NodeType.COMM_COLL,
         kind=CollectiveType.ALL_TO_ALL,
@@ -444,22 +452,23 @@ def _join_operators(
         issued=times[0],
         start=times[1],
         end=times[2],
-        is_global=all(each.is_global for each in issued),
+        is_global=all(description.is_global for description in issued),
         is_exchange=True,
         peers=tuple(sorted(set(peers))) if issued and len(peers) == len(issued) else None,
     )
 
 
-def _merge_stated(issued: Sequence[StatedCommunication]) -> StatedCommunication | None:
+def _merge_stated(issued: Sequence[DescribedCommunication]) -> DescribedCommunication | None:
     """Return one message, or collectives of one kind and group as one; None for several messages."""
     first = issued[0]
     if len(issued) == 1:
         return first
-    alike = {(communication_kind(each.name), each.group, each.ranks) for each in issued}
-    if len(alike) > 1 or communication_kind(first.name) in (SENDS, RECEIVES):
+    kinds = {(communication_kind(description.name), description.group, description.ranks) for description in issued}
+    if len(kinds) > 1 or communication_kind(first.name) in (SENDS, RECEIVES):
         return None
     sent, received = (
-        sum(each) if min(each) >= 0 else -1 for each in ([one.sent for one in issued], [one.received for one in issued])
+        sum(sizes) if min(sizes) >= 0 else -1
+        for sizes in ([description.sent for description in issued], [description.received for description in issued])
     )
     return replace(first, sent=sent, received=received)
 
@@ -470,11 +479,11 @@ def _kernel_kind(name: str) -> str:
     >>> _kernel_kind("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
     'ReduceScatter'
     """
-    found = re.search(r"AllReduce|ReduceScatter|AllGather|AllToAll|Broadcast|Reduce|SendRecv|Send|Recv", name)
-    return found[0] if found else ""
+    match = re.search(r"AllReduce|ReduceScatter|AllGather|AllToAll|Broadcast|Reduce|SendRecv|Send|Recv", name)
+    return match[0] if match else ""
 
 
-class _Around:
+class _EnclosingOperators:
     """The operators that communicate, to look up by time."""
 
     def __init__(self, trace: Kineto, operators: list[int]) -> None:
@@ -490,8 +499,8 @@ class _Around:
         """Return the operator around a call; -1 if there is none."""
         host = self._host
         listed = self._by_thread.get(int(host.thread[call]), [])
-        place = bisect_right(listed, (int(host.start[call]), len(host.name))) - 1
-        return listed[place][1] if place >= 0 and host.end[listed[place][1]] >= host.start[call] else -1
+        index = bisect_right(listed, (int(host.start[call]), len(host.name))) - 1
+        return listed[index][1] if index >= 0 and host.end[listed[index][1]] >= host.start[call] else -1
 
     def between(self, thread: int, since: int, until: int) -> list[int]:
         """Return the operators of a thread that began between two moments."""
@@ -500,36 +509,44 @@ class _Around:
         return [entry for _, entry in listed[first:last]]
 
 
-def _of_host(trace: Kineto, stated: Mapping[int, StatedCommunication | None]) -> Iterator[Communication]:
+def _host_communications(
+    trace: Kineto, described: Mapping[int, DescribedCommunication | None]
+) -> Iterator[Communication]:
     """Yield the communications without a kernel: gloo's, and those of a single process."""
     host = trace.host
     is_gloo = [name.startswith(GLOO) for name in trace.names]
     gloo = np.flatnonzero(_mark_names(is_gloo, host.name)).tolist()
     work = sorted((int(host.function[entry]), entry) for entry in gloo)
-    operators = sorted((int(host.function[entry]), entry) for entry, said in stated.items() if said is not None)
+    operators = sorted(
+        (int(host.function[entry]), entry) for entry, description in described.items() if description is not None
+    )
     working: dict[int, list[int]] = {}
     for function, entry in work:  # numbered right after the operator that began it
-        place = bisect_right(operators, (function, len(host.name))) - 1
-        if place >= 0:
-            working.setdefault(operators[place][1], []).append(entry)
+        index = bisect_right(operators, (function, len(host.name))) - 1
+        if index >= 0:
+            working.setdefault(operators[index][1], []).append(entry)
     for _, entry in operators:
-        said, shown = stated[entry], working.get(entry, [])
+        description, shown = described[entry], working.get(entry, [])
         issued, end = int(host.start[entry]), int(host.end[entry])
-        start = min((int(host.start[each]) for each in shown), default=end)
-        end = max((int(host.end[each]) for each in shown), default=end)
-        made = _made(said, entry, None, tuple(shown), (issued, start, end)) if said is not None else None
-        if made is not None:
-            yield made
+        start = min((int(host.start[operator]) for operator in shown), default=end)
+        end = max((int(host.end[operator]) for operator in shown), default=end)
+        communication = (
+            _make_communication(description, entry, None, tuple(shown), (issued, start, end))
+            if description is not None
+            else None
+        )
+        if communication is not None:
+            yield communication
 
 
-def _made(
-    said: StatedCommunication,
+def _make_communication(
+    description: DescribedCommunication,
     operator: int,
     kernel: int | None,
     annotations: tuple[int, ...],
     times: tuple[int, int, int],
 ) -> Communication | None:
-    typed = communication_kind(said.name)
+    typed = communication_kind(description.name)
     if typed is None:
         return None
     node_type, kind = typed
@@ -537,33 +554,34 @@ def _made(
     return Communication(
         node_type=node_type,
         kind=kind,
-        name=said.name,
-        size=min(_size(said, kind, node_type), MOST_BYTES),
-        group=said.group,
-        ranks=said.ranks,
-        group_size=said.group_size,
+        name=description.name,
+        size=min(_size(description, kind, node_type), MOST_BYTES),
+        group=description.group,
+        ranks=description.ranks,
+        group_size=description.group_size,
         operator=operator,
         kernel=kernel,
         annotations=annotations,
         issued=issued,
         start=start,
         end=end,
-        peer=said.peer,
-        is_global=said.is_global,
-        tag=said.tag,
-        sequence=said.sequence,
+        peer=description.peer,
+        is_global=description.is_global,
+        tag=description.tag,
+        sequence=description.sequence,
     )
 
 
-def _size(said: StatedCommunication, kind: CollectiveType | None, node_type: NodeType) -> int:
+def _size(description: DescribedCommunication, kind: CollectiveType | None, node_type: NodeType) -> int:
     """Return the bytes of a communication: the whole buffer, also where a rank has a part of it."""
-    ranks = len(said.ranks) or said.group_size
+    ranks = len(description.ranks) or description.group_size
     if kind == CollectiveType.BARRIER:
         return 0
+    # The whole buffer is what a gather receives, and what a scatter sends.
     if kind == CollectiveType.GATHER:
-        if said.received > 0:
-            return said.received
-        return said.sent * ranks if said.sent >= 0 and ranks > 0 else -1
-    if kind in (CollectiveType.REDUCE_SCATTER, CollectiveType.SCATTER) and said.sent <= 0:
-        return said.received * ranks if said.received > 0 and ranks > 0 else said.sent
-    return said.received if node_type == NodeType.COMM_RECV and said.sent <= 0 else said.sent
+        if description.received > 0:
+            return description.received
+        return description.sent * ranks if description.sent >= 0 and ranks > 0 else -1
+    if kind in (CollectiveType.REDUCE_SCATTER, CollectiveType.SCATTER) and description.sent <= 0:
+        return description.received * ranks if description.received > 0 and ranks > 0 else description.sent
+    return description.received if node_type == NodeType.COMM_RECV and description.sent <= 0 else description.sent

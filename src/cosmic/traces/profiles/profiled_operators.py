@@ -76,8 +76,8 @@ class ProfiledTensor:
         held = self.shape
         if len(self.strides) == len(held):
             held = tuple(size for size, stride in zip(held, self.strides, strict=True) if stride)
-        each = ELEMENT_BYTES.get(self.dtype, 0)
-        return round(prod(held) * each) if self.elements else 0
+        width = ELEMENT_BYTES.get(self.dtype, 0)
+        return round(prod(held) * width) if self.elements else 0
 
     @property
     def is_known(self) -> bool:
@@ -86,7 +86,7 @@ class ProfiledTensor:
 
     @property
     def on_device(self) -> bool:
-        """Whether it is in the memory of an accelerator, as far as is known."""
+        """Whether the tensor is in an accelerator's memory; true where its device is not recorded."""
         return not self.device.startswith("cpu")
 
 
@@ -118,9 +118,9 @@ class ProfiledOperator:
         """Whether it overwrites its first input."""
         return self.base.endswith("_") and not self.base.endswith("__")
 
-    def tensor(self, place: int) -> ProfiledTensor | None:
+    def tensor(self, index: int) -> ProfiledTensor | None:
         """Return an input that is a tensor, or None."""
-        value = self.inputs[place] if place < len(self.inputs) else None
+        value = self.inputs[index] if index < len(self.inputs) else None
         return value if isinstance(value, ProfiledTensor) else None
 
     def tensors(self) -> list[ProfiledTensor]:
@@ -163,53 +163,49 @@ def operator_of_execution_trace(name: str, inputs: Mapping[str, Any], outputs: M
 
 def _recorded_values(side: Mapping[str, Any]) -> tuple[Value, ...]:
     """Return the values of one side of a node."""
-    values, shapes, types = (_listed(side.get(key)) for key in ("values", "shapes", "types"))
-    strides = _listed(side.get("strides"))
-    found = []
+    values, shapes, types = (_as_list(side.get(key)) for key in ("values", "shapes", "types"))
+    strides = _as_list(side.get("strides"))
+    recorded_list = []
     for index, value in enumerate(values):
-        shape, kind, stride = (each[index] if index < len(each) else None for each in (shapes, types, strides))
-        found.append(_value(value, shape, str(kind), stride))
-    return tuple(found)
+        shape, kind, stride = (column[index] if index < len(column) else None for column in (shapes, types, strides))
+        recorded_list.append(_operator_value(value, shape, str(kind), stride))
+    return tuple(recorded_list)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
+def _operator_value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
     """Return one value; a list keeps its members."""
     if kind.startswith("Tensor("):
-        return _tensor(value, shape, kind, stride)
+        # The tensor of [id, storage, offset, elements, element's bytes, device]; None if it holds nothing
+        parts = _as_list(value)
+        if "nullptr" in kind or not _is_shape(shape):
+            return None
+        number = parts[0] if parts and isinstance(parts[0], int) else 0
+        device = parts[5] if len(parts) > 5 and isinstance(parts[5], str) else ""
+        steps = tuple(stride) if _is_shape(stride) and len(stride) == len(shape) else ()
+        return ProfiledTensor(tuple(shape), dtype_of(kind), steps, number, device)
     if kind.startswith(LIST):
         kinds = kind.removeprefix(LIST).removesuffix("]").split(",")
-        members, shapes, strides = _listed(value), _listed(shape), _listed(stride)
+        members, shapes, strides = _as_list(value), _as_list(shape), _as_list(stride)
         if len(kinds) < len(members):
             kinds += [kinds[-1]] * (len(members) - len(kinds))
         return tuple(
-            _value(member, _value_at(shapes, index), kinds[index], _value_at(strides, index))
+            _operator_value(member, _value_at(shapes, index), kinds[index], _value_at(strides, index))
             for index, member in enumerate(members)
         )
     return SCALARS.get(value, value) if isinstance(value, str) else value
 
 
-def _value_at(values: list[Any], place: int) -> Any:
-    return values[place] if place < len(values) else None
+def _value_at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
 
 
-def _tensor(value: Any, shape: Any, kind: str, stride: Any) -> ProfiledTensor | None:
-    """Return the tensor of [id, storage, offset, elements, element's bytes, device]; None if it holds nothing."""
-    known = _listed(value)
-    if "nullptr" in kind or not _whole(shape):
-        return None
-    number = known[0] if known and isinstance(known[0], int) else 0
-    device = known[5] if len(known) > 5 and isinstance(known[5], str) else ""
-    steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
-    return ProfiledTensor(tuple(shape), dtype_of(kind), steps, number, device)
-
-
-def _whole(value: Any) -> bool:
+def _is_shape(value: Any) -> bool:
     """Return whether *value* is a list of whole numbers that are not negative."""
-    return isinstance(value, list) and all(isinstance(each, int) and each >= 0 for each in value)
+    return isinstance(value, list) and all(isinstance(size, int) and size >= 0 for size in value)
 
 
 def operator_of_kineto(name: str, arguments: Mapping[str, Any]) -> ProfiledOperator:
@@ -219,19 +215,19 @@ def operator_of_kineto(name: str, arguments: Mapping[str, Any]) -> ProfiledOpera
     >>> operator_of_kineto("aten::mul", event).inputs
     (ProfiledTensor(shape=(2, 3), dtype='fp32', strides=(), id=0, device=''), 2)
     """
-    shapes, types = _listed(arguments.get("Input Dims")), _listed(arguments.get("Input type"))
-    said, strides = _listed(arguments.get("Concrete Inputs")), _listed(arguments.get("Input Strides"))
-    found: list[Value] = []
+    shapes, types = _as_list(arguments.get("Input Dims")), _as_list(arguments.get("Input type"))
+    scalars, strides = _as_list(arguments.get("Concrete Inputs")), _as_list(arguments.get("Input Strides"))
+    values: list[Value] = []
     for index, kind in enumerate(types):
-        shape, stride, text = _value_at(shapes, index), _value_at(strides, index), _value_at(said, index)
-        if isinstance(kind, str) and dtype_of(kind) and _whole(shape):
-            steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
-            found.append(ProfiledTensor(tuple(shape), dtype_of(kind), steps))
-        elif kind == "TensorList" and isinstance(shape, list) and all(map(_whole, shape)):
-            found.append(tuple(ProfiledTensor(tuple(each)) for each in shape))
+        shape, stride, text = _value_at(shapes, index), _value_at(strides, index), _value_at(scalars, index)
+        if isinstance(kind, str) and dtype_of(kind) and _is_shape(shape):
+            steps = tuple(stride) if _is_shape(stride) and len(stride) == len(shape) else ()
+            values.append(ProfiledTensor(tuple(shape), dtype_of(kind), steps))
+        elif kind == "TensorList" and isinstance(shape, list) and all(map(_is_shape, shape)):
+            values.append(tuple(ProfiledTensor(tuple(sizes)) for sizes in shape))
         else:
-            found.append(_scalar(text))
-    return ProfiledOperator(name, tuple(found))
+            values.append(_scalar(text))
+    return ProfiledOperator(name, tuple(values))
 
 
 def _scalar(text: Any) -> Value:
@@ -239,7 +235,7 @@ def _scalar(text: Any) -> Value:
     if not isinstance(text, str):
         return None
     if text.startswith("[") and text.endswith("]"):
-        return tuple(_scalar(each.strip()) for each in text[1:-1].split(",") if each.strip())
+        return tuple(_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip())
     if text in SCALARS:
         return SCALARS[text]
     try:

@@ -57,46 +57,57 @@ class Grouping:
     def __init__(self, traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> None:
         self._calls = calls
         self.notes: list[str] = []
-        self.world_size = _world_size(traces, calls)
+        # The job has as many ranks as any file states or names.
+        world_sizes = [size for trace in traces if (size := trace.world_size) is not None]
+        listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
+        lowest = listed[:]
+        own = [trace.rank + 1 for trace in traces if trace.rank is not None]
+        groups = {(call.ranks, call.group_size) for rank_calls in calls for call in rank_calls}
+        lowest += [min(ranks) + 1 for ranks, _ in groups if ranks]
+        listed += [max(max(ranks, default=-1) + 1, size) for ranks, size in groups]
+        world = max([len(traces), *world_sizes, *listed, *own])
+        rule = f"a job may have up to {MOST_RANKS:,} ranks, from 0 on"
+        require(min([*lowest, *own], default=1) > 0 and world <= MOST_RANKS, "ranks", world, rule)
+        self.world_size = world
         everyone = tuple(range(self.world_size))
         self._own = traces[0].rank or 0 if len(traces) == 1 else 0  # a rank alone is rank 0, and the other way round
-        self._members = [_members(trace, each, everyone) for trace, each in zip(traces, calls, strict=True)]
-        names = [_names_of_calls(trace, each) for trace, each in zip(traces, calls, strict=True)]
+        self._members = [_members(trace, rank_calls, everyone) for trace, rank_calls in zip(traces, calls, strict=True)]
+        names = [_names_of_calls(trace, rank_calls) for trace, rank_calls in zip(traces, calls, strict=True)]
         self._keys = [
-            [self._key(rank, call, name) for call, name in zip(calls[rank], each, strict=True)]
-            for rank, each in enumerate(names)
+            [self._key(rank, call, name) for call, name in zip(calls[rank], rank_names, strict=True)]
+            for rank, rank_names in enumerate(names)
         ]
-        for trace, keys, each in zip(traces, self._keys, calls, strict=True):
-            unknown = sum(key is None and call.kind is not None for key, call in zip(keys, each, strict=True))
+        for trace, keys, rank_calls in zip(traces, self._keys, calls, strict=True):
+            unknown = sum(key is None and call.kind is not None for key, call in zip(keys, rank_calls, strict=True))
             if unknown:
-                text = f"the groups of {unknown} of {len(each)} communications are not recorded"
+                text = f"the groups of {unknown} of {len(rank_calls)} communications are not recorded"
                 self.notes.append(f"{trace.where}: {text}: they take what they took, whoever is late")
-        found = {(name, tuple(sorted(ranks))) for member in self._members for name, ranks in member.items()}
-        found |= {key for keys in self._keys for key in keys if key is not None}
+        distinct_groups = {(name, tuple(sorted(ranks))) for member in self._members for name, ranks in member.items()}
+        distinct_groups |= {key for keys in self._keys for key in keys if key is not None}
         if self.world_size == len(traces):
-            found.discard((DEFAULT, everyone))  # which files do not name
-        ordered = sorted(found, key=lambda key: (not key[0].isdecimal(), len(key[0]), key))
-        self._number = {key: str(at + 1) for at, key in enumerate(ordered)}
-        code = {key: at for at, key in enumerate([*ordered, (DEFAULT, everyone)])}
+            distinct_groups.discard((DEFAULT, everyone))  # which files do not name
+        ordered = sorted(distinct_groups, key=lambda key: (not key[0].isdecimal(), len(key[0]), key))
+        self._number = {key: str(index + 1) for index, key in enumerate(ordered)}
+        code = {key: index for index, key in enumerate([*ordered, (DEFAULT, everyone)])}
         self._codes = [[-1 if key is None else code[key] for key in keys] for keys in self._keys]
         self.groups = {
-            number: tuple(sorted(self._renumbered(rank) for rank in key[1])) for key, number in self._number.items()
+            number: tuple(sorted(self._rank_in_job(rank) for rank in key[1])) for key, number in self._number.items()
         }
 
-    def _renumbered(self, rank: int) -> int:
+    def _rank_in_job(self, rank: int) -> int:
         return {0: self._own, self._own: 0}.get(rank, rank)
 
     def _key(self, rank: int, call: Communication, name: str) -> Key | None:
         """Return the group of a communication; None if it is not known."""
-        own = self._renumbered(rank)
-        members = call.ranks or self._members[rank].get(name) or self._elsewhere(own, name)
+        own = self._rank_in_job(rank)
+        members = call.ranks or self._members[rank].get(name) or self._listed_elsewhere(own, name)
         if call.is_exchange and call.kind is not None:
             placed = () if call.is_global else members or ()
-            peers = [_place_calls(peer, placed) for peer in call.peers or ()]
+            peers = [_rank_in_group(peer, placed) for peer in call.peers or ()]
             return (EXCHANGE, tuple(sorted({own, *peers}))) if peers else None
         return (name, tuple(sorted(members))) if members else None
 
-    def _elsewhere(self, own: int, name: str) -> tuple[int, ...]:
+    def _listed_elsewhere(self, own: int, name: str) -> tuple[int, ...]:
         """Return the ranks of a group that only other ranks list."""
         listed = {member[name] for member in self._members if name in member and own in member[name]}
         return next(iter(listed)) if len(listed) == 1 else ()
@@ -111,56 +122,41 @@ class Grouping:
         return "" if key is None else self._number.get(key, "")
 
     def global_rank(self, rank: int, call: int, peer: int | None) -> int | None:
-        """Return the rank of a peer, which gloo's events state by its place in the group."""
+        """Return the rank of a peer in the job; gloo's events state its rank in the group."""
         if peer is None:
             return None
-        each, key = self._calls[rank][call], self._keys[rank][call]
-        if each.is_global or key is None:
-            return self._renumbered(peer)
-        return self._renumbered(_place_calls(peer, each.ranks or self._members[rank].get(key[0], key[1])))
+        communication, key = self._calls[rank][call], self._keys[rank][call]
+        if communication.is_global or key is None:
+            return self._rank_in_job(peer)
+        return self._rank_in_job(_rank_in_group(peer, communication.ranks or self._members[rank].get(key[0], key[1])))
 
 
-def _place_calls(peer: int, members: Sequence[int]) -> int:
+def _rank_in_group(peer: int, members: Sequence[int]) -> int:
     return members[peer] if 0 <= peer < len(members) else peer
-
-
-def _world_size(traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> int:
-    """Return how many ranks the job has, as far as anybody names them."""
-    stated = [size for trace in traces if (size := trace.world_size) is not None]
-    listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
-    lowest = listed[:]
-    own = [trace.rank + 1 for trace in traces if trace.rank is not None]
-    groups = {(call.ranks, call.group_size) for each in calls for call in each}
-    lowest += [min(ranks) + 1 for ranks, _ in groups if ranks]
-    listed += [max(max(ranks, default=-1) + 1, size) for ranks, size in groups]
-    found = max([len(traces), *stated, *listed, *own])
-    rule = f"a job may have up to {MOST_RANKS:,} ranks, from 0 on"
-    require(min([*lowest, *own], default=1) > 0 and found <= MOST_RANKS, "ranks", found, rule)
-    return found
 
 
 def _members(trace: Kineto, calls: Sequence[Communication], everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Return the ranks of the groups of one rank, by PyTorch's names."""
-    found = {name: ranks for name, ranks in trace.groups.items() if ranks}
+    members = {name: ranks for name, ranks in trace.groups.items() if ranks}
     for call in calls:
         if call.group and call.ranks:
-            found.setdefault(call.group, call.ranks)
-    return {DEFAULT: everyone} | found
+            members.setdefault(call.group, call.ranks)
+    return {DEFAULT: everyone} | members
 
 
 def _names_of_calls(trace: Kineto, calls: Sequence[Communication]) -> list[str]:
-    """Return what PyTorch calls the group of each communication; empty where it is not known."""
+    """Return PyTorch's name of the group of each communication; empty where it is not known."""
     groups = list(trace.groups) or [DEFAULT]
     by_thread = _groups_of_threads(trace, calls, groups) if len(groups) > 1 else {}
-    found = []
+    names = []
     for call in calls:
         name = call.group
         if not name and len(groups) == 1:
             name = groups[0]
         if not name and call.annotations:
             name = by_thread.get(int(trace.host.thread[call.annotations[0]]), "")
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _groups_of_threads(trace: Kineto, calls: Sequence[Communication], groups: Sequence[str]) -> Mapping[int, str]:
@@ -173,25 +169,25 @@ def _groups_of_threads(trace: Kineto, calls: Sequence[Communication], groups: Se
         for entry in call.annotations if call.kind is not None else ():
             thread = int(trace.host.thread[entry])
             used[thread] = call.group or used.get(thread, "")
-    threads = sorted(used, key=lambda thread: _tid(trace.threads[thread]))
+    threads = sorted(used, key=lambda thread: _thread_id(trace.threads[thread]))
     if len(threads) == THREADS_OF_A_GROUP * len(groups):
-        pairs = [threads[at : at + THREADS_OF_A_GROUP] for at in range(0, len(threads), THREADS_OF_A_GROUP)]
+        pairs = [threads[first : first + THREADS_OF_A_GROUP] for first in range(0, len(threads), THREADS_OF_A_GROUP)]
     else:
         pairs = []
         for thread in threads:
             last = pairs[-1] if pairs else []
-            apart = _tid(trace.threads[thread])[0] - _tid(trace.threads[last[-1]])[0] if last else 0
+            apart = _thread_id(trace.threads[thread])[0] - _thread_id(trace.threads[last[-1]])[0] if last else 0
             if len(last) == 1 and apart <= MOST_APART:
                 last.append(thread)
             else:
                 pairs.append([thread])
     if len(pairs) != len(groups):
         return {}
-    found = {thread: name for name, pair in zip(groups, pairs, strict=True) for thread in pair}
-    return found if all(name in ("", found[thread]) for thread, name in used.items()) else {}
+    group_of = {thread: name for name, pair in zip(groups, pairs, strict=True) for thread in pair}
+    return group_of if all(name in ("", group_of[thread]) for thread, name in used.items()) else {}
 
 
-def _tid(thread: tuple[str, str]) -> tuple[int, str]:
+def _thread_id(thread: tuple[str, str]) -> tuple[int, str]:
     number = thread[1]
     return (int(number), "") if number.lstrip("-").isdecimal() else (0, number)
 
@@ -200,9 +196,9 @@ def _tid(thread: tuple[str, str]) -> tuple[int, str]:
 # What one rank's profile does not say of a communication, and another's does: which is the same, sizes, and who sent
 # --------------------------------------------------------------------------------------
 
-Place = tuple[int, int]
+CallKey = tuple[int, int]
 """A rank, and the place of one of its communications."""
-Same = dict[Place, tuple[int, int, int]]
+CollectiveNumbers = dict[CallKey, tuple[int, int, int]]
 """What is equal for communications that are the same collective: the group, a number, and a second one."""
 Numbers = dict[int, list[tuple[int, int]]]
 """By rank, numbers of its collectives in a group, which two have in common if they are the same."""
@@ -218,15 +214,15 @@ def settle_messages(calls: Sequence[Sequence[Communication]]) -> list[list[Commu
     A kernel that states nothing and moves one message is a send or a receive; one that moves several is an exchange.
     """
     balance: Counter[tuple[int, int, int]] = Counter()
-    for rank, each in enumerate(calls):
-        for call in each:
+    for rank, rank_calls in enumerate(calls):
+        for call in rank_calls:
             if (route := _route(rank, call)) is not None:
                 balance[route] += 1 if call.node_type == NodeType.COMM_SEND else -1
-    found = []
-    for rank, each in enumerate(calls):
-        lone = (call.is_exchange and balance[_route(rank, call) or (-1, -1, -1)] != 0 for call in each)
-        found.append([_exchange(call) if alone else call for call, alone in zip(each, lone, strict=True)])
-    return found
+    settled = []
+    for rank, rank_calls in enumerate(calls):
+        unmatched = (call.is_exchange and balance[_route(rank, call) or (-1, -1, -1)] != 0 for call in rank_calls)
+        settled.append([_exchange(call) if alone else call for call, alone in zip(rank_calls, unmatched, strict=True)])
+    return settled
 
 
 def _route(rank: int, call: Communication) -> tuple[int, int, int] | None:
@@ -247,27 +243,27 @@ def _exchange(call: Communication) -> Communication:
 
 def same_collectives(
     calls: Sequence[Sequence[Communication]], grouping: Grouping, clocks: Sequence[int]
-) -> tuple[Same, list[str]]:
+) -> tuple[CollectiveNumbers, list[str]]:
     """Return which collectives are the same, and notes where that is a guess; *clocks* say when each rank began."""
     by_group: dict[int, dict[int, list[int]]] = {}
-    for rank, each in enumerate(calls):
-        for at, call in enumerate(each):
-            group = grouping.group_of(rank, at)
+    for rank, rank_calls in enumerate(calls):
+        for index, call in enumerate(rank_calls):
+            group = grouping.group_of(rank, index)
             if call.kind is not None and group >= 0:
-                by_group.setdefault(group, {}).setdefault(rank, []).append(at)
-    found: Same = {}
+                by_group.setdefault(group, {}).setdefault(rank, []).append(index)
+    same_numbers: CollectiveNumbers = {}
     notes = []
-    for group, places in by_group.items():
-        listed = {rank: [calls[rank][at] for at in place] for rank, place in places.items()}
-        numbers, how = _numbered(listed, clocks)
+    for group, indices in by_group.items():
+        listed = {rank: [calls[rank][index] for index in rank_indices] for rank, rank_indices in indices.items()}
+        numbers, how = _number_collectives(listed, clocks)
         if how:
-            counts = sorted({len(each) for each in listed.values()})
-            of = f"of ranks {_list_ranks(sorted(places))}"
-            text = f"collectives of one group {of} = from {counts[0]} to {counts[-1]}"
+            counts = sorted({len(listed_calls) for listed_calls in listed.values()})
+            whose = f"of ranks {_list_ranks(sorted(indices))}"
+            text = f"collectives of one group {whose} = from {counts[0]} to {counts[-1]}"
             notes.append(f"{text}: {how}, as no sequence numbers are recorded")
         for rank, pairs in numbers.items():
-            found |= {(rank, at): (group, *pair) for at, pair in zip(places[rank], pairs, strict=True)}
-    return found, notes
+            same_numbers |= {(rank, index): (group, *pair) for index, pair in zip(indices[rank], pairs, strict=True)}
+    return same_numbers, notes
 
 
 def _list_ranks(ranks: Sequence[int]) -> str:
@@ -280,41 +276,44 @@ def _list_ranks(ranks: Sequence[int]) -> str:
     return ", ".join(few if len(few) <= SHOWN else [*few[: SHOWN - 1], "...", few[-1]])
 
 
-def _numbered(calls: Mapping[int, Sequence[Communication]], clocks: Sequence[int]) -> tuple[Numbers, str]:
+def _number_collectives(calls: Mapping[int, Sequence[Communication]], clocks: Sequence[int]) -> tuple[Numbers, str]:
     """Return numbers of a group's collectives by which they are the same, and how they were found if it is a guess."""
     most = max(map(len, calls.values()))
-    equal = all(len(each) == most for each in calls.values())
-    nth: Numbers = {rank: [(at, 0) for at in range(len(each))] for rank, each in calls.items()}
-    if all(call.sequence >= 0 for each in calls.values() for call in each):
-        stated = {rank: _sequences(each) for rank, each in calls.items()}
-        if not equal or _is_alike(calls, stated) or not _is_alike(calls, nth):
-            return stated, ""
+    equal = all(len(rank_calls) == most for rank_calls in calls.values())
+    nth: Numbers = {rank: [(index, 0) for index in range(len(rank_calls))] for rank, rank_calls in calls.items()}
+    if all(call.sequence >= 0 for rank_calls in calls.values() for call in rank_calls):
+        recorded = {rank: _sequence_numbers(rank_calls) for rank, rank_calls in calls.items()}
+        if not equal or _is_consistent(calls, recorded) or not _is_consistent(calls, nth):
+            return recorded, ""
     if equal:
         return nth, ""
-    last = {rank: [(at + most - len(each), 0) for at in range(len(each))] for rank, each in calls.items()}
+    last = {
+        rank: [(index + most - len(rank_calls), 0) for index in range(len(rank_calls))]
+        for rank, rank_calls in calls.items()
+    }
     guesses = [(last, "counted from the end"), (nth, "counted from the start")]
-    guesses = [(numbers, how) for numbers, how in guesses if _is_alike(calls, numbers)]
+    guesses = [(numbers, how) for numbers, how in guesses if _is_consistent(calls, numbers)]
     unknown: tuple[Numbers, str] = {}, "they take what they took, whoever is late"
     return max(guesses, key=lambda guess: _overlapping(calls, guess[0], clocks), default=unknown)
 
 
-def _sequences(calls: Sequence[Communication]) -> list[tuple[int, int]]:
-    """Return the sequence numbers, and the places among equal ones: those of collectives that were issued together."""
+def _sequence_numbers(calls: Sequence[Communication]) -> list[tuple[int, int]]:
+    """Return the sequence numbers, each with its index among equal ones (collectives issued together)."""
     counts: Counter[int] = Counter()
-    found = []
+    sequences = []
     for call in calls:
-        found.append((call.sequence, counts[call.sequence]))
+        sequences.append((call.sequence, counts[call.sequence]))
         counts[call.sequence] += 1
-    return found
+    return sequences
 
 
-def _is_alike(calls: Mapping[int, Sequence[Communication]], numbers: Numbers) -> bool:
+def _is_consistent(calls: Mapping[int, Sequence[Communication]], numbers: Numbers) -> bool:
     """Return whether collectives of one number are of one kind and size."""
-    known: dict[tuple[int, int], tuple[CollectiveType | None, int]] = {}
-    for rank, each in calls.items():
-        for call, number in zip(each, numbers[rank], strict=True):
+    seen: dict[tuple[int, int], tuple[CollectiveType | None, int]] = {}
+    for rank, rank_calls in calls.items():
+        for call, number in zip(rank_calls, numbers[rank], strict=True):
             size = call.size if call.kind in EVEN else 0
-            if known.setdefault(number, (call.kind, size)) != (call.kind, size):
+            if seen.setdefault(number, (call.kind, size)) != (call.kind, size):
                 return False
     return True
 
@@ -322,69 +321,69 @@ def _is_alike(calls: Mapping[int, Sequence[Communication]], numbers: Numbers) ->
 def _overlapping(calls: Mapping[int, Sequence[Communication]], numbers: Numbers, clocks: Sequence[int]) -> int:
     """Return how many collectives no rank left before another entered, by the ranks' clocks."""
     entered: dict[tuple[int, int], int] = {}
-    left: dict[tuple[int, int], int] = {}
-    for rank, each in calls.items():
-        for call, number in zip(each, numbers[rank], strict=True):
+    first_end: dict[tuple[int, int], int] = {}
+    for rank, rank_calls in calls.items():
+        for call, number in zip(rank_calls, numbers[rank], strict=True):
             entered[number] = max(entered.get(number, -(2**64)), clocks[rank] + call.start)
-            left[number] = min(left.get(number, 2**64), clocks[rank] + call.end)
-    counts = Counter(number for each in numbers.values() for number in each)
-    return sum(entered[number] <= left[number] for number in entered if counts[number] > 1)
+            first_end[number] = min(first_end.get(number, 2**64), clocks[rank] + call.end)
+    counts = Counter(number for rank_numbers in numbers.values() for number in rank_numbers)
+    return sum(entered[number] <= first_end[number] for number in entered if counts[number] > 1)
 
 
 # ------------------------------------------------------------------------------------------------------ what is missing
 
 
 def complete_communications(
-    calls: Sequence[Sequence[Communication]], same: Same, grouping: Grouping
+    calls: Sequence[Sequence[Communication]], same: CollectiveNumbers, grouping: Grouping
 ) -> list[list[Communication]]:
     """Return the communications of all ranks, their peers as ranks in the files.
 
     Where a rank does not state the size of a collective, that of another counts; so it does for a collective with a
     root, which alone has the whole. A receive from anybody takes the first send that nobody receives.
     """
-    found = [list(each) for each in calls]
-    for places in _meeting_places(same):
-        members = [found[rank][at] for rank, at in places]
+    completed = [list(rank_calls) for rank_calls in calls]
+    for meeting in _meeting_places(same):
+        members = [completed[rank][index] for rank, index in meeting]
         if len({call.kind for call in members}) == 1:
             largest = max(call.size for call in members)
-            for rank, at in places:
-                call = found[rank][at]
+            for rank, index in meeting:
+                call = completed[rank][index]
                 least = largest if call.kind in ROOTED else 0 if call.kind == CollectiveType.ALL_TO_ALL else 1
                 if call.size < least:  # a rank may send nothing to the others
-                    found[rank][at] = replace(call, size=largest)
-    for rank, each in enumerate(found):
-        for at, call in enumerate(each):
+                    completed[rank][index] = replace(call, size=largest)
+    for rank, rank_calls in enumerate(completed):
+        for index, call in enumerate(rank_calls):
             if call.peer is not None:
-                each[at] = replace(call, peer=grouping.global_rank(rank, at, call.peer))
-    _find_senders(found)
-    return found
+                rank_calls[index] = replace(call, peer=grouping.global_rank(rank, index, call.peer))
+    _find_senders(completed)
+    return completed
 
 
-def _meeting_places(same: Same) -> Iterator[list[Place]]:
-    """Yield the places of each collective."""
-    found: dict[tuple[int, int, int], list[Place]] = {}
-    for place, number in same.items():
-        found.setdefault(number, []).append(place)
-    yield from found.values()
+def _meeting_places(same: CollectiveNumbers) -> Iterator[list[CallKey]]:
+    """Yield the calls that are one collective, by rank and index."""
+    meetings: dict[tuple[int, int, int], list[CallKey]] = {}
+    for call, number in same.items():
+        meetings.setdefault(number, []).append(call)
+    yield from meetings.values()
 
 
 def _find_senders(calls: list[list[Communication]]) -> None:
     """Set the sources of receives that state none."""
     exchanged: dict[NodeType, Counter[tuple[int, ...]]] = {NodeType.COMM_SEND: Counter(), NodeType.COMM_RECV: Counter()}
-    for rank, each in enumerate(calls):
-        for call in each:
+    for rank, rank_calls in enumerate(calls):
+        for call in rank_calls:
             if call.node_type in exchanged and call.peer is not None:
                 route = (rank, call.peer) if call.node_type == NodeType.COMM_SEND else (call.peer, rank)
                 exchanged[call.node_type][(*route, call.tag, call.size)] += 1
     sent, received = exchanged[NodeType.COMM_SEND], exchanged[NodeType.COMM_RECV]
-    for rank, each in enumerate(calls):
-        for at, call in enumerate(each):
+    for rank, rank_calls in enumerate(calls):
+        for index, call in enumerate(rank_calls):
             if call.node_type != NodeType.COMM_RECV or call.peer is not None:
                 continue
             for source in range(len(calls)):
                 message = (source, rank, call.tag, call.size)
                 if source != rank and sent[message] > received[message]:
-                    each[at] = replace(call, peer=source)
+                    rank_calls[index] = replace(call, peer=source)
                     received[message] += 1
                     break
 
@@ -417,8 +416,8 @@ class RankRecording(Protocol):
     communications: list[Communication]
 
 
-def clock_offsets(ranks: Sequence[RankRecording], same: Same) -> list[int]:
-    """Return what to add to each rank's times, so that all count from one moment on and the first begins at 0.
+def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> list[int]:
+    """Return the offsets that bring the ranks' clocks together, so that the first rank begins at 0.
 
     Where ranks ran on one host their clocks agree, and are kept. They disagree where a rank seems to leave a collective
     before another enters it; then the ends of the collectives that the two share are laid together. *same* says which
@@ -428,37 +427,32 @@ def clock_offsets(ranks: Sequence[RankRecording], same: Same) -> list[int]:
     clocks = [rank.kineto.base_ns - ranks[0].kineto.base_ns for rank in ranks]
     if max(clocks) - min(clocks) > MOST_NS:
         clocks = [first[0] - begin for begin in first]
-    shared = _shared_collectives(ranks, same)
+    # Collectives that several ranks recorded and that nobody leaves early
+    spans_of_collectives: dict[tuple[object, ...], Spans] = {}
+    for (owner, index), number in same.items():
+        call = ranks[owner].communications[index]
+        if call.kind in TOGETHER and not call.is_exchange:
+            spans_of_collectives.setdefault((*number, call.kind), []).append((owner, call.start, call.end))
+    shared = [member_spans for member_spans in spans_of_collectives.values() if len(member_spans) > 1]
     offsets = clocks
     if not _clocks_agree(shared, offsets):
-        pairs = _pairs(shared)
+        # What two ranks share: each of a group with the first of it, and with the next
+        pairs: Pairs = {}
+        for meeting_spans in shared:
+            listed = sorted(meeting_spans)
+            for earlier, later in {*pairwise(listed), *((listed[0], span) for span in listed[1:])}:
+                pairs.setdefault((earlier[0], later[0]), []).append((earlier[1:], later[1:]))
         shifts = {two: _clock_shift(spans) for two, spans in pairs.items()}
-        kept = {(one, two) for (one, two), spans in pairs.items() if _overlap(spans, clocks[two] - clocks[one])}
-        offsets = _spread_offsets(clocks, shifts, kept)
+        consistent = {
+            (first_rank, two)
+            for (first_rank, two), spans in pairs.items()
+            if _overlap(spans, clocks[two] - clocks[first_rank])
+        }
+        offsets = _spread_offsets(clocks, shifts, consistent)
         if not _clocks_agree(shared, offsets):
             offsets = _spread_offsets(clocks, shifts, set())
     least = min(begin + offset for begin, offset in zip(first, offsets, strict=True))
     return [offset - least for offset in offsets]
-
-
-def _shared_collectives(ranks: Sequence[RankRecording], same: Same) -> list[Spans]:
-    """Return the collectives that several ranks recorded and that nobody leaves early."""
-    found: dict[tuple[object, ...], Spans] = {}
-    for (rank, at), number in same.items():
-        call = ranks[rank].communications[at]
-        if call.kind in TOGETHER and not call.is_exchange:
-            found.setdefault((*number, call.kind), []).append((rank, call.start, call.end))
-    return [each for each in found.values() if len(each) > 1]
-
-
-def _pairs(shared: Sequence[Spans]) -> Pairs:
-    """Return what two ranks share: each of a group with the first of it, and with the next."""
-    found: Pairs = {}
-    for spans in shared:
-        listed = sorted(spans)
-        for one, two in {*pairwise(listed), *((listed[0], each) for each in listed[1:])}:
-            found.setdefault((one[0], two[0]), []).append((one[1:], two[1:]))
-    return found
 
 
 def _clocks_agree(shared: Sequence[Spans], offsets: Sequence[int]) -> bool:
@@ -470,47 +464,47 @@ def _clocks_agree(shared: Sequence[Spans], offsets: Sequence[int]) -> bool:
 
 
 def _overlap(spans: Sequence[tuple[Span, Span]], apart: int) -> bool:
-    """Return whether this holds for two ranks if *apart* is added to the times of the second.
+    """Return whether all collectives of two ranks overlap if *apart* is added to the times of the second.
 
     >>> _overlap([((0, 10), (4, 6))], 6), _overlap([((0, 10), (4, 6))], 7)
     (True, False)
     """
-    return all(max(one[0], two[0] + apart) <= min(one[1], two[1] + apart) for one, two in spans)
+    return all(max(first[0], second[0] + apart) <= min(first[1], second[1] + apart) for first, second in spans)
 
 
 def _clock_shift(spans: Sequence[tuple[Span, Span]]) -> int:
-    """Return what to add to the times of the second rank so that collectives end together.
+    """Return the offset of the second rank's times with which collectives end together.
 
     >>> _clock_shift([((0, 10), (0, 4)), ((20, 30), (0, 23)), ((40, 50), (41, 45))])
     6
     """
-    return round(median(one[1] - two[1] for one, two in spans))
+    return round(median(first[1] - second[1] for first, second in spans))
 
 
 def _spread_offsets(
-    clocks: Sequence[int], shifts: Mapping[tuple[int, int], int], kept: set[tuple[int, int]]
+    clocks: Sequence[int], shifts: Mapping[tuple[int, int], int], consistent: set[tuple[int, int]]
 ) -> list[int]:
-    """Return offsets along the collectives that ranks share, from rank 0 on; the clocks of pairs in *kept* stay.
+    """Return offsets along the collectives that ranks share, from rank 0 on; the clocks of pairs in *consistent* stay.
 
     >>> _spread_offsets([0, 7, 100, 0], {(0, 1): 2, (1, 2): 30}, {(0, 1)})
     [0, 7, 37, 0]
     """
     near: list[list[tuple[int, int, bool]]] = [[] for _ in clocks]
-    for (one, two), shift in shifts.items():
-        stays = (one, two) in kept
-        apart = clocks[two] - clocks[one] if stays else shift
-        near[one].append((two, apart, stays))
-        near[two].append((one, -apart, stays))
-    found: dict[int, int] = {}
+    for (first, second), shift in shifts.items():
+        stays = (first, second) in consistent
+        apart = clocks[second] - clocks[first] if stays else shift
+        near[first].append((second, apart, stays))
+        near[second].append((first, -apart, stays))
+    offsets: dict[int, int] = {}
     for root, clock in enumerate(clocks):
         waiting = [(False, root, clock)]
         while waiting:  # pairs whose clocks stay come first
             _, rank, offset = heappop(waiting)
-            if rank not in found:
-                found[rank] = offset
-                for other, apart, stays in near[rank]:
-                    heappush(waiting, (not stays, other, offset + apart))
-    return [found[rank] for rank in range(len(clocks))]
+            if rank not in offsets:
+                offsets[rank] = offset
+                for neighbour, apart, stays in near[rank]:
+                    heappush(waiting, (not stays, neighbour, offset + apart))
+    return [offsets[rank] for rank in range(len(clocks))]
 
 
 # --------------------------------------------------------------------------------------
@@ -518,21 +512,30 @@ def _spread_offsets(
 # --------------------------------------------------------------------------------------
 
 
-def tag_collectives(ranks: Sequence[RankTrace], same: Same) -> None:
-    """Set the tags of collectives, which hold the place of each among the communications of its rank."""
+def tag_collectives(ranks: Sequence[RankTrace], same: CollectiveNumbers) -> None:
+    """Set the tags of collectives, which hold the index of each among the communications of its rank until then."""
     groups: dict[str, dict[int, list[tuple[int, object]]]] = {}
     for number, rank in enumerate(ranks):
         template = rank.template
         for row in issue_order(template):
-            place = int(template.group[row])
-            name = "" if place == ABSENT else rank.groups[place]
-            at = number, int(template.comm_tag[row])
-            groups.setdefault(name, {}).setdefault(number, []).append((row, same.get(at, at)))
+            group = int(template.group[row])
+            name = "" if group == ABSENT else rank.groups[group]
+            key = number, int(template.comm_tag[row])
+            groups.setdefault(name, {}).setdefault(number, []).append((row, same.get(key, key)))
     for users in groups.values():
-        orders = [[each for _, each in listed] for listed in users.values()]
-        unknown = any(isinstance(each, tuple) and len(each) == 2 for order in orders for each in order)
+        orders = [[collective_number for _, collective_number in listed] for listed in users.values()]
+        unknown = any(
+            isinstance(collective_number, tuple) and len(collective_number) == 2
+            for order in orders
+            for collective_number in order
+        )
         in_order = len(orders) == 1 or (not unknown and all(order == orders[0] for order in orders))
-        numbers = {fromkey: at for at, fromkey in enumerate(dict.fromkeys(each for order in orders for each in order))}
+        numbers = {
+            fromkey: key
+            for key, fromkey in enumerate(
+                dict.fromkeys(collective_number for order in orders for collective_number in order)
+            )
+        }
         for number, listed in users.items():
-            for row, each in listed:
-                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[each]
+            for row, collective_number in listed:
+                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[collective_number]

@@ -13,7 +13,7 @@ from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import load_machine
-from cosmic.design.measured_hardware import accelerator_named, system_named, system_with
+from cosmic.design.measured_hardware import find_accelerator, find_system, find_system_with
 from cosmic.design.systems import YAML_ENDINGS, is_model_at_system, split_size
 from cosmic.network.collective_costs import (
     NetworkDimension,
@@ -48,10 +48,10 @@ class RankGroup:
     stride: int
 
     @classmethod
-    def of(cls, ranks: Sequence[int]) -> RankGroup:
+    def from_ranks(cls, ranks: Sequence[int]) -> RankGroup:
         """Return the group of *ranks*; the distance of the first two counts.
 
-        >>> RankGroup.of((1, 5, 9)), RankGroup.of((3,))
+        >>> RankGroup.from_ranks((1, 5, 9)), RankGroup.from_ranks((3,))
         (RankGroup(members=3, stride=4), RankGroup(members=1, stride=1))
         """
         ordered = sorted(ranks)
@@ -76,21 +76,21 @@ class Machine:
     def _subgroups(self, group: RankGroup) -> list[Subgroup]:
         spans = axis_spans([dim.npus for dim in self._dims], group.stride, group.members)
         used = [index for index, span in enumerate(spans) if float(span.members) > 1]
-        return subgroups([self._dims[place] for place in used], [spans[place] for place in used])
+        return subgroups([self._dims[dim_index] for dim_index in used], [spans[dim_index] for dim_index in used])
 
     def collective_s(self, kind: CollectiveType, whole_bytes: float, group: RankGroup) -> float:
         """Return the seconds of a collective whose whole buffer has *whole_bytes*."""
         if group.members <= 1:
             return 0.0
         self._check(group)
-        found = self._subgroups(group)
+        spanned = self._subgroups(group)
         if kind == CollectiveType.BARRIER:
-            return float(barrier_seconds(found))
+            return float(barrier_seconds(spanned))
         if kind in ROOTED:
-            return float(broadcast_seconds(found, whole_bytes))
+            return float(broadcast_seconds(spanned, whole_bytes))
         layer = self.point.collective
-        chunks = layer.chunks if len(found) > 1 else 1
-        return float(collective_seconds(found, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
+        chunks = layer.chunks if len(spanned) > 1 else 1
+        return float(collective_seconds(spanned, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
 
     def message_s(self, size_bytes: float, distance: int) -> float:
         """Return the seconds of a message to a rank that is *distance* away."""
@@ -123,18 +123,18 @@ def machine_named(
 
 def _system(name: str, where: str) -> str:
     """Return the system that *name* means: its own name, or the usual one of an accelerator."""
-    known = catalog_entries.resolve_name("systems", name) or name
-    if known in catalog_entries.entry_names("systems"):
-        return known
+    entry = catalog_entries.resolve_name("systems", name) or name
+    if entry in catalog_entries.entry_names("systems"):
+        return entry
     if name in catalog_entries.entry_names("accelerators"):
-        return system_with(name)
+        return find_system_with(name)
     try:
-        return system_with(accelerator_named(name).like)
+        return find_system_with(find_accelerator(name).like)
     except UnknownName:
         raise UnknownName.among(where, name, "accelerator or system", catalog_entries.entry_names("systems")) from None
 
 
 def recorded_machine(device: str, npus: int) -> Machine | None:
     """Return the usual machine of the accelerator that a driver calls *device*; None if the catalog has none."""
-    system = system_named(device)
+    system = find_system(device)
     return machine_named(system, npus) if system else None

@@ -73,7 +73,7 @@ class DeviceIdle:
     @property
     def total_s(self) -> float:
         """All of it."""
-        return sum((float(getattr(self, each.name)) for each in fields(self)), 0.0)
+        return sum((float(getattr(self, part.name)) for part in fields(self)), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,32 +81,36 @@ class CriticalPath:
     """The nodes that each waited for last, from the last to end back to the first: seconds by what they are."""
 
     compute_s: float = 0.0
+    """In kernels."""
     communication_s: float = 0.0
+    """In communication."""
     host_s: float = 0.0
+    """On the host."""
     delay_s: float = 0.0
     """From the end of one node to the start of the next: latencies of launches, gaps between kernels."""
     nodes: int = 0
+    """Number of nodes."""
 
 
 def device_rows(template: Template) -> Ints:
     """Return the rows that run on the device, and all that communicate."""
-    communicates = np.isin(template.type, [int(each) for each in COMMUNICATION_TYPES])
-    known = template.type != NodeType.METADATA
-    return np.flatnonzero(known & ((template.on_cpu == 0) | communicates))
+    communicates = np.isin(template.type, [int(kind) for kind in COMMUNICATION_TYPES])
+    runs = template.type != NodeType.METADATA
+    return np.flatnonzero(runs & ((template.on_cpu == 0) | communicates))
 
 
 def times_ns(template: Template) -> tuple[Ints, Ints]:
     """Return when each node began and ended; 0 where it does not say."""
     start = np.maximum(template.start_ns, 0)
-    took = np.where(template.duration_ns == ABSENT, 1000 * template.duration_us, template.duration_ns)
-    return start, start + np.maximum(took, 0)
+    durations = np.where(template.duration_ns == ABSENT, 1000 * template.duration_us, template.duration_ns)
+    return start, start + np.maximum(durations, 0)
 
 
 def span_s(template: Template) -> float:
     """Return the seconds from the first start to the last end of a recorded rank."""
     start, end = times_ns(template)
-    known = template.start_ns != ABSENT
-    return float(end[known].max() - start[known].min()) * NANO if known.any() else 0.0
+    timed = template.start_ns != ABSENT
+    return float(end[timed].max() - start[timed].min()) * NANO if timed.any() else 0.0
 
 
 def device_idle(template: Template) -> DeviceIdle:
@@ -120,17 +124,17 @@ def device_idle(template: Template) -> DeviceIdle:
     >>> round(found.host_s * 1e9), round(found.gaps_s * 1e9)
     (30, 5)
     """
-    known = template.start_ns != ABSENT
-    if not known.any():
+    timed = template.start_ns != ABSENT
+    if not timed.any():
         return DeviceIdle()
     start, end = times_ns(template)
     rows = device_rows(template)
-    rows = rows[known[rows]]
+    rows = rows[timed[rows]]
     rows = rows[np.argsort(start[rows], kind="stable")]
-    begins, ends = int(start[known].min()), int(end[known].max())
+    begins, ends = int(start[timed].min()), int(end[timed].max())
     reached = np.maximum.accumulate(np.concatenate([[begins], end[rows]]))
     gaps = np.maximum(start[rows] - reached[:-1], 0)
-    held = _held_by(_waits(template), end, template.nodes)[rows]
+    held = _held_by(_data_dependencies(template), end, template.nodes)[rows]
     by_host = (held < 0) | (template.on_cpu[held] == 1)
     tail = max(ends - int(reached[-1]), 0)  # the host goes on after the last kernel
     host = int(gaps[by_host].sum()) + tail
@@ -155,31 +159,31 @@ def critical_path(template: Template) -> CriticalPath:
     >>> [round(each * 1e9) for each in (found.compute_s, found.host_s, found.delay_s)], found.nodes
     ([50, 10, 20], 2)
     """
-    known = template.start_ns != ABSENT
-    if not known.any():
+    timed = template.start_ns != ABSENT
+    if not timed.any():
         return CriticalPath()
     start, end = times_ns(template)
-    held = _held_by(_waits(template), end, template.nodes)
-    rows = np.flatnonzero(known)
-    at = int(rows[np.lexsort((-template.on_cpu[rows], end[rows]))[-1]])
-    took, seen = {"compute_s": 0, "communication_s": 0, "host_s": 0, "delay_s": 0}, set[int]()
-    while at >= 0 and at not in seen and known[at]:
-        seen.add(at)
-        before = int(held[at])
-        from_ns = min(int(end[before]), int(end[at])) if before >= 0 and known[before] else int(start[at])
-        took["delay_s"] += max(int(start[at]) - from_ns, 0)
-        took[_kind(template, at)] += int(end[at]) - max(int(start[at]), from_ns)
-        at = before
-    return CriticalPath(nodes=len(seen), **{name: each * NANO for name, each in took.items()})
+    held = _held_by(_data_dependencies(template), end, template.nodes)
+    rows = np.flatnonzero(timed)
+    row = int(rows[np.lexsort((-template.on_cpu[rows], end[rows]))[-1]])
+    spent_ns, seen = {"compute_s": 0, "communication_s": 0, "host_s": 0, "delay_s": 0}, set[int]()
+    while row >= 0 and row not in seen and timed[row]:
+        seen.add(row)
+        before = int(held[row])
+        from_ns = min(int(end[before]), int(end[row])) if before >= 0 and timed[before] else int(start[row])
+        spent_ns["delay_s"] += max(int(start[row]) - from_ns, 0)
+        spent_ns[_time_kind(template, row)] += int(end[row]) - max(int(start[row]), from_ns)
+        row = before
+    return CriticalPath(nodes=len(seen), **{name: spent * NANO for name, spent in spent_ns.items()})
 
 
-def _waits(template: Template) -> Dependencies:
+def _data_dependencies(template: Template) -> Dependencies:
     """Return the data dependencies: the control dependency of a recorded node is the operator that it is inside of."""
     none = np.zeros(template.nodes + 1, np.int64), np.zeros(0, np.int64)
     return dependencies_of(replace(template, ctrl_start=none[0], ctrl_id=none[1])).within()
 
 
-def _kind(template: Template, row: int) -> str:
+def _time_kind(template: Template, row: int) -> str:
     if template.type[row] in COMMUNICATION_TYPES:
         return "communication_s"
     return "host_s" if template.on_cpu[row] else "compute_s"
@@ -253,13 +257,19 @@ class GraphStructure:
     """How many nodes and dependencies the graphs of all ranks have."""
 
     ranks: int
+    """Ranks."""
     nodes: int
+    """Nodes of all ranks."""
     host_nodes: int
+    """Those on the CPU."""
     data_dependencies: int
+    """Data dependencies of all ranks."""
     control_dependencies: int
+    """Control dependencies of all ranks."""
     streams: int
     """Of the rank that has most."""
     nodes_by_type: Mapping[str, int]
+    """Nodes, by type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,18 +293,20 @@ class TraceSide:
 
     def sum_s(self, *, communicated: bool) -> float:
         """Return the seconds of all kernels, or of all communication."""
-        found = (
-            operator for what, operator in self.operators.items() if (what.of.group == COMMUNICATION) == communicated
+        amounts = (
+            operator
+            for compared_operator, operator in self.operators.items()
+            if (compared_operator.of.group == COMMUNICATION) == communicated
         )
-        return sum(each.seconds for each in found)
+        return sum(amount.seconds for amount in amounts)
 
     @property
     def overlap_s(self) -> float | None:
         """How much longer all operators take together than a device is busy; None without a span."""
         if self.span_s is None:
             return None
-        found = self.sum_s(communicated=False) + self.sum_s(communicated=True) + self.idle.total_s - self.span_s
-        return found if abs(found) > ROUNDING * self.span_s else 0.0
+        overlap = self.sum_s(communicated=False) + self.sum_s(communicated=True) + self.idle.total_s - self.span_s
+        return overlap if abs(overlap) > ROUNDING * self.span_s else 0.0
 
 
 def side_of_traces(
@@ -303,39 +315,28 @@ def side_of_traces(
     steps: int = 1,
     seconds: Mapping[int, Floats] | None = None,
 ) -> TraceSide:
-    """Return what *traces* do: those of *steps* steps, with the *seconds* of their nodes by `id` of a template."""
-    known = known_groups(traces, groups)
+    """Return one side of a contrast: *traces* of *steps* steps; *seconds* of nodes are by `id` of a template."""
+    members = known_groups(traces, groups)
     parts = ranks_by_template(traces)
     timed = bool(parts) and all(template.is_recorded for template, _ in parts if template.nodes) and traces.nodes > 0
-    found: dict[ComparedOperator, OperatorAmount] = {}
+    operators: dict[ComparedOperator, OperatorAmount] = {}
     span, idle, paths = 0.0, DeviceIdle(), []
     for template, ranks in parts:
         share = len(ranks) / len(traces.ranks) / steps
-        took = _seconds(template) if seconds is None else seconds[id(template)]
-        for number in _distinct(traces, ranks):
+        seconds_of_nodes = _seconds(template) if seconds is None else seconds[id(template)]
+        # A rank for each set of groups among the ranks that share the template, and how many have it
+        ranks_of_groups: dict[tuple[str, ...], list[int]] = {}
+        for rank in ranks:
+            ranks_of_groups.setdefault(traces.ranks[rank].groups, []).append(rank)
+        for number in [(ranks_alike[0], len(ranks_alike)) for ranks_alike in ranks_of_groups.values()]:
             weight = share * number[1] / len(ranks)
-            for what, amount in _amounts(traces.ranks[number[0]], took, known).items():
-                found[what] = found.get(what, OperatorAmount()) + amount * weight
+            for operator, amount in _amounts(traces.ranks[number[0]], seconds_of_nodes, members).items():
+                operators[operator] = operators.get(operator, OperatorAmount()) + amount * weight
         if timed:
             span += share * span_s(template)
             waited = device_idle(template)
             idle = replace(idle, host_s=idle.host_s + share * waited.host_s, gaps_s=idle.gaps_s + share * waited.gaps_s)
             paths.append((span_s(template), critical_path(template)))
-    return TraceSide(
-        name=traces.where,
-        kind="recorded" if timed else "generated",
-        operators=found,
-        span_s=span if timed else None,
-        idle=idle,
-        path=max(paths, key=lambda each: each[0])[1] if timed else None,
-        structure=_structure(parts),
-        order=_order(traces, known),
-        steps=steps,
-        notes=tuple(_notes(traces, timed, steps)),
-    )
-
-
-def _notes(traces: TraceSet, timed: bool, steps: int) -> list[str]:
     notes = []
     if len(traces.ranks) > 1:
         notes.append(f"{traces.where}: means over {len(traces.ranks):,} ranks")
@@ -346,15 +347,18 @@ def _notes(traces: TraceSet, timed: bool, steps: int) -> list[str]:
         notes.append(f"{traces.where}: nothing runs on a device in it; all time is the host's")
     if recorded and not timed:
         notes.append(f"{traces.where}: some ranks do not say when they ran; no span is known")
-    return notes
-
-
-def _distinct(traces: TraceSet, ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a rank for each set of groups among *ranks*, which share a template, and how many have it."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for rank in ranks:
-        found.setdefault(traces.ranks[rank].groups, []).append(rank)
-    return [(each[0], len(each)) for each in found.values()]
+    return TraceSide(
+        name=traces.where,
+        kind="recorded" if timed else "generated",
+        operators=operators,
+        span_s=span if timed else None,
+        idle=idle,
+        path=max(paths, key=lambda path: path[0])[1] if timed else None,
+        structure=_structure(parts),
+        order=_order(traces, members),
+        steps=steps,
+        notes=tuple(notes),
+    )
 
 
 def _seconds(template: Template) -> Floats:
@@ -363,43 +367,47 @@ def _seconds(template: Template) -> Floats:
 
 
 def _amounts(
-    rank: RankTrace, seconds: Floats, known: Mapping[str, Sequence[int]]
+    rank: RankTrace, seconds: Floats, members: Mapping[str, Sequence[int]]
 ) -> dict[ComparedOperator, OperatorAmount]:
-    """Return what one rank does on its device."""
+    """Return the operators on one rank's device, with their amounts."""
     template = rank.template
     rows = device_rows(template)
-    operators = _operators(rank, rows.tolist(), known)
+    operators = _operators(rank, rows.tolist(), members)
     numbers: dict[ComparedOperator, int] = {}
     code = np.array([numbers.setdefault(operator, len(numbers)) for operator in operators], np.int64)
     communicates = np.isin(template.type[rows], [int(communicate) for communicate in COMMUNICATES])
     moved = np.where(communicates, template.comm_size[rows], template.tensor_size[rows])
     columns = (np.ones(len(rows)), seconds[rows], np.maximum(template.num_ops[rows], 0), np.maximum(moved, 0))
-    count, took, flop, size = (np.bincount(code, column, len(numbers)).tolist() for column in columns)
+    count, busy_s, flop, size = (np.bincount(code, column, len(numbers)).tolist() for column in columns)
     return {
-        what: OperatorAmount(count=count[at], seconds=took[at], flop=flop[at], bytes=size[at])
-        for what, at in numbers.items()
+        compared_operator: OperatorAmount(
+            count=count[index], seconds=busy_s[index], flop=flop[index], bytes=size[index]
+        )
+        for compared_operator, index in numbers.items()
     }
 
 
-def _operators(rank: RankTrace, rows: Sequence[int], known: Mapping[str, Sequence[int]]) -> list[ComparedOperator]:
-    """Return what each row is; alike rows share one value."""
-    template, cache, found = rank.template, dict[object, ComparedOperator](), []
+def _operators(rank: RankTrace, rows: Sequence[int], members: Mapping[str, Sequence[int]]) -> list[ComparedOperator]:
+    """Return the operator of each row; equal ones share one value."""
+    template, cache, operators = rank.template, dict[object, ComparedOperator](), []
     parents = _parents(template)
     types, kernels, recorded = template.type.tolist(), template.kernel.tolist(), template.is_recorded
     for row in rows:
         if types[row] in COMMUNICATES:
-            key: object = (template.names[row], types[row], *_exchange(rank, row))
+            key: object = (template.names[row], types[row], *_message_key(rank, row))
         else:
             key = (template.names[row], kernels[row], types[row], int(parents[row]))
         if key not in cache:
             cache[key] = (
-                _exchanged(rank, row, known) if types[row] in COMMUNICATES else _computed(template, row, parents)
+                _communication_operator(rank, row, members)
+                if types[row] in COMMUNICATES
+                else _compute_operator(template, row, parents)
             )
-        found.append(cache[key])
-    return found if recorded else [_unrecorded(each) for each in found]
+        operators.append(cache[key])
+    return operators if recorded else [_without_work(operator) for operator in operators]
 
 
-def _unrecorded(operator: ComparedOperator) -> ComparedOperator:
+def _without_work(operator: ComparedOperator) -> ComparedOperator:
     """Return an operator of a trace that was not recorded: a node that states no work may hold several."""
     if operator.work or operator.of.group == COMMUNICATION:
         return operator
@@ -407,15 +415,15 @@ def _unrecorded(operator: ComparedOperator) -> ComparedOperator:
     return replace(operator, of=WorkClass(OPTIMIZER if optimizer else FUSED))
 
 
-def _exchange(rank: RankTrace, row: int) -> tuple[int, int, int]:
+def _message_key(rank: RankTrace, row: int) -> tuple[int, int, int]:
     template = rank.template
     return int(template.comm_type[row]), int(template.comm_size[row]), int(template.group[row])
 
 
-def _exchanged(rank: RankTrace, row: int, known: Mapping[str, Sequence[int]]) -> ComparedOperator:
+def _communication_operator(rank: RankTrace, row: int, members_of: Mapping[str, Sequence[int]]) -> ComparedOperator:
     """Return a collective, a send or a receive, with its bytes and the size of its group."""
     template = rank.template
-    kind, size, group = _exchange(rank, row)
+    kind, size, group = _message_key(rank, row)
     node_type = enum_name(NodeType, int(template.type[row]))
     if template.type[row] != NodeType.COMM_COLL:
         part = node_type.removeprefix("COMM_").lower()
@@ -423,20 +431,20 @@ def _exchanged(rank: RankTrace, row: int, known: Mapping[str, Sequence[int]]) ->
             WorkClass(COMMUNICATION, part), template.names[row], f"{part} {max(size, 0)}", node_type
         )
     part = enum_name(CollectiveType, kind).lower() if kind != ABSENT else "collective"
-    members = known.get(rank.groups[group] if group != ABSENT else ALL_RANKS[0])
+    members = members_of.get(rank.groups[group] if group != ABSENT else ALL_RANKS[0])
     ranks = "?" if members is None else len(members)
     work = f"{part} {max(size, 0)} {ranks}"
     return ComparedOperator(WorkClass(COMMUNICATION, part), template.names[row], work, node_type)
 
 
-def _computed(template: Template, row: int, parents: npt.NDArray[np.int64]) -> ComparedOperator:
+def _compute_operator(template: Template, row: int, parents: npt.NDArray[np.int64]) -> ComparedOperator:
     name, kernel = template.names[row], int(template.kernel[row])
     work = template.kernels[kernel] if kernel != ABSENT else ""
     around: list[str] = []
-    at = int(parents[row])
-    while at >= 0 and len(around) < DEEPEST:
-        around.append(template.names[at])
-        at = int(parents[at])
+    parent = int(parents[row])
+    while parent >= 0 and len(around) < DEEPEST:
+        around.append(template.names[parent])
+        parent = int(parents[parent])
     return ComparedOperator(
         classify_kernel(name, work, around), name, work, enum_name(NodeType, int(template.type[row]))
     )
@@ -449,9 +457,9 @@ def _parents(template: Template) -> npt.NDArray[np.int64]:
         return parents
     has = np.flatnonzero(np.diff(template.ctrl_start) > 0)
     wanted = template.ctrl_id[template.ctrl_start[has]]
-    place = np.minimum(np.searchsorted(template.id, wanted), max(template.nodes - 1, 0))
-    there = template.id[place] == wanted
-    parents[has[there]] = place[there]
+    index = np.minimum(np.searchsorted(template.id, wanted), max(template.nodes - 1, 0))
+    present = template.id[index] == wanted
+    parents[has[present]] = index[present]
     return parents
 
 
@@ -475,14 +483,14 @@ def _structure(parts: Sequence[tuple[Template, Sequence[int]]]) -> GraphStructur
     )
 
 
-def _order(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> tuple[ComparedOperator, ...]:
+def _order(traces: TraceSet, members: Mapping[str, Sequence[int]]) -> tuple[ComparedOperator, ...]:
     """Return the operators of rank 0 in the order in which they began, or of their ids."""
     if not traces.ranks:
         return ()
     template = traces.ranks[0].template
     rows = device_rows(template)
     rows = rows[np.argsort(np.maximum(template.start_ns[rows], 0), kind="stable")]
-    return tuple(_operators(traces.ranks[0], rows.tolist(), known))
+    return tuple(_operators(traces.ranks[0], rows.tolist(), members))
 
 
 # --------------------------------------------------------------------------------------
@@ -524,8 +532,11 @@ class OperatorOrder:
     """How many operators of rank 0 come in the same order on both sides: their longest common subsequence."""
 
     a: int
+    """Operators of A."""
     b: int
+    """Operators of B."""
     same: int
+    """Those in the same order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -570,7 +581,7 @@ class TraceContrast:
 def contrast_sides(
     a: TraceSide, b: TraceSide, by: ContrastBy | None = None, *, identical: bool = False
 ) -> TraceContrast:
-    """Return what differs between *a* and *b*, with a row for each operator of one name, kernel, type or class.
+    """Return the contrast of *a* and *b*, with a row for each name, kernel, type or class of operators.
 
     Without *by*: by class where one of them is a design or was not recorded, else by name.
     """
@@ -587,14 +598,14 @@ def contrast_sides(
         for operator, amount in side.operators.items():
             amounts = rows.setdefault(_key(operator, chosen, shapes, loose), [OperatorAmount(), OperatorAmount()])
             amounts[index] += amount
-    found = [ContrastRow(*key, *amounts) for key, amounts in rows.items()]
-    found.sort(key=_weight)
+    contrasts = [ContrastRow(*key, *amounts) for key, amounts in rows.items()]
+    contrasts.sort(key=_row_order)
     designs = "design" in kinds
     return TraceContrast(
         a=a,
         b=b,
         by=chosen,
-        rows=tuple(found),
+        rows=tuple(contrasts),
         parts=_parts(a, b),
         order=None if designs else _align_operators(a.order, b.order),
         identical=identical,
@@ -616,61 +627,67 @@ def _without_works(side: TraceSide, other: TraceSide) -> TraceSide:
     if side.kind != "recorded":
         return side
     classes: dict[str, set[WorkClass]] = {}
-    for each in () if _knows_works(side) else other.operators:
-        classes.setdefault(each.name, set()).add(each.of)
+    for named in () if _knows_works(side) else other.operators:
+        classes.setdefault(named.name, set()).add(named.of)
 
     def plain(operator: ComparedOperator) -> ComparedOperator:
         if operator.of.group == COMMUNICATION:
             return operator
-        told = classes.get(operator.name, set())
-        return replace(operator, work="", of=next(iter(told)) if len(told) == 1 else operator.of)
+        classes_of_name = classes.get(operator.name, set())
+        return replace(operator, work="", of=next(iter(classes_of_name)) if len(classes_of_name) == 1 else operator.of)
 
-    found: dict[ComparedOperator, OperatorAmount] = {}
+    amounts: dict[ComparedOperator, OperatorAmount] = {}
     for operator, amount in side.operators.items():
-        found[plain(operator)] = found.get(plain(operator), OperatorAmount()) + amount
-    return replace(side, operators=found, order=tuple(map(plain, side.order)))
+        amounts[plain(operator)] = amounts.get(plain(operator), OperatorAmount()) + amount
+    return replace(side, operators=amounts, order=tuple(map(plain, side.order)))
 
 
-def _weight(row: ContrastRow) -> tuple[float, float, float, str, str, str]:
-    """Return what rows are sorted by."""
+def _row_order(row: ContrastRow) -> tuple[float, float, float, str, str, str]:
+    """Return the sort key of a row."""
     a, b = row.a, row.b
     return -abs(row.difference_s), -abs(b.bytes - a.bytes), -abs(b.count - a.count), row.of, row.name, row.work
 
 
 def _key(operator: ComparedOperator, by: ContrastBy, shapes: dict[str, str], loose: bool) -> tuple[str, str, str]:
     """Return class, name and work of the row that an operator belongs to."""
-    of = add_gemm_part(operator.of, operator.work, shapes).text if operator.of.group == GEMMS else operator.of.text
+    group_text = (
+        add_gemm_part(operator.of, operator.work, shapes).text if operator.of.group == GEMMS else operator.of.text
+    )
     match by:
         case "class":
-            return of, "", ""
+            return group_text, "", ""
         case "type":
             return "", operator.type, ""
         case "name":
-            return of, operator.name, operator.work
+            return group_text, operator.name, operator.work
         case "kernel":
             if loose:
-                return of, "", operator.work if operator.of.group == COMMUNICATION else work_shape(operator.work)
-            return of, "" if operator.work else operator.name, operator.work
+                return (
+                    group_text,
+                    "",
+                    operator.work if operator.of.group == COMMUNICATION else work_shape(operator.work),
+                )
+            return group_text, "" if operator.work else operator.name, operator.work
 
 
 def _parts(a: TraceSide, b: TraceSide) -> dict[str, tuple[float, float]]:
     """Return the seconds of both sides by group, the groups in the order in which they are met."""
-    found: dict[str, list[float]] = {}
+    parts: dict[str, list[float]] = {}
     for index, side in enumerate((a, b)):
         for operator, amount in side.operators.items():
-            found.setdefault(operator.of.group, [0.0, 0.0])[index] += amount.seconds
+            parts.setdefault(operator.of.group, [0.0, 0.0])[index] += amount.seconds
     if a.span_s is not None and b.span_s is not None:
-        found[OVERLAP] = [-(a.overlap_s or 0.0), -(b.overlap_s or 0.0)]
-        for each in fields(DeviceIdle):
-            found[IDLE[each.name]] = [getattr(a.idle, each.name), getattr(b.idle, each.name)]
-    return {name: (each[0], each[1]) for name, each in found.items() if any(each)}
+        parts[OVERLAP] = [-(a.overlap_s or 0.0), -(b.overlap_s or 0.0)]
+        for idle in fields(DeviceIdle):
+            parts[IDLE[idle.name]] = [getattr(a.idle, idle.name), getattr(b.idle, idle.name)]
+    return {name: (seconds[0], seconds[1]) for name, seconds in parts.items() if any(seconds)}
 
 
 # ---------------------------------------------------------------------------------------------------- alignment
 
 
 def _align_operators(a: Sequence[ComparedOperator], b: Sequence[ComparedOperator]) -> OperatorOrder | None:
-    first, second = ([(each.name, each.work) for each in side] for side in (a, b))
+    first, second = ([(operator.name, operator.work) for operator in side] for side in (a, b))
     if len(first) * len(second) > MOST_PAIRS and first != second:
         return None
     return OperatorOrder(len(first), len(second), common_length(first, second))
@@ -687,13 +704,13 @@ def common_length(a: Sequence[object], b: Sequence[object]) -> int:
     """
     if list(a) == list(b):
         return len(a)
-    places: dict[object, int] = {}
-    for index, each in enumerate(a):
-        places[each] = places.get(each, 0) | 1 << index
+    positions: dict[object, int] = {}
+    for index, item in enumerate(a):
+        positions[item] = positions.get(item, 0) | 1 << index
     everything = (1 << len(a)) - 1
     ones = everything
-    for each in b:
-        match = ones & places.get(each, 0)
+    for item in b:
+        match = ones & positions.get(item, 0)
         ones = ((ones + match) | (ones - match)) & everything
     return len(a) - ones.bit_count()
 
@@ -705,15 +722,15 @@ def identical_traces(a: TraceSet, b: TraceSet) -> bool:
     """Return whether every rank of *a* and *b* has the same nodes, dependencies, groups and peers."""
     if len(a.ranks) != len(b.ranks):
         return False
-    known: dict[tuple[int, int], bool] = {}
-    return all(_same_rank(one, other, known) for one, other in zip(a.ranks, b.ranks, strict=True))
+    compared: dict[tuple[int, int], bool] = {}
+    return all(_same_rank(first, second, compared) for first, second in zip(a.ranks, b.ranks, strict=True))
 
 
-def _same_rank(a: RankTrace, b: RankTrace, known: dict[tuple[int, int], bool]) -> bool:
+def _same_rank(a: RankTrace, b: RankTrace, compared: dict[tuple[int, int], bool]) -> bool:
     key = id(a.template), id(b.template)
-    if key not in known:
-        known[key] = _same_template(a.template, b.template)
-    return known[key] and (a.groups, a.peers) == (b.groups, b.peers)
+    if key not in compared:
+        compared[key] = _same_template(a.template, b.template)
+    return compared[key] and (a.groups, a.peers) == (b.groups, b.peers)
 
 
 def _same_template(a: Template, b: Template) -> bool:

@@ -34,7 +34,7 @@ from cosmic.design.compute_layer import Compute
 from cosmic.traces.kernel_work import SIZES, KernelWork, parse_work
 from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
 from cosmic.traces.profiles.layer_scaling import scale_layers
-from cosmic.traces.profiles.target_machines import Machine, RankGroup, machine_named, recorded_machine
+from cosmic.traces.profiles.target_machines import RankGroup, machine_named, recorded_machine
 from cosmic.traces.profiles.what_if import ProjectedTraces, WhatIf, retime_rank, scale_host_delays
 from cosmic.traces.recorded_statistics import Recorded, coarse_node_classes, recorded_statistics
 from cosmic.traces.replay import ReplayChanges, Replayed, durations_ns, recorded_times, replay_traces
@@ -57,7 +57,7 @@ GEMM_KINDS = ("gemm", "grouped_gemm", "convolution")
 
 
 def count_step_tokens(works: Sequence[KernelWork | None]) -> int:
-    """Return how many tokens a step has: the size that most of the products' work has as m or k; 0 if none has."""
+    """Return the tokens of a step: the size that most of the GEMMs' work has as m or k; 0 without GEMMs."""
     votes: Counter[int] = Counter()
     for work in works:
         if work is not None and work.kind in GEMM_KINDS:
@@ -75,24 +75,25 @@ def scale_works(works: Sequence[KernelWork | None], factor: float) -> list[Kerne
     ['gemm bf16 1 8192 3072 1024', 'gemm bf16 1 3072 1024 8192']
     """
     tokens = count_step_tokens(works)
-    known: dict[KernelWork, KernelWork] = {}
-    found: list[KernelWork | None] = []
+    scaled: dict[KernelWork, KernelWork] = {}
+    scaled_works: list[KernelWork | None] = []
     for work in works:
         if work is None:
-            found.append(None)
+            scaled_works.append(None)
             continue
-        if work not in known:
-            known[work] = _scale_work(work, factor, tokens)
-        found.append(known[work])
-    return found
+        if work not in scaled:
+            scaled[work] = _scale_work(work, factor, tokens)
+        scaled_works.append(scaled[work])
+    return scaled_works
 
 
 def _scale_work(work: KernelWork, factor: float, tokens: int) -> KernelWork:
     names = SIZES[work.kind]
     sizes = dict(zip(names, work.sizes, strict=True))
     if work.kind in GEMM_KINDS:
-        which = "m" if sizes["m"] == tokens or sizes["k"] != tokens else "k"
-        scaled = (which, *(("moved",) if "moved" in sizes else ()))
+        # The tokens of a GEMM are its m, or its k where a gradient of weights sums over them.
+        token_size = "m" if sizes["m"] == tokens or sizes["k"] != tokens else "k"
+        scaled = (token_size, *(("moved",) if "moved" in sizes else ()))
     elif work.kind.startswith("attention"):
         scaled = ("batch",)
     elif work.kind == "stream" and work.walk != "optimizer":
@@ -124,10 +125,10 @@ def projection_caveats(works: Iterable[KernelWork | None], compute: Compute, rec
     for narrow, rate in rates.items():
         if narrow in formats and rate is None:
             yield f"{name} has no {narrow} in the catalog: products in {narrow} take the rate of the next wider format"
-    made, asked = _vendor(recorded), _vendor(name)
-    if made and asked and made != asked:
+    recorded_vendor, asked = _vendor(recorded), _vendor(name)
+    if recorded_vendor and asked and recorded_vendor != asked:
         rule = "the same operators take what equal work takes there, as its own kernels and compiler are not known"
-        yield f"kernels of {made} do not run on {name} of {asked}: {rule}"
+        yield f"kernels of {recorded_vendor} do not run on {name} of {asked}: {rule}"
 
 
 def _vendor(accelerator: str) -> str:
@@ -180,17 +181,19 @@ def project_traces(
     if (asked.machine or not device) and not any(_kernels(rank).any() for rank in traces.ranks):
         rule = "has no kernels of a device: convert its execution traces alone with --accelerator to predict them"
         raise SpecError("trace", traces.where, rule)
-    made = _project_checked(traces, groups, device, asked)
-    if asked.host == 0 or made.new.launch_bound_s < LAUNCH_BOUND * made.new.span_s:
-        return made
-    return replace(made, without_host_s=_project_checked(traces, groups, device, replace(asked, host=0.0)).new.span_s)
+    projected = _project_checked(traces, groups, device, asked)
+    if asked.host == 0 or projected.new.launch_bound_s < LAUNCH_BOUND * projected.new.span_s:
+        return projected
+    return replace(
+        projected, without_host_s=_project_checked(traces, groups, device, replace(asked, host=0.0)).new.span_s
+    )
 
 
 def _project_checked(
     traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, asked: WhatIf
 ) -> ProjectedTraces:
-    made = _Projection(traces, groups, device, asked).projected()
-    return made if asked.layers == 1 else _with_layers(made, groups, asked.layers)
+    projected = _Projection(traces, groups, device, asked).projected()
+    return projected if asked.layers == 1 else _with_layers(projected, groups, asked.layers)
 
 
 class _Projection:
@@ -216,7 +219,15 @@ class _Projection:
         if self.old is None and not asked.from_shapes:
             self.notes.append(f"{device or 'the recorded device'} is not in the catalog: kernels take predicted times")
         self.reprices = not same or asked.from_shapes or asked.batch != 1
-        self.moves = self.ranks != self.world or self.old is None or not _has_same_collectives(self.old, self.links)
+        # Whether collectives take as long on both
+        self.moves = (
+            self.ranks != self.world
+            or self.old is None
+            or not (
+                self.old.point.network == self.links.point.network
+                and self.old.point.collective == self.links.point.collective
+            )
+        )
         if asked.batch != 1 and any(_communicates(rank).any() for rank in traces.ranks):
             self.notes.append("collectives and messages keep their bytes: a batch scales kernels only")
 
@@ -227,7 +238,11 @@ class _Projection:
         if self.asked.dp is None:
             return set()
         used = {name for rank in self.traces.ranks for name in rank.groups}
-        used |= {"" for rank in self.traces.ranks if _names_all(rank)}
+        used |= {
+            ""
+            for rank in self.traces.ranks
+            if bool(((rank.template.type == NodeType.COMM_COLL) & (rank.template.group == ABSENT)).any())
+        }
         if not used:
             self.notes.append("the trace has no collectives: a wider data parallelism changes nothing")
             return set()
@@ -237,12 +252,12 @@ class _Projection:
                 self.notes.append("groups of one rank are taken as data parallel")
             return alone
         inner = {name for name in used if len(self._members(name)) < self.world} or used
-        furthest = max(RankGroup.of(self._members(name)).stride for name in inner)
-        found = {name for name in inner if RankGroup.of(self._members(name)).stride == furthest}
+        furthest = max(RankGroup.from_ranks(self._members(name)).stride for name in inner)
+        groups = {name for name in inner if RankGroup.from_ranks(self._members(name)).stride == furthest}
         if len(used) > 1 or self.world > 1:
-            some = len(self._members(min(found)))
+            some = len(self._members(min(groups)))
             self.notes.append(f"groups of {some} ranks that are {furthest} apart are taken as data parallel")
-        return found
+        return groups
 
     def _members(self, name: str) -> Sequence[int]:
         return self.groups[name] if name and name in self.groups else range(self.world)
@@ -256,13 +271,15 @@ class _Projection:
 
     def _group(self, rank: RankTrace, row: int) -> tuple[RankGroup, int]:
         """Return the new group of a collective, and how many members it had."""
-        place = int(rank.template.group[row])
-        name = "" if place == ABSENT else rank.groups[place]
+        index = int(rank.template.group[row])
+        name = "" if index == ABSENT else rank.groups[index]
         old = self._old_group(rank, row)
         if name in self.scaled and self.asked.dp:
             stride = old.stride if old.members > 1 else max(1, self.ranks // self.asked.dp)
             return RankGroup(self.asked.dp, stride), old.members
-        grows = any(len(self._members(each)) > 1 for each in self.scaled)  # else the world is model parallel
+        grows = any(
+            len(self._members(group_name)) > 1 for group_name in self.scaled
+        )  # else the world is model parallel
         everyone = grows and old.members == self.world
         return (RankGroup(self.ranks, 1) if everyone else old), old.members
 
@@ -271,29 +288,29 @@ class _Projection:
     def projected(self) -> ProjectedTraces:
         """Return the projection; the share of idle time that leaves power to kernels is found in two rounds."""
         base = recorded_times(self.traces)
-        works, known = self._works()
+        works, priced_share = self._works()
         if self.asked.batch != 1:
-            rule = f"the work of only {100 * known:.0f} % of kernel time is known: record shapes and an execution trace"
-            require(known >= MOSTLY, "--batch", self.asked.batch, rule)
+            rule = f"the work of only {100 * priced_share:.0f} % of kernel time is known: record shapes and an execution trace"
+            require(priced_share >= MOSTLY, "--batch", self.asked.batch, rule)
         if self.reprices:
             recorded_on = self.old.point.compute.accelerator if self.old is not None else ""
             self.notes += projection_caveats(
-                (work for each in works for work in each), self.new.point.compute, recorded_on
+                (work for rank_works in works for work in rank_works), self.new.point.compute, recorded_on
             )
         idle = [self._idle(rank) for rank in self.traces.ranks]
         durations = [self._durations(number, works[number], idle[number], idle[number]) for number in range(len(idle))]
         for _ in range(2 if self.reprices else 1):
-            made = self._replayed(base, durations)
+            replayed = self._replay(base, durations)
             if self.reprices:
-                later = [self._idle_of(rank, made, number) for number, rank in enumerate(self.traces.ranks)]
+                later = [self._idle_of(rank, replayed, number) for number, rank in enumerate(self.traces.ranks)]
                 durations = [
                     self._durations(number, works[number], idle[number], later[number]) for number in range(len(idle))
                 ]
-        made = self._replayed(base, durations)
+        replayed = self._replay(base, durations)
         self._compare_collectives()
-        projected = self._with_times(made)
-        longest = max(range(len(made.ended)), key=lambda rank: int(made.ended[rank].max(initial=0)))
-        old = max((recorded_statistics(rank, at) for at, rank in enumerate(self.traces.ranks)), key=_trace_span)
+        projected = self._with_times(replayed)
+        longest = max(range(len(replayed.ended)), key=lambda rank: int(replayed.ended[rank].max(initial=0)))
+        old = max((recorded_statistics(rank, index) for index, rank in enumerate(self.traces.ranks)), key=_trace_span)
         new = recorded_statistics(projected.ranks[longest], longest)
         if old is None or new is None:
             raise SpecError("trace", self.traces.where, "has no recorded nodes")
@@ -308,7 +325,7 @@ class _Projection:
             npus=self.new.point.network.npus,
             ranks=self.ranks,
             tokens=self.ranks / self.world * self.asked.batch,
-            priced_share=known,
+            priced_share=priced_share,
             notes=tuple(dict.fromkeys(self.notes)),
         )
 
@@ -316,90 +333,105 @@ class _Projection:
         """Say so where recorded collectives took much more, or less, than the recorded machine is predicted to take."""
         if not self.moves or self.old is None:
             return
-        took = expected = 0.0
+        recorded_s = expected = 0.0
         for rank in self.traces.ranks:
             for row in np.flatnonzero(rank.template.type == NodeType.COMM_COLL).tolist():
                 size, group = max(0, int(rank.template.comm_size[row])), self._old_group(rank, row)
                 kind = CollectiveType(int(rank.template.comm_type[row]))
-                whole = size * group.members if kind == CollectiveType.ALL_GATHER else size
-                took += float(rank.template.duration_ns[row]) / SECOND
-                expected += self.old.collective_s(kind, whole, group)
-        if expected > 0 and not 1 / FAR < took / expected < FAR:
-            apart = f"{took / expected:.1f} times what {self.old.name} is predicted to take, waiting included"
+                whole_bytes = size * group.members if kind == CollectiveType.ALL_GATHER else size
+                recorded_s += float(rank.template.duration_ns[row]) / SECOND
+                expected += self.old.collective_s(kind, whole_bytes, group)
+        if expected > 0 and not 1 / FAR < recorded_s / expected < FAR:
+            apart = f"{recorded_s / expected:.1f} times what {self.old.name} is predicted to take, waiting included"
             self.notes.append(f"collectives take predicted times of {self.links.name}; recorded, they took {apart}")
 
     def _old_group(self, rank: RankTrace, row: int) -> RankGroup:
-        place = int(rank.template.group[row])
-        return RankGroup.of(self._members("" if place == ABSENT else rank.groups[place]))
+        index = int(rank.template.group[row])
+        return RankGroup.from_ranks(self._members("" if index == ABSENT else rank.groups[index]))
 
     def _works(self) -> tuple[list[list[KernelWork | None]], float]:
         """Return the work of each node, after the change of batch, and the share of kernel time that has one."""
-        found = []
-        known = total = 0.0
+        works = []
+        known_ns = total = 0.0
         for rank in self.traces.ranks:
             template = rank.template
             texts = [parse_work(text) if len(text.split()) > CLASS_WORDS else None for text in template.kernels]
-            found.append([texts[at] if at != ABSENT else None for at in template.kernel.tolist()])
-            took = np.maximum(template.duration_ns, 0)
+            works.append([texts[kernel] if kernel != ABSENT else None for kernel in template.kernel.tolist()])
+            durations = np.maximum(template.duration_ns, 0)
             kernels = _kernels(rank)
-            total += float(took[kernels].sum())
-            known += float(took[kernels & (template.kernel != ABSENT)].sum())
-        return found, known / total if total else 1.0
+            total += float(durations[kernels].sum())
+            known_ns += float(durations[kernels & (template.kernel != ABSENT)].sum())
+        return works, known_ns / total if total else 1.0
 
     def _idle(self, rank: RankTrace) -> float:
-        found = recorded_statistics(rank)
-        return 0.0 if found is None or not found.span_s else min(0.99, max(0.0, 1 - found.busy_s / found.span_s))
+        statistics = recorded_statistics(rank)
+        return (
+            0.0
+            if statistics is None or not statistics.span_s
+            else min(0.99, max(0.0, 1 - statistics.busy_s / statistics.span_s))
+        )
 
-    def _idle_of(self, rank: RankTrace, made: Replayed, number: int) -> float:
-        return self._idle(retime_rank(rank, made, number))
+    def _idle_of(self, rank: RankTrace, replayed: Replayed, number: int) -> float:
+        return self._idle(retime_rank(rank, replayed, number))
 
     def _durations(self, number: int, works: list[KernelWork | None], idle: float, later: float) -> Ints:
         """Return the nanoseconds of each node of a rank, without collectives."""
         template = self.traces.ranks[number].template
-        took = durations_ns(template.duration_us, template.duration_ns).astype(np.float64)
+        durations = durations_ns(template.duration_us, template.duration_ns).astype(np.float64)
         if self.asked.host != 1:
-            took = np.where(template.on_cpu > 0, took * self.asked.host, took)
+            durations = np.where(template.on_cpu > 0, durations * self.asked.host, durations)
         if self.reprices:
             kernels = (template.on_cpu == 0) & ~np.isin(template.type, COMMUNICATION_TYPES)
-            took = np.where(kernels, self._repriced(template, works, took, (idle, later)), took)
-        return np.rint(took).astype(np.int64)
+            durations = np.where(kernels, self._reprice_kernels(template, works, durations, (idle, later)), durations)
+        return np.rint(durations).astype(np.int64)
 
-    def _repriced(
-        self, template: Template, works: list[KernelWork | None], took: Floats, idle: tuple[float, float]
+    def _reprice_kernels(
+        self, template: Template, works: list[KernelWork | None], recorded_ns: Floats, idle: tuple[float, float]
     ) -> Floats:
         """Return the nanoseconds of kernels on the new machine; what is not known takes the ratio of its class."""
         new = self.new.point
         asked = scale_works(works, self.asked.batch) if self.asked.batch != 1 else works
         seconds = kernel_seconds(asked, new.compute, new.memory, idle=idle[1]) * SECOND
         if self.old is None:
-            before = np.where(np.isnan(seconds), np.nan, took)
+            before = np.where(np.isnan(seconds), np.nan, recorded_ns)
         else:
-            there = self.old.point
-            before = kernel_seconds(works, there.compute, there.memory, idle=idle[0]) * SECOND
+            old_point = self.old.point
+            before = kernel_seconds(works, old_point.compute, old_point.memory, idle=idle[0]) * SECOND
         predicted = self.asked.from_shapes or self.old is None
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = seconds if predicted else took * np.minimum(seconds / before, self._slowest())
-        unknown = np.isnan(found) & (took > 0) & (template.on_cpu == 0) & ~np.isin(template.type, COMMUNICATION_TYPES)
-        return np.where(np.isnan(found), took * self._class_ratio(template, took, found, unknown), found)
+            projected_ns = seconds if predicted else recorded_ns * np.minimum(seconds / before, self._slowest())
+        unknown = (
+            np.isnan(projected_ns)
+            & (recorded_ns > 0)
+            & (template.on_cpu == 0)
+            & ~np.isin(template.type, COMMUNICATION_TYPES)
+        )
+        return np.where(
+            np.isnan(projected_ns),
+            recorded_ns * self._class_ratio(template, recorded_ns, projected_ns, unknown),
+            projected_ns,
+        )
 
-    def _class_ratio(self, template: Template, took: Floats, found: Floats, unknown: npt.NDArray[np.bool_]) -> Floats:
+    def _class_ratio(
+        self, template: Template, recorded_ns: Floats, projected_ns: Floats, unknown: npt.NDArray[np.bool_]
+    ) -> Floats:
         """Return the ratio of new and old times of the class of each kernel, of its known members."""
-        ratio = np.ones(len(took))
+        ratio = np.ones(len(recorded_ns))
         if not unknown.any():
             return ratio
         classes = np.array(coarse_node_classes(template), dtype=object)
         for name in set(classes[unknown].tolist()):
-            known = (classes == name) & ~np.isnan(found) & (took > 0)
+            priced = (classes == name) & ~np.isnan(projected_ns) & (recorded_ns > 0)
             rows = unknown & (classes == name)
-            if known.any():
-                ratio[rows] = found[known].sum() / took[known].sum()
+            if priced.any():
+                ratio[rows] = projected_ns[priced].sum() / recorded_ns[priced].sum()
             elif self.old is not None:
                 ratio[rows] = self._nominal_ratio(name)
-            share = took[rows].sum() / took[template.on_cpu == 0].sum()
+            share = recorded_ns[rows].sum() / recorded_ns[template.on_cpu == 0].sum()
             if share > WORTH_SAYING:
-                said = f"the work of {100 * share:.0f} % of kernel time ({name}) is not known"
+                share_text = f"the work of {100 * share:.0f} % of kernel time ({name}) is not known"
                 how = "as recorded" if (ratio[rows] == 1).all() else "scaled with its class"
-                self.notes.append(f"{said}: {how}")
+                self.notes.append(f"{share_text}: {how}")
         return ratio
 
     def _slowest(self) -> float:
@@ -412,21 +444,21 @@ class _Projection:
         return max(1.0, self._nominal_ratio("GEMMs"), self._nominal_ratio("")) * ALLOWED
 
     def _nominal_ratio(self, name: str) -> float:
-        """Return the ratio of times by data sheets: of peaks for products, of bandwidth for all else."""
+        """Return the ratio of times by data sheets: of peak rates for GEMMs, of memory bandwidth for all else."""
         old, new = self.old.point if self.old else self.new.point, self.new.point
         if name in ("GEMMs", "attention", "convolutions"):
             return old.compute.bf16_flop_per_s / new.compute.bf16_flop_per_s
         return old.memory.bandwidth_bytes_per_s / new.memory.bandwidth_bytes_per_s
 
-    def _replayed(self, base: ReplayChanges, durations: list[Ints]) -> Replayed:
+    def _replay(self, base: ReplayChanges, durations: list[Ints]) -> Replayed:
         transfers: dict[tuple[int, int], int] = {}
         if self.moves:
             for number, rank in enumerate(self.traces.ranks):
                 for row in np.flatnonzero(_communicates(rank)).tolist():
-                    took = round(self._transfer_s(number, rank, row) * SECOND)
-                    transfers[number, row] = took
+                    transfer_ns = round(self._transfer_s(number, rank, row) * SECOND)
+                    transfers[number, row] = transfer_ns
                     if self._is_alone(rank, row):
-                        durations[number][row] = took  # nobody else is there to wait for
+                        durations[number][row] = transfer_ns  # nobody else is there to wait for
         delays = base.delay_ns
         if self.asked.host != 1:
             delays = tuple(
@@ -441,8 +473,8 @@ class _Projection:
         if template.type[row] != NodeType.COMM_COLL:
             peer = int(template.peer[row])
             return peer == ABSENT or rank.peers[peer] >= present
-        place = int(template.group[row])
-        members = self._members("" if place == ABSENT else rank.groups[place])
+        index = int(template.group[row])
+        members = self._members("" if index == ABSENT else rank.groups[index])
         return sum(member < present for member in members) < len(members) or len(members) == 1
 
     def _transfer_s(self, number: int, rank: RankTrace, row: int) -> float:
@@ -453,45 +485,37 @@ class _Projection:
             return self.links.message_s(size, rank.peers[peer] - number) if peer != ABSENT else 0.0
         group, before = self._group(rank, row)
         kind = CollectiveType(int(template.comm_type[row]))
-        whole = size * before if kind == CollectiveType.ALL_GATHER else size
-        return self.links.collective_s(kind, whole, group)
+        # A node of an all-gather states the shard of a rank, a cost model prices the whole buffer.
+        whole_bytes = size * before if kind == CollectiveType.ALL_GATHER else size
+        return self.links.collective_s(kind, whole_bytes, group)
 
-    def _with_times(self, made: Replayed) -> TraceSet:
+    def _with_times(self, replayed: Replayed) -> TraceSet:
         """Return the traces with replayed times."""
-        ranks = tuple(retime_rank(rank, made, number) for number, rank in enumerate(self.traces.ranks))
+        ranks = tuple(retime_rank(rank, replayed, number) for number, rank in enumerate(self.traces.ranks))
         return TraceSet(ranks, self.traces.where)
-
-
-def _has_same_collectives(old: Machine, new: Machine) -> bool:
-    """Return whether collectives take as long on both."""
-    return old.point.network == new.point.network and old.point.collective == new.point.collective
 
 
 def _communicates(rank: RankTrace) -> npt.NDArray[np.bool_]:
     return np.isin(rank.template.type, COMMUNICATION_TYPES)
 
 
-def _names_all(rank: RankTrace) -> bool:
-    return bool(((rank.template.type == NodeType.COMM_COLL) & (rank.template.group == ABSENT)).any())
+def _trace_span(statistics: Recorded | None) -> float:
+    return 0.0 if statistics is None else statistics.span_s
 
 
-def _trace_span(found: Recorded | None) -> float:
-    return 0.0 if found is None else found.span_s
-
-
-def _with_layers(made: ProjectedTraces, groups: Mapping[str, Sequence[int]], factor: float) -> ProjectedTraces:
+def _with_layers(projected: ProjectedTraces, groups: Mapping[str, Sequence[int]], factor: float) -> ProjectedTraces:
     """Return a projection with *factor* times as many layers."""
-    found_layers = [scale_layers(rank, factor, made.traces.where) for rank in made.traces.ranks]
+    found_layers = [scale_layers(rank, factor, projected.traces.where) for rank in projected.traces.ranks]
     ranks = tuple(rank for rank, _ in found_layers)
-    traces = TraceSet(ranks, made.traces.where)
+    traces = TraceSet(ranks, projected.traces.where)
     changes = recorded_times(traces)
-    found = replay_traces(traces, groups, changes)
-    moved = TraceSet(tuple(retime_rank(rank, found, number) for number, rank in enumerate(ranks)), traces.where)
-    new = recorded_statistics(moved.ranks[made.new.rank], made.new.rank)
-    return replace(made, traces=moved, new=new or made.new, notes=(*made.notes, found_layers[0][1]))
+    replayed = replay_traces(traces, groups, changes)
+    moved = TraceSet(tuple(retime_rank(rank, replayed, number) for number, rank in enumerate(ranks)), traces.where)
+    new = recorded_statistics(moved.ranks[projected.new.rank], projected.new.rank)
+    return replace(projected, traces=moved, new=new or projected.new, notes=(*projected.notes, found_layers[0][1]))
 
 
 def _kernels(rank: RankTrace) -> npt.NDArray[np.bool_]:
     """Return which nodes are kernels, copies or fills."""
-    found: npt.NDArray[np.bool_] = (rank.template.on_cpu == 0) & (rank.template.type == NodeType.COMP)
-    return found
+    kernels: npt.NDArray[np.bool_] = (rank.template.on_cpu == 0) & (rank.template.type == NodeType.COMP)
+    return kernels

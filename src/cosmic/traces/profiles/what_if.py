@@ -72,7 +72,12 @@ class ProjectedTraces:
         """
         if len(self.traces.ranks) > 1 or self.ranks == 1:
             return self.traces
-        return TraceSet((_reshard_gathers(self.traces.ranks[0], self.ranks),) * self.ranks, self.traces.where)
+        # A rank's trace whose all-gathers have shards of so many ranks
+        rank = self.traces.ranks[0]
+        template = rank.template
+        gathers = (template.type == NodeType.COMM_COLL) & (template.comm_type == CollectiveType.ALL_GATHER)
+        size = np.where(gathers & (template.comm_size > 0), -(-template.comm_size // self.ranks), template.comm_size)
+        return TraceSet((replace(rank, template=replace(template, comm_size=size)),) * self.ranks, self.traces.where)
 
     @property
     def throughput(self) -> float:
@@ -85,19 +90,11 @@ class ProjectedTraces:
         return self.old.span_s / self.new.span_s if self.new.span_s else float("inf")
 
 
-def _reshard_gathers(rank: RankTrace, ranks: int) -> RankTrace:
-    """Return a rank's trace whose all-gathers have shards of so many ranks."""
-    template = rank.template
-    gathers = (template.type == NodeType.COMM_COLL) & (template.comm_type == CollectiveType.ALL_GATHER)
-    size = np.where(gathers & (template.comm_size > 0), -(-template.comm_size // ranks), template.comm_size)
-    return replace(rank, template=replace(template, comm_size=size))
-
-
-def retime_rank(rank: RankTrace, made: Replayed, number: int) -> RankTrace:
+def retime_rank(rank: RankTrace, replayed: Replayed, number: int) -> RankTrace:
     """Return a rank's trace with replayed times."""
-    begun, ended = made.begun[number], made.ended[number]
-    micro = (ended + 500) // 1000 - (begun + 500) // 1000
-    template = replace(rank.template, start_ns=begun, duration_ns=ended - begun, duration_us=micro)
+    begin, ended = replayed.begun[number], replayed.ended[number]
+    micro = (ended + 500) // 1000 - (begin + 500) // 1000
+    template = replace(rank.template, start_ns=begin, duration_ns=ended - begin, duration_us=micro)
     return replace(rank, template=template)
 
 

@@ -61,16 +61,16 @@ def parse_repeats(classes: Ints) -> tuple[BlockRepeat, ...]:
     >>> top.start, top.width, top.count
     (0, 4, 2)
     """
-    return _numbered(_parse(np.asarray(classes), 0, {}), iter(range(len(classes))))
+    return _with_indices(_parse(np.asarray(classes), 0, {}), iter(range(len(classes))))
 
 
-def _numbered(repeats: tuple[BlockRepeat, ...], numbers: Iterator[int]) -> tuple[BlockRepeat, ...]:
+def _with_indices(repeats: tuple[BlockRepeat, ...], numbers: Iterator[int]) -> tuple[BlockRepeat, ...]:
     """Return the tree with an index for each repeat."""
-    found = []
+    numbered = []
     for repeat in repeats:
         index = next(numbers)
-        found.append(replace(repeat, index=index, inside=_numbered(repeat.inside, numbers)))
-    return tuple(found)
+        numbered.append(replace(repeat, index=index, inside=_with_indices(repeat.inside, numbers)))
+    return tuple(numbered)
 
 
 def walk_repeats(repeats: Sequence[BlockRepeat], around: int = 1) -> Iterator[tuple[BlockRepeat, int]]:
@@ -80,27 +80,27 @@ def walk_repeats(repeats: Sequence[BlockRepeat], around: int = 1) -> Iterator[tu
         yield from walk_repeats(repeat.inside, around * repeat.count)
 
 
-def _parse(classes: Ints, level: int, known: dict[bytes, tuple[BlockRepeat, ...]]) -> tuple[BlockRepeat, ...]:
-    """Return the repeats of *classes*; *known* keeps what was parsed before."""
+def _parse(classes: Ints, level: int, parsed: dict[bytes, tuple[BlockRepeat, ...]]) -> tuple[BlockRepeat, ...]:
+    """Return the repeats of *classes*; *parsed* keeps what was parsed before."""
     if len(classes) < LEAST_NODES or level >= DEEPEST:
         return ()
     key = classes.tobytes()
-    if key not in known:
-        known[key] = tuple(_split(classes, level, known))
-    return known[key]
+    if key not in parsed:
+        parsed[key] = tuple(_split(classes, level, parsed))
+    return parsed[key]
 
 
-def _split(classes: Ints, level: int, known: dict[bytes, tuple[BlockRepeat, ...]]) -> Iterator[BlockRepeat]:
+def _split(classes: Ints, level: int, parsed: dict[bytes, tuple[BlockRepeat, ...]]) -> Iterator[BlockRepeat]:
     """Yield the repeats of the period that covers most, and those of what is left between them."""
     runs = _best_runs(classes)
-    at = 0
+    position = 0
     for start, width, count in runs:
-        yield from _move_repeats(_parse(classes[at:start], level + 1, known), at)
-        inside = _move_repeats(_parse(classes[start : start + width], level + 1, known), start)
+        yield from _move_repeats(_parse(classes[position:start], level + 1, parsed), position)
+        inside = _move_repeats(_parse(classes[start : start + width], level + 1, parsed), start)
         yield BlockRepeat(start, width, count, tuple(inside))
-        at = start + width * count
+        position = start + width * count
     if runs:
-        yield from _move_repeats(_parse(classes[at:], level + 1, known), at)
+        yield from _move_repeats(_parse(classes[position:], level + 1, parsed), position)
 
 
 def _move_repeats(repeats: Sequence[BlockRepeat], by: int) -> Iterator[BlockRepeat]:
@@ -110,14 +110,31 @@ def _move_repeats(repeats: Sequence[BlockRepeat], by: int) -> Iterator[BlockRepe
 
 def _best_runs(classes: Ints) -> list[tuple[int, int, int]]:
     """Return start, width and number of copies of the repeats of the period that covers most."""
-    periods = _periods(classes)
-    found = [_runs(classes, period) for period in periods]
-    covered = [sum(width * count for _, width, count in runs) for runs in found]
-    for place in sorted(range(len(periods)), key=lambda place: -covered[place]):
-        if covered[place] < LEAST_NODES:
+    # Distances at which classes recur, shortest first: the most frequent, and those of the rarest classes
+    order = np.argsort(classes, kind="stable")
+    sorted_classes = classes[order]
+    same = sorted_classes[1:] == sorted_classes[:-1]
+    distances = _most_frequent(np.diff(order)[same])
+    first = np.flatnonzero(np.concatenate([[True], ~same]))
+    counts = np.diff(np.append(first, len(classes)))
+    twice = np.flatnonzero(counts > 1)
+    for rare_class in twice[np.argsort(counts[twice], kind="stable")][:RARE].tolist():
+        # A class that occurs several times in a block shows the period between occurrences further apart.
+        occurrences = order[first[rare_class] : first[rare_class] + min(int(counts[rare_class]), OCCURRENCES)]
+        apart = occurrences[None, :] - occurrences[:, None]
+        distances |= _most_frequent(apart[apart > 0])
+    periods = sorted(distance for distance in distances if 2 * distance <= len(classes))
+    runs_of_periods = [_runs(classes, period) for period in periods]
+    covered = [sum(width * count for _, width, count in runs) for runs in runs_of_periods]
+    for index in sorted(range(len(periods)), key=lambda index: -covered[index]):
+        if covered[index] < LEAST_NODES:
             break
-        shorter = periods[:place]
-        if runs := [run for run in found[place] if not any(_has_period(classes, run, each) for each in shorter)]:
+        shorter = periods[:index]
+        if runs := [
+            run
+            for run in runs_of_periods[index]
+            if not any(_has_period(classes, run, shorter_period) for shorter_period in shorter)
+        ]:
             return runs
     return []
 
@@ -129,23 +146,6 @@ def _has_period(classes: Ints, run: tuple[int, int, int], period: int) -> bool:
     if classes[start] != classes[start + period]:
         return False
     return np.array_equal(classes[start + period : stop], classes[start : stop - period])
-
-
-def _periods(classes: Ints) -> list[int]:
-    """Return distances at which classes recur, shortest first: the most frequent, and those of the rarest classes."""
-    order = np.argsort(classes, kind="stable")
-    sorted_classes = classes[order]
-    same = sorted_classes[1:] == sorted_classes[:-1]
-    found = _most_frequent(np.diff(order)[same])
-    first = np.flatnonzero(np.concatenate([[True], ~same]))
-    counts = np.diff(np.append(first, len(classes)))
-    twice = np.flatnonzero(counts > 1)
-    for which in twice[np.argsort(counts[twice], kind="stable")][:RARE].tolist():
-        # A class that occurs several times in a block shows the period between occurrences further apart.
-        at = order[first[which] : first[which] + min(int(counts[which]), OCCURRENCES)]
-        apart = at[None, :] - at[:, None]
-        found |= _most_frequent(apart[apart > 0])
-    return sorted(each for each in found if 2 * each <= len(classes))
 
 
 def _most_frequent(distances: Ints) -> set[int]:
@@ -213,20 +213,20 @@ def layout_of(nodes: int, grammar: Sequence[BlockRepeat], counts: Mapping[int, i
     >>> layout_of(4, (BlockRepeat(1, 1, 2),), {0: 3}).first.tolist()
     [0, 1, 1, 1, 3]
     """
-    repeats = [each for each, _ in walk_repeats(grammar)]
+    repeats = [one_repeat for one_repeat, _ in walk_repeats(grammar)]
     levels = _levels(grammar)
-    count = np.array([(counts or {}).get(each.index, each.count) for each in repeats], np.int64)
+    count = np.array([(counts or {}).get(one_repeat.index, one_repeat.count) for one_repeat in repeats], np.int64)
     width = np.zeros(len(repeats), np.int64)
     table = _expand(grammar, (0, nodes), (count, width), 0, levels)
     first, copy, repeat = table[0], table[1 : levels + 1], table[levels + 1 :]
-    place = np.full(nodes, NONE, np.int64)
+    new_row = np.full(nodes, NONE, np.int64)
     zero = np.flatnonzero((copy == 0).all(axis=0))
-    place[first[zero]] = zero
-    return Layout(first, copy, repeat, place, width, count)
+    new_row[first[zero]] = zero
+    return Layout(first, copy, repeat, new_row, width, count)
 
 
 def _levels(grammar: Sequence[BlockRepeat]) -> int:
-    return max((1 + _levels(each.inside) for each in grammar), default=0)
+    return max((1 + _levels(repeat.inside) for repeat in grammar), default=0)
 
 
 def length_of(nodes: int, grammar: Sequence[BlockRepeat], counts: Mapping[int, int]) -> int:
@@ -235,9 +235,9 @@ def length_of(nodes: int, grammar: Sequence[BlockRepeat], counts: Mapping[int, i
     >>> length_of(4, (BlockRepeat(1, 1, 2),), {0: 3})
     5
     """
-    for each in grammar:
-        nodes += counts.get(each.index, each.count) * length_of(each.width, each.inside, counts)
-        nodes -= each.count * each.width
+    for repeat in grammar:
+        nodes += counts.get(repeat.index, repeat.count) * length_of(repeat.width, repeat.inside, counts)
+        nodes -= repeat.count * repeat.width
     return nodes
 
 
@@ -246,19 +246,19 @@ def _expand(
 ) -> Ints:
     """Return the rows of the first copies, the copies and the repeats, by position; fill in the widths of copies."""
     count, width = sizes
-    at, stop = rows
+    position, stop = rows
     parts = []
-    for each in grammar:
-        parts.append(_plain_rows(at, each.start, levels))
-        block = _expand(each.inside, (each.start, each.start + each.width), sizes, level + 1, levels)
-        width[each.index] = block.shape[1]
-        copies = int(count[each.index])
+    for repeat in grammar:
+        parts.append(_plain_rows(position, repeat.start, levels))
+        block = _expand(repeat.inside, (repeat.start, repeat.start + repeat.width), sizes, level + 1, levels)
+        width[repeat.index] = block.shape[1]
+        copies = int(count[repeat.index])
         tiled = np.tile(block, (1, copies))
         tiled[1 + level] = np.repeat(np.arange(copies), block.shape[1])
-        tiled[1 + levels + level] = each.index
+        tiled[1 + levels + level] = repeat.index
         parts.append(tiled)
-        at = each.start + each.width * each.count
-    parts.append(_plain_rows(at, stop, levels))
+        position = repeat.start + repeat.width * repeat.count
+    parts.append(_plain_rows(position, stop, levels))
     return np.concatenate(parts, axis=1)
 
 
@@ -269,27 +269,27 @@ def _plain_rows(start: int, stop: int, levels: int) -> Ints:
     return table
 
 
-def source_copies(source: Layout, made: Layout) -> Ints:
-    """Return, by level and position of *made*, the copy of the source that it is made of.
+def source_copies(source: Layout, layout: Layout) -> Ints:
+    """Return, by level and position of *layout*, the copy of the source that it is made of.
 
     The first copy is made of the first, the last of the last, and those between of those between, in turn: what begins
     or ends a series may depend on what is around it.
     """
-    taken = np.zeros_like(made.copy)
-    for level in range(made.levels):
-        index = made.repeat[level]
-        copies, wanted, at = source.count[index], made.count[index], made.copy[level]
-        between = np.where(copies > 2, 1 + (at - 1) % np.maximum(copies - 2, 1), copies - 1)
-        taken[level] = np.where(at == 0, 0, np.where(at == wanted - 1, copies - 1, between))
-        taken[level][index == NONE] = 0
-    return taken
+    chosen = np.zeros_like(layout.copy)
+    for level in range(layout.levels):
+        index = layout.repeat[level]
+        copies, wanted, copy = source.count[index], layout.count[index], layout.copy[level]
+        between = np.where(copies > 2, 1 + (copy - 1) % np.maximum(copies - 2, 1), copies - 1)
+        chosen[level] = np.where(copy == 0, 0, np.where(copy == wanted - 1, copies - 1, between))
+        chosen[level][index == NONE] = 0
+    return chosen
 
 
-def rows_of(source: Layout, made: Layout, copies: Ints) -> Ints:
-    """Return the rows of the source at the positions of *made*, in the given *copies* of its blocks."""
-    rows = made.first.copy()
-    for level in range(made.levels):
-        index = made.repeat[level]
+def rows_of(source: Layout, layout: Layout, copies: Ints) -> Ints:
+    """Return the rows of the source at the positions of *layout*, in the given *copies* of its blocks."""
+    rows = layout.first.copy()
+    for level in range(layout.levels):
+        index = layout.repeat[level]
         rows += np.where(index == NONE, 0, copies[level] * source.width[index])
     return rows
 
@@ -332,30 +332,37 @@ class GrowthPlan:
     def counts(self, copies: int) -> Counts:
         """Return the numbers of copies if the largest has *copies*."""
         more = copies - self.copies
-        return tuple({each.index: max(1, each.count + more) for each in of_role} for of_role in self.chosen)
+        return tuple({repeat.index: max(1, repeat.count + more) for repeat in of_role} for of_role in self.chosen)
 
 
 def find_plans(structures: Sequence[RoleStructure]) -> list[GrowthPlan]:
     """Return the plans: those that cover most of the source first, then steps, then those that cover less than half."""
-    numbers = sorted({each.count for one in structures for each, _ in walk_repeats(one.grammar) if each.count > 1})
+    numbers = sorted(
+        {repeat.count for structure in structures for repeat, _ in walk_repeats(structure.grammar) if repeat.count > 1}
+    )
     choices = (partial(choose, number) for number in numbers for choose in (_repeats_alike, _inner_repeats))
-    found = [_make_plan(structures, BLOCKS, choose) for choose in choices]
-    found.append(_make_plan(structures, BLOCKS, _longest))
-    found = sorted((each for each in found if each.covered), key=lambda plan: -plan.covered)[:MOST_PLANS]
-    half = sum(one.ranks * one.nodes for one in structures) / 2
-    steps = _make_plan(structures, STEPS, lambda one: one.grammar)
-    return [*(each for each in found if each.covered >= half), steps, *(each for each in found if each.covered < half)]
+    plans = [_make_plan(structures, BLOCKS, choose) for choose in choices]
+    plans.append(_make_plan(structures, BLOCKS, _longest))
+    plans = sorted((candidate for candidate in plans if candidate.covered), key=lambda plan: -plan.covered)[:MOST_PLANS]
+    half = sum(structure.ranks * structure.nodes for structure in structures) / 2
+    steps = _make_plan(structures, STEPS, lambda structure: structure.grammar)
+    return [
+        *(candidate for candidate in plans if candidate.covered >= half),
+        steps,
+        *(candidate for candidate in plans if candidate.covered < half),
+    ]
 
 
 def _make_plan(
     structures: Sequence[RoleStructure], name: str, choose: Callable[[RoleStructure], Sequence[BlockRepeat]]
 ) -> GrowthPlan:
-    chosen = tuple(tuple(choose(one)) for one in structures)
-    times = [{each.index: around for each, around in walk_repeats(one.grammar)} for one in structures]
+    chosen = tuple(tuple(choose(structure)) for structure in structures)
+    times = [{repeat.index: around for repeat, around in walk_repeats(structure.grammar)} for structure in structures]
+    # The nodes that a repeat makes up in the whole job: all of its copies, in the repeats around it, on all ranks
     sizes = [
-        (around[each.index] * each.count * each.width * one.ranks, each)
-        for one, around, of_role in zip(structures, times, chosen, strict=True)
-        for each in of_role
+        (around[repeat.index] * repeat.count * repeat.width * structure.ranks, repeat)
+        for structure, around, of_role in zip(structures, times, chosen, strict=True)
+        for repeat in of_role
     ]
     largest = max(sizes, key=lambda size: size[0], default=(0, BlockRepeat(0, 0, 1)))[1]
     return GrowthPlan(name, chosen, largest.count, largest.width, sum(size for size, _ in sizes))
@@ -372,17 +379,19 @@ def _inner_repeats(number: int, structure: RoleStructure) -> list[BlockRepeat]:
 
 
 def _with_copies(grammar: Sequence[BlockRepeat], number: int) -> Iterator[BlockRepeat]:
-    for each in grammar:
-        if each.count == number:
-            yield each
+    for repeat in grammar:
+        if repeat.count == number:
+            yield repeat
         else:
-            yield from _with_copies(each.inside, number)
+            yield from _with_copies(repeat.inside, number)
 
 
 def _longest(structure: RoleStructure) -> list[BlockRepeat]:
     """Return the repeat that covers most of a role."""
     sizes = [
-        (each.count * each.width * around, each) for each, around in walk_repeats(structure.grammar) if each.count > 1
+        (repeat.count * repeat.width * around, repeat)
+        for repeat, around in walk_repeats(structure.grammar)
+        if repeat.count > 1
     ]
     return [max(sizes, key=lambda size: size[0])[1]] if sizes else []
 
@@ -390,13 +399,14 @@ def _longest(structure: RoleStructure) -> list[BlockRepeat]:
 def count_nodes(structures: Sequence[RoleStructure], counts: Counts) -> int:
     """Return the nodes of all ranks."""
     return sum(
-        one.ranks * length_of(one.nodes, one.grammar, count) for one, count in zip(structures, counts, strict=True)
+        structure.ranks * length_of(structure.nodes, structure.grammar, count)
+        for structure, count in zip(structures, counts, strict=True)
     )
 
 
 def copies_for(plan: GrowthPlan, structures: Sequence[RoleStructure], scale: float) -> int:
     """Return the number of copies with which a plan comes closest to *scale* times the source's nodes."""
-    wanted = scale * sum(one.ranks * one.nodes for one in structures)
+    wanted = scale * sum(structure.ranks * structure.nodes for structure in structures)
     low, high = 1, max(2, plan.copies)
     while count_nodes(structures, plan.counts(high)) < wanted:
         low, high = high, 2 * high
@@ -410,10 +420,10 @@ def order_plans(
     plans: Sequence[GrowthPlan], structures: Sequence[RoleStructure], scale: float
 ) -> list[tuple[GrowthPlan, int]]:
     """Return plans and their copies for a length, best first: those that come near it, and cover most."""
-    whole = sum(one.ranks * one.nodes for one in structures)
+    nodes = sum(structure.ranks * structure.nodes for structure in structures)
 
-    def misses(found: tuple[GrowthPlan, int]) -> bool:
-        plan, copies = found
-        return abs(count_nodes(structures, plan.counts(copies)) / (scale * whole) - 1) > NEAR
+    def misses(choice: tuple[GrowthPlan, int]) -> bool:
+        plan, copies = choice
+        return abs(count_nodes(structures, plan.counts(copies)) / (scale * nodes) - 1) > NEAR
 
     return sorted(((plan, copies_for(plan, structures, scale)) for plan in plans), key=misses)

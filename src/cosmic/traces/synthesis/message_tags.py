@@ -31,12 +31,19 @@ def find_channels(job: SourceJob) -> MessageChannels:
     messages = messages_of(job.traces)
     if not len(messages.rank):
         return MessageChannels(tuple(np.full(role.template.nodes, ABSENT) for role in job.roles))
-    sends, receives = _pairs(messages)
-    mine = classes[starts[role_of[messages.rank]] + messages.row]
-    channel = _components(mine[sends], mine[receives], int(classes.max()) + 1)
+    # Messages between two ranks with a tag and a size arrive in the order in which they were sent.
+    side, rank, row, peer, tag, size = (
+        getattr(messages, name) for name in ("side", "rank", "row", "peer", "tag", "size")
+    )
+    departures, arrivals = np.flatnonzero(side == SEND), np.flatnonzero(side != SEND)
+    first = np.lexsort((row[departures], size[departures], tag[departures], peer[departures], rank[departures]))
+    second = np.lexsort((row[arrivals], size[arrivals], tag[arrivals], rank[arrivals], peer[arrivals]))
+    sends, receives = (departures[first], arrivals[second])
+    class_of_message = classes[starts[role_of[messages.rank]] + messages.row]
+    channel = _components(class_of_message[sends], class_of_message[receives], int(classes.max()) + 1)
     # In a channel between two ranks, receives in the order of their sends must be in the order of their rows.
     route = messages.rank[sends] * len(job.traces.ranks) + messages.rank[receives]
-    among = channel[mine[sends]]
+    among = channel[class_of_message[sends]]
     order = np.lexsort((messages.row[sends], among, route))
     same = (np.diff(route[order]) == 0) & (np.diff(among[order]) == 0)
     crossed = np.unique(among[order][1:][same & (np.diff(messages.row[receives][order]) < 0)])
@@ -47,25 +54,14 @@ def find_channels(job: SourceJob) -> MessageChannels:
 
 def _class_numbers(job: SourceJob) -> tuple[Ints, Ints]:
     """Return the classes of all roles' rows, one role after the other, and where each role begins."""
-    found, first, starts = [], 0, []
-    at = 0
+    numbers, first, starts = [], 0, []
+    position = 0
     for role in job.roles:
-        found.append(role.classes + first)
-        starts.append(at)
+        numbers.append(role.classes + first)
+        starts.append(position)
         first += int(role.classes.max()) + 1
-        at += role.template.nodes
-    return np.concatenate(found), np.array(starts)
-
-
-def _pairs(messages: object) -> tuple[Ints, Ints]:
-    """Return the indices of sends and of the receives that they meet."""
-    side, rank, row, peer, tag, size = (
-        getattr(messages, name) for name in ("side", "rank", "row", "peer", "tag", "size")
-    )
-    sends, receives = np.flatnonzero(side == SEND), np.flatnonzero(side != SEND)
-    first = np.lexsort((row[sends], size[sends], tag[sends], peer[sends], rank[sends]))
-    second = np.lexsort((row[receives], size[receives], tag[receives], rank[receives], peer[receives]))
-    return sends[first], receives[second]
+        position += role.template.nodes
+    return np.concatenate(numbers), np.array(starts)
 
 
 def _components(left: Ints, right: Ints, nodes: int) -> Ints:

@@ -42,11 +42,11 @@ class JobMesh:
         >>> JobMesh((2, 2)).coordinates().tolist()
         [[0, 0], [1, 0], [0, 1], [1, 1]]
         """
-        found, rest = [], np.arange(self.ranks)
+        coordinates, rest = [], np.arange(self.ranks)
         for size in self.sizes:
-            rest, here = np.divmod(rest, size)
-            found.append(here)
-        return np.stack(found, axis=1) if found else np.zeros((1, 0), np.int64)
+            rest, coordinate = np.divmod(rest, size)
+            coordinates.append(coordinate)
+        return np.stack(coordinates, axis=1) if coordinates else np.zeros((1, 0), np.int64)
 
     def rank(self, coordinates: Ints) -> Ints:
         """Return the ranks at *coordinates*; these are cyclic."""
@@ -75,39 +75,47 @@ def strides_of(members: Iterable[int]) -> list[tuple[int, int]]:
     >>> strides_of((0, 1, 8, 9)), strides_of((3,)), strides_of((0, 1, 5))
     ([(1, 2), (8, 2)], [], [])
     """
-    left = sorted(members)
-    found = []
-    while len(left) > 1:
-        stride, count = left[1] - left[0], 1
-        while count < len(left) and left[count] - left[count - 1] == stride:
+    remaining = sorted(members)
+    strides = []
+    while len(remaining) > 1:
+        stride, count = remaining[1] - remaining[0], 1
+        while count < len(remaining) and remaining[count] - remaining[count - 1] == stride:
             count += 1
-        rows = [left[at : at + count] for at in range(0, len(left), count)]
-        if any([each - row[0] for each in row] != [stride * step for step in range(count)] for row in rows):
+        rows = [remaining[start : start + count] for start in range(0, len(remaining), count)]
+        if any([member - row[0] for member in row] != [stride * step for step in range(count)] for row in rows):
             return []
-        found.append((stride, count))
-        left = [row[0] for row in rows]
-    return found
+        strides.append((stride, count))
+        remaining = [row[0] for row in rows]
+    return strides
 
 
 def placement_of(job: SourceJob) -> MeshPlacement | None:
     """Return how a job lies on the mesh that its groups show; None where no mesh explains its groups and peers."""
     mesh = JobMesh(_sizes(job))
-    at = mesh.coordinates()
+    coordinates = mesh.coordinates()
     try:
-        extents = tuple(_extents(job, role, mesh, at) for role in job.roles)
-        offsets = tuple(_offsets(role, mesh, at) for role in job.roles)
-    except _Irregular:
+        extents = tuple(_extents(job, role, mesh, coordinates) for role in job.roles)
+        offsets = tuple(_offsets(role, mesh, coordinates) for role in job.roles)
+    except _IrregularGroup:
         return None
-    kinds = _kinds(job, extents)
-    fixed = {axis for axis in range(len(mesh.sizes)) if _decides_role(job, at, axis)}
-    for each in (extent for of_role in extents for extent in of_role):
-        fixed |= {axis for axis, held in enumerate(each) if not isinstance(held, str)}
+    # A number for each group of each role; groups with the same members and other names have others
+    groups_of_members: dict[tuple[int, ...], list[str]] = {}
+    for name, members in job.groups.items():
+        if name not in ALL_RANKS:
+            groups_of_members.setdefault(tuple(sorted(members)), []).append(name)
+    nth = {name: index for names in groups_of_members.values() for index, name in enumerate(names)} | dict.fromkeys(
+        ALL_RANKS, 0
+    )
+    kinds = tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
+    fixed = {axis for axis in range(len(mesh.sizes)) if _decides_role(job, coordinates, axis)}
+    for group_extent in (extent for of_role in extents for extent in of_role):
+        fixed |= {axis for axis, held in enumerate(group_extent) if not isinstance(held, str)}
     use = _collectives_along(job, extents, len(mesh.sizes))
     free = [axis for axis in range(len(mesh.sizes)) if axis not in fixed]
     return MeshPlacement(mesh, extents, kinds, offsets, tuple(sorted(free, key=lambda axis: (use[axis], -axis))))
 
 
-class _Irregular(Exception):  # noqa: N818  it ends the attempt, and is no error
+class _IrregularGroup(Exception):  # noqa: N818  it ends the attempt, and is no error
     """Groups or peers that no mesh explains."""
 
 
@@ -132,67 +140,57 @@ def _sizes(job: SourceJob) -> tuple[int, ...]:
     return tuple(after // before for before, after in pairwise(chain) if after > before)
 
 
-def _extents(job: SourceJob, role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[Extent, ...], ...]:
-    """Return what each of a role's groups holds of each axis."""
-    found = []
+def _extents(job: SourceJob, role: Role, mesh: JobMesh, coordinates: Ints) -> tuple[tuple[Extent, ...], ...]:
+    """Return the extent of each of a role's groups along each axis."""
+    extents = []
     for index in range(len(role.groups[0])):
         seen = {
-            _extent(job.groups[names[index]], rank, mesh, at)
+            _extent(job.groups[names[index]], rank, mesh, coordinates)
             for rank, names in zip(role.ranks, role.groups, strict=True)
         }
         if len(seen) > 1:
-            raise _Irregular
-        found.append(seen.pop())
-    return tuple(found)
+            raise _IrregularGroup
+        extents.append(seen.pop())
+    return tuple(extents)
 
 
-def _extent(members: tuple[int, ...], rank: int, mesh: JobMesh, at: Ints) -> tuple[Extent, ...]:
-    """Return what a group holds of each axis, as one of its members sees it."""
-    own = at[rank]
-    held = [sorted(set(at[list(members), axis].tolist())) for axis in range(len(mesh.sizes))]
+def _extent(members: tuple[int, ...], rank: int, mesh: JobMesh, coordinates: Ints) -> tuple[Extent, ...]:
+    """Return a group's extent along each axis, as seen from one of its members."""
+    own = coordinates[rank]
+    held = [sorted(set(coordinates[list(members), axis].tolist())) for axis in range(len(mesh.sizes))]
     if prod(map(len, held)) != len(members):
-        raise _Irregular
+        raise _IrregularGroup
     return tuple(
-        ALL if len(each) == size else OWN if each == [own[axis]] else tuple(each)
-        for axis, (each, size) in enumerate(zip(held, mesh.sizes, strict=True))
+        ALL if len(values) == size else OWN if values == [own[axis]] else tuple(values)
+        for axis, (values, size) in enumerate(zip(held, mesh.sizes, strict=True))
     )
 
 
-def _offsets(role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[int, ...], ...]:
+def _offsets(role: Role, mesh: JobMesh, coordinates: Ints) -> tuple[tuple[int, ...], ...]:
     """Return where each of a role's peers is, from each of its ranks."""
     used = np.unique(role.template.peer)
     peers = np.array(role.peers, np.int64)
-    found = []
+    offsets = []
     for index in range(peers.shape[1] if peers.ndim > 1 else 0):
         if index not in used:
-            found.append((0,) * len(mesh.sizes))
+            offsets.append((0,) * len(mesh.sizes))
             continue
-        away = (at[peers[:, index]] - at[list(role.ranks)]) % np.array(mesh.sizes, np.int64)
+        away = (coordinates[peers[:, index]] - coordinates[list(role.ranks)]) % np.array(mesh.sizes, np.int64)
         if (away != away[0]).any():
-            raise _Irregular
+            raise _IrregularGroup
         signed = [
             step - size if 2 * step > size else step for step, size in zip(away[0].tolist(), mesh.sizes, strict=True)
         ]
-        found.append(tuple(signed))
-    return tuple(found)
+        offsets.append(tuple(signed))
+    return tuple(offsets)
 
 
-def _kinds(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return a number for each group of each role; groups with the same members and other names have others."""
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for name, members in job.groups.items():
-        if name not in ALL_RANKS:
-            alike.setdefault(tuple(sorted(members)), []).append(name)
-    nth = {name: index for names in alike.values() for index, name in enumerate(names)} | dict.fromkeys(ALL_RANKS, 0)
-    return tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
-
-
-def _decides_role(job: SourceJob, at: Ints, axis: int) -> bool:
+def _decides_role(job: SourceJob, coordinates: Ints, axis: int) -> bool:
     """Return whether ranks that differ along an axis only have different roles."""
-    others = np.delete(at, axis, axis=1)
-    _, which = np.unique(others, axis=0, return_inverse=True)
-    pairs = np.unique(np.stack([which.ravel(), job.role_of]), axis=1)
-    return bool(pairs.shape[1] > len(np.unique(which)))
+    other_axes = np.delete(coordinates, axis, axis=1)
+    _, line_of = np.unique(other_axes, axis=0, return_inverse=True)
+    pairs = np.unique(np.stack([line_of.ravel(), job.role_of]), axis=1)
+    return bool(pairs.shape[1] > len(np.unique(line_of)))
 
 
 def _collectives_along(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], ...], ...], axes: int) -> list[int]:
@@ -223,15 +221,15 @@ def scale_mesh(placement: MeshPlacement | None, before: int, ranks: int) -> JobM
         ranks,
         f"must be a multiple of {fixed}: roles differ along that many",
     )
-    left = ranks // fixed
+    remaining = ranks // fixed
     if not placement.scalable:
-        sizes.append(left)
+        sizes.append(remaining)
         return JobMesh(tuple(sizes))  # replicas that nothing joins
     first, *others = placement.scalable
     for axis in reversed(others):
-        sizes[axis] = gcd(sizes[axis], left)
-        left //= sizes[axis]
-    sizes[first] = left
+        sizes[axis] = gcd(sizes[axis], remaining)
+        remaining //= sizes[axis]
+    sizes[first] = remaining
     return JobMesh(tuple(sizes))
 
 
@@ -249,11 +247,11 @@ class MeshBindings:
 
 def bind_mesh(job: SourceJob, placement: MeshPlacement, mesh: JobMesh) -> MeshBindings:
     """Return who is who on *mesh*, a `scale_mesh` mesh of the placement."""
-    at = mesh.coordinates()
+    coordinates = mesh.coordinates()
     axes = len(placement.mesh.sizes)
-    like = np.minimum(at[:, :axes], np.array(placement.mesh.sizes, np.int64) - 1)
+    like = np.minimum(coordinates[:, :axes], np.array(placement.mesh.sizes, np.int64) - 1)
     role = job.role_of[placement.mesh.rank(like)]
-    namer = _Namer(mesh, at)
+    namer = _GroupNamer(mesh, coordinates)
     names = tuple(
         tuple(
             namer.name(rank, extent, kind)
@@ -262,14 +260,16 @@ def bind_mesh(job: SourceJob, placement: MeshPlacement, mesh: JobMesh) -> MeshBi
         for rank, own in enumerate(role.tolist())
     )
     peers = np.empty((mesh.ranks, 0), np.int64)
-    found: list[tuple[int, ...]] = [()] * mesh.ranks
+    peers_of_ranks: list[tuple[int, ...]] = [()] * mesh.ranks
     for index, offsets in enumerate(placement.offsets):
-        mine = np.flatnonzero(role == index)
-        columns = [mesh.rank(at[mine] + step) for step in _steps(offsets, placement.mesh, at.shape[1])]
-        peers = np.stack(columns, axis=1) if columns else np.empty((len(mine), 0), np.int64)
-        for rank, peer in zip(mine.tolist(), peers.tolist(), strict=True):
-            found[rank] = tuple(peer)
-    return MeshBindings(role, namer.groups, names, tuple(found))
+        role_ranks = np.flatnonzero(role == index)
+        columns = [
+            mesh.rank(coordinates[role_ranks] + step) for step in _steps(offsets, placement.mesh, coordinates.shape[1])
+        ]
+        peers = np.stack(columns, axis=1) if columns else np.empty((len(role_ranks), 0), np.int64)
+        for rank, peer in zip(role_ranks.tolist(), peers.tolist(), strict=True):
+            peers_of_ranks[rank] = tuple(peer)
+    return MeshBindings(role, namer.groups, names, tuple(peers_of_ranks))
 
 
 def _steps(offsets: tuple[tuple[int, ...], ...], mesh: JobMesh, axes: int) -> Iterator[Ints]:
@@ -280,25 +280,25 @@ def _steps(offsets: tuple[tuple[int, ...], ...], mesh: JobMesh, axes: int) -> It
             yield np.array([*step, *[0] * (axes - len(step))], np.int64)
 
 
-class _Namer:
+class _GroupNamer:
     """Names groups, each once, by numbers from 1."""
 
-    def __init__(self, mesh: JobMesh, at: Ints) -> None:
+    def __init__(self, mesh: JobMesh, coordinates: Ints) -> None:
         self.groups: dict[str, tuple[int, ...]] = {}
-        self._mesh, self._at = mesh, at
+        self._mesh, self._at = mesh, coordinates
         self._names: dict[tuple[int, tuple[Extent, ...], tuple[int, ...]], str] = {}
 
     def name(self, rank: int, extent: tuple[Extent, ...], kind: int) -> str:
         """Return the name of a rank's group."""
         own = self._at[rank].tolist()
         held = (*extent, *[OWN] * (len(own) - len(extent)))
-        base = tuple(own[axis] if each == OWN else ABSENT for axis, each in enumerate(held))
+        base = tuple(own[axis] if part == OWN else ABSENT for axis, part in enumerate(held))
         key = (kind, held, base)
         if key not in self._names:
             sizes = self._mesh.sizes
             along = [
-                range(sizes[axis]) if each == ALL else (own[axis],) if each == OWN else each
-                for axis, each in enumerate(held)
+                range(sizes[axis]) if part == ALL else (own[axis],) if part == OWN else part
+                for axis, part in enumerate(held)
             ]
             members = sorted(self._mesh.rank(np.array(list(product(*along)), np.int64)).tolist())
             self._names[key] = str(len(self.groups) + 1)

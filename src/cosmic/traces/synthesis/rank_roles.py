@@ -59,22 +59,24 @@ def number_node_classes(template: Template) -> Ints:
     >>> number_node_classes(template_of(rows)).tolist()
     [0, 0, 1]
     """
-    found = np.zeros(template.nodes, np.int64)
-    known: dict[str, int] = {}
-    words = np.array([known.setdefault(name.translate(_NO_DIGITS), len(known)) for name in template.names], np.int64)
+    classes = np.zeros(template.nodes, np.int64)
+    numbers: dict[str, int] = {}
+    words = np.array(
+        [numbers.setdefault(name.translate(_NO_DIGITS), len(numbers)) for name in template.names], np.int64
+    )
     for column in (*(getattr(template, name) for name in STATED), -words):
-        found = _join_classes(found, column)
-    sized = found
+        classes = _join_classes(classes, column)
+    sized = classes
     for name in AMOUNTS:
         sized = _join_classes(sized, getattr(template, name))
-    few = len(np.unique(sized)) <= FEW_SIZES * len(np.unique(found))
-    return sized if few else found
+    few = len(np.unique(sized)) <= FEW_SIZES * len(np.unique(classes))
+    return sized if few else classes
 
 
 def _join_classes(classes: Ints, column: Ints) -> Ints:
     """Return classes that tell apart what either tells apart."""
-    values, which = np.unique(column, return_inverse=True)
-    return np.asarray(np.unique(classes * max(len(values), 1) + which, return_inverse=True)[1], np.int64)
+    values, value_of = np.unique(column, return_inverse=True)
+    return np.asarray(np.unique(classes * max(len(values), 1) + value_of, return_inverse=True)[1], np.int64)
 
 
 # ------------------------------------------------------------------------------------------------ of a job
@@ -95,10 +97,10 @@ class SourceJob:
     @property
     def role_of(self) -> Ints:
         """The index of each rank's role."""
-        found = np.zeros(len(self.traces.ranks), np.int64)
+        role_of = np.zeros(len(self.traces.ranks), np.int64)
         for index, role in enumerate(self.roles):
-            found[list(role.ranks)] = index
-        return found
+            role_of[list(role.ranks)] = index
+        return role_of
 
 
 def source_job(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> SourceJob:
@@ -110,10 +112,18 @@ def source_job(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = No
         tuple(replace(rank, template=cleaned[id(rank.template)]) for rank in traces.ranks), where=traces.where
     )
     check_traces(mended, groups)
-    known = known_groups(mended, groups)
-    everyone = {name for name in ALL_RANKS if known[name] == known[ALL_RANKS[0]]}
-    texts = tuple(f"{traces.where}: {count:,} {what}" for what, count in notes.items() if count)
-    return SourceJob(mended, known, _roles(mended, everyone), texts)
+    members = known_groups(mended, groups)
+    everyone = {name for name in ALL_RANKS if members[name] == members[ALL_RANKS[0]]}
+    texts = tuple(f"{traces.where}: {count:,} {mended_things}" for mended_things, count in notes.items() if count)
+    # Ranks with one role differ only in amounts and durations.
+    ranks_of_roles: dict[bytes, list[int]] = {}
+    keys: dict[int, bytes] = {}
+    several = len(mended.templates()) > 1
+    for number, trace in enumerate(mended.ranks):
+        if id(trace.template) not in keys:
+            keys[id(trace.template)] = _structure(trace.template) if several else b""
+        ranks_of_roles.setdefault(keys[id(trace.template)], []).append(number)
+    return SourceJob(mended, members, tuple(_role(mended, ranks, everyone) for ranks in ranks_of_roles.values()), texts)
 
 
 def _mend_template(template: Template, notes: Counter[str]) -> Template:
@@ -136,25 +146,21 @@ def _mend_template(template: Template, notes: Counter[str]) -> Template:
     data, ctrl = (_rows_within(template, name, notes) for name in ("data", "ctrl"))
     ids: dict[str, Any] = {"id": np.arange(template.nodes), "type": kind, "start_ns": np.full(template.nodes, ABSENT)}
     lists: dict[str, Any] = {"data_start": data[0], "data_id": data[1], "ctrl_start": ctrl[0], "ctrl_id": ctrl[1]}
-    return _drop_control_cycles(replace(template, **ids, **communication, **lists), notes)
-
-
-def _drop_control_cycles(template: Template, notes: Counter[str]) -> Template:
-    """Return a template without the control dependencies that close cycles: some tools write them both ways."""
-    nodes = template.nodes
-    if not len(template.ctrl_id) or len(topological_order(dependencies_of(template).within())) == nodes:
-        return template
-    bare = replace(template, ctrl_start=np.zeros(nodes + 1, np.int64), ctrl_id=np.empty(0, np.int64))
+    recorded = replace(template, **ids, **communication, **lists)
+    nodes = recorded.nodes
+    if not len(recorded.ctrl_id) or len(topological_order(dependencies_of(recorded).within())) == nodes:
+        return recorded
+    bare = replace(recorded, ctrl_start=np.zeros(nodes + 1, np.int64), ctrl_id=np.empty(0, np.int64))
     order = topological_order(dependencies_of(bare).within())
     if len(order) < nodes:
-        return template  # the cycle is one of data: no reader could run it
-    place = np.empty(nodes, np.int64)
-    place[order] = np.arange(nodes)
-    owner = np.repeat(np.arange(nodes), np.diff(template.ctrl_start))
-    kept = place[template.ctrl_id] < place[owner]
-    notes["control dependencies that may close cycles are left out"] += int((~kept).sum())
-    start = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=nodes))])
-    return replace(template, ctrl_start=start, ctrl_id=template.ctrl_id[kept])
+        return recorded  # the cycle is one of data: no reader could run it
+    position = np.empty(nodes, np.int64)
+    position[order] = np.arange(nodes)
+    owner = np.repeat(np.arange(nodes), np.diff(recorded.ctrl_start))
+    forward = position[recorded.ctrl_id] < position[owner]
+    notes["control dependencies that may close cycles are left out"] += int((~forward).sum())
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner[forward], minlength=nodes))])
+    return replace(recorded, ctrl_start=start, ctrl_id=recorded.ctrl_id[forward])
 
 
 def _rows_within(template: Template, name: str, notes: Counter[str]) -> tuple[Ints, Ints]:
@@ -162,34 +168,19 @@ def _rows_within(template: Template, name: str, notes: Counter[str]) -> tuple[In
     start, ids = getattr(template, f"{name}_start"), getattr(template, f"{name}_id")
     owner = np.repeat(np.arange(template.nodes), np.diff(start))
     rows = np.minimum(np.searchsorted(template.id, ids), template.nodes - 1)
-    kept = (template.id[rows] == ids) & (rows != owner)
-    notes["dependencies on absent nodes, or of nodes on themselves, are left out"] += int((~kept).sum())
-    return np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=template.nodes))]), rows[kept]
-
-
-def _roles(traces: TraceSet, everyone: Set[str]) -> tuple[Role, ...]:
-    """Return the roles: ranks whose nodes are alike in everything but amounts and durations."""
-    found: dict[bytes, list[int]] = {}
-    keys: dict[int, bytes] = {}
-    several = len(traces.templates()) > 1
-    for rank, trace in enumerate(traces.ranks):
-        if id(trace.template) not in keys:
-            keys[id(trace.template)] = _structure(trace.template) if several else b""
-        found.setdefault(keys[id(trace.template)], []).append(rank)
-    return tuple(_role(traces, ranks, everyone) for ranks in found.values())
+    valid = (template.id[rows] == ids) & (rows != owner)
+    notes["dependencies on absent nodes, or of nodes on themselves, are left out"] += int((~valid).sum())
+    return np.concatenate([[0], np.cumsum(np.bincount(owner[valid], minlength=template.nodes))]), rows[valid]
 
 
 def _structure(template: Template) -> bytes:
-    """Return what templates of one role share, as bytes."""
+    """Return the structure that templates of one role share, as bytes."""
     lists = (template.data_start, template.data_id, template.ctrl_start, template.ctrl_id)
     # A message's or a collective's size belongs to the structure: members of a group must agree on it.
-    columns = (number_node_classes(replace(template, **_unsized(template))), template.comm_size, template.comm_tag)
+    unsized: dict[str, Any] = dict.fromkeys(AMOUNTS, np.full(template.nodes, ABSENT))
+    columns = (number_node_classes(replace(template, **unsized)), template.comm_size, template.comm_tag)
     names = tuple(sorted({name.translate(_NO_DIGITS) for name in template.names}))
-    return b"".join(np.ascontiguousarray(each).tobytes() for each in (*lists, *columns)) + repr(names).encode()
-
-
-def _unsized(template: Template) -> dict[str, Any]:
-    return dict.fromkeys(AMOUNTS, np.full(template.nodes, ABSENT))
+    return b"".join(np.ascontiguousarray(column).tobytes() for column in (*lists, *columns)) + repr(names).encode()
 
 
 def _role(traces: TraceSet, ranks: Sequence[int], everyone: Set[str]) -> Role:
@@ -213,7 +204,10 @@ def _merge_columns(of_ranks: Sequence[tuple[Any, ...]], left_out: Set[Any]) -> t
     ((('a',), ('c',)), array([ 0, -1,  0, -1]))
     """
     columns = list(zip(*of_ranks, strict=True))
-    place: dict[tuple[Any, ...], int] = {}
-    new = [ABSENT if left_out >= set(each) else place.setdefault(each, len(place)) for each in columns]
-    kept = tuple(tuple(column[rank] for column in place) for rank in range(len(of_ranks)))
-    return kept, np.array([*new, ABSENT], np.int64)
+    slots: dict[tuple[Any, ...], int] = {}
+    new = [
+        ABSENT if left_out >= set(values_of_ranks) else slots.setdefault(values_of_ranks, len(slots))
+        for values_of_ranks in columns
+    ]
+    merged = tuple(tuple(column[rank] for column in slots) for rank in range(len(of_ranks)))
+    return merged, np.array([*new, ABSENT], np.int64)

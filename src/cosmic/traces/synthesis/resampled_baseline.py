@@ -24,35 +24,39 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
     """Return traces of about the source's length, and their groups."""
     rng = np.random.default_rng([seed, 2])
     pool = _Pool(source, rng)
-    slots = _shared_groups(source)
+    # Groups of which all members have the same index: ranks of all roles can use them alike
+    names_of_ranks = _group_names_of_ranks(source)
+    slots = []
+    for index in range(min(len(rank_names) for rank_names in names_of_ranks)):
+        own = [rank_names[index] for rank_names in names_of_ranks]
+        if all(own[member] == name for name in set(own) for member in source.groups[name]):
+            slots.append(index)
     ranks = len(source.traces.ranks)
     length = round(source.traces.nodes / ranks)
     rows: list[dict[str, Any]] = []
-    for kind in _types(source.roles, length, rng):
+    # Each type is drawn after the one before it; a receive comes with its send.
+    most = max(NodeType) + 1
+    begin, follow = np.zeros(most), np.zeros((most, most))
+    for role in source.roles:
+        node_type = role.template.type
+        begin[node_type[0]] += len(role.ranks)
+        np.add.at(
+            follow, (node_type, np.roll(node_type, -1)), len(role.ranks)
+        )  # the first follows the last: nothing is the end
+    drawn = _draw(begin, rng)
+    node_types = [drawn]
+    while len(node_types) < length:
+        drawn = _draw(follow[drawn], rng)
+        node_types.append(drawn)
+    for kind in [drawn_type for drawn_type in node_types if drawn_type != RECEIVE]:
         rows += pool.rows(kind, len(rows), len(slots), ranks)
     template = template_of(rows)
-    names, groups = _numbered(source, slots)
+    names, groups = _number_groups(source, slots)
     away = _distance(source.roles)
     traces = tuple(
         RankTrace(template, names[rank], ((rank + away) % ranks, (rank - away) % ranks), rank) for rank in range(ranks)
     )
     return TraceSet(traces, where="baseline"), groups
-
-
-def _types(roles: Sequence[Role], length: int, rng: np.random.Generator) -> list[int]:
-    """Return types of nodes, each drawn after the one before it; a receive comes with its send."""
-    most = max(NodeType) + 1
-    begin, follow = np.zeros(most), np.zeros((most, most))
-    for role in roles:
-        kind = role.template.type
-        begin[kind[0]] += len(role.ranks)
-        np.add.at(follow, (kind, np.roll(kind, -1)), len(role.ranks))  # the first follows the last: nothing is the end
-    at = _draw(begin, rng)
-    found = [at]
-    while len(found) < length:
-        at = _draw(follow[at], rng)
-        found.append(at)
-    return [each for each in found if each != RECEIVE]
 
 
 def _draw(weights: npt.NDArray[np.float64], rng: np.random.Generator) -> int:
@@ -95,29 +99,21 @@ class _Pool:
         return sorted(self._rng.choice(number, size=count, replace=False).tolist()) if count else []
 
 
-def _shared_groups(source: SourceJob) -> list[int]:
-    """Return the indices of groups of which all members have the same index: ranks of all roles can use them alike."""
-    names = _names(source)
-    shared = []
-    for index in range(min(len(each) for each in names)):
-        own = [each[index] for each in names]
-        if all(own[member] == name for name in set(own) for member in source.groups[name]):
-            shared.append(index)
-    return shared
-
-
-def _names(source: SourceJob) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = [()] * len(source.traces.ranks)
+def _group_names_of_ranks(source: SourceJob) -> list[tuple[str, ...]]:
+    names_of_ranks: list[tuple[str, ...]] = [()] * len(source.traces.ranks)
     for role in source.roles:
         for rank, names in zip(role.ranks, role.groups, strict=True):
-            found[rank] = names
-    return found
+            names_of_ranks[rank] = names
+    return names_of_ranks
 
 
-def _numbered(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
+def _number_groups(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
     """Return the names of each rank's groups, and the groups, named by numbers from 1."""
-    own = [tuple(names[place] for place in slots) for names in _names(source)]
-    number = {name: str(index + 1) for index, name in enumerate(dict.fromkeys(each for names in own for each in names))}
+    own = [tuple(names[slot] for slot in slots) for names in _group_names_of_ranks(source)]
+    number = {
+        name: str(index + 1)
+        for index, name in enumerate(dict.fromkeys(group_name for names in own for group_name in names))
+    }
     groups = {number[name]: source.groups[name] for name in number}
     return [tuple(number[name] for name in names) for names in own], groups
 

@@ -65,74 +65,90 @@ class _Edges:
     """The row of the source that it depends on."""
 
 
-def link_copies(lists: RowLists, source: Layout, made: Layout, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the positions that each position of *made* depends on: where its list starts, and the positions.
+def link_copies(lists: RowLists, source: Layout, layout: Layout, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the positions that each position of *layout* depends on: where its list starts, and the positions.
 
     *rows* are the rows of the source that the positions are made of. A link to a copy that there is not is dropped.
     """
-    edges = _edges_of(lists, rows)
-    shape = (made.levels, len(edges.row))
-    copy, free = np.zeros(shape, np.int64), np.zeros(shape, bool)
-    for level in range(made.levels):
-        copy[level], free[level] = _copies(level, edges, lists, source, made)
-    index = source.repeat[:, edges.wanted]
-    gathered = free & (index != NONE) & _gathers(lists, source, edges, free)
-    original = np.where(gathered, source.copy[:, edges.wanted], 0)
-    in_range = (copy >= 0) & (copy < made.count[index]) if len(made.count) else np.ones(shape, bool)
-    kept = ((index == NONE) | gathered | in_range).all(axis=0) & (original == 0).all(axis=0)
-    position, target = edges.position[kept], made.place[source.first[edges.wanted[kept]]]
-    index, gathered, copy = index[:, kept], gathered[:, kept], copy[:, kept]
-    for level in range(made.levels):
-        step = np.where(index[level] == NONE, 0, made.width[index[level]])
-        copies = np.where(gathered[level], made.count[index[level]], 1)
-        which = np.repeat(np.arange(len(copies)), copies)
-        nth = np.arange(len(which)) - np.repeat(np.cumsum(copies) - copies, copies)
-        position, index, gathered, copy = position[which], index[:, which], gathered[:, which], copy[:, which]
-        target = target[which] + step[which] * np.where(gathered[level], nth, copy[level])
-    return _as_lists(position, target, len(made.first))
-
-
-def _edges_of(lists: RowLists, rows: Ints) -> _Edges:
     lengths = lists.lengths[rows]
-    position = np.repeat(np.arange(len(rows)), lengths)
-    slot = np.arange(len(position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    row = rows[position]
-    return _Edges(position, row, slot, lists.row[lists.start[row] + slot])
+    edge_position = np.repeat(np.arange(len(rows)), lengths)
+    slot = np.arange(len(edge_position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    row = rows[edge_position]
+    edges = _Edges(edge_position, row, slot, lists.row[lists.start[row] + slot])
+    shape = (layout.levels, len(edges.row))
+    copy, free = np.zeros(shape, np.int64), np.zeros(shape, bool)
+    for level in range(layout.levels):
+        copy[level], free[level] = _copies_at_level(level, edges, lists, source, layout)
+    index = source.repeat[:, edges.wanted]
+    # Whether the dependent of an edge depends on all copies of what the edge leads to
+    edge_repeats = source.repeat[:, edges.wanted]
+    copy_count = np.where(free & (edge_repeats != NONE), source.count[edge_repeats], 1).prod(axis=0)
+    owners = np.repeat(np.arange(len(lists.lengths)), lists.lengths)
+    keys, numbers = np.unique(owners * len(source.first) + source.first[lists.row], return_counts=True)
+    like = numbers[np.searchsorted(keys, edges.row * len(source.first) + source.first[edges.wanted])]
+    gathered = free & (index != NONE) & np.asarray((copy_count > 1) & (like == copy_count), bool)
+    original = np.where(gathered, source.copy[:, edges.wanted], 0)
+    in_range = (copy >= 0) & (copy < layout.count[index]) if len(layout.count) else np.ones(shape, bool)
+    valid = ((index == NONE) | gathered | in_range).all(axis=0) & (original == 0).all(axis=0)
+    position, target = edges.position[valid], layout.place[source.first[edges.wanted[valid]]]
+    index, gathered, copy = index[:, valid], gathered[:, valid], copy[:, valid]
+    for level in range(layout.levels):
+        step = np.where(index[level] == NONE, 0, layout.width[index[level]])
+        copies = np.where(gathered[level], layout.count[index[level]], 1)
+        expanded = np.repeat(np.arange(len(copies)), copies)
+        nth = np.arange(len(expanded)) - np.repeat(np.cumsum(copies) - copies, copies)
+        position, index, gathered, copy = (
+            position[expanded],
+            index[:, expanded],
+            gathered[:, expanded],
+            copy[:, expanded],
+        )
+        target = target[expanded] + step[expanded] * np.where(gathered[level], nth, copy[level])
+    # Distinct targets by position, without those that are the position itself
+    positions = len(layout.first)
+    pairs = np.unique((position * max(positions, 1) + target)[position != target])
+    owner, other = np.divmod(pairs, max(positions, 1))
+    return np.searchsorted(owner, np.arange(positions + 1)), other
 
 
-def _copies(level: int, edges: _Edges, lists: RowLists, source: Layout, made: Layout) -> tuple[Ints, Bools]:
+def _copies_at_level(level: int, edges: _Edges, lists: RowLists, source: Layout, layout: Layout) -> tuple[Ints, Bools]:
     """Return the copy, at a level, of what each edge leads to, and whether no copy of the dependent decides it."""
     index = source.repeat[level][edges.wanted]
-    here = source.copy[level][edges.wanted]
-    most, wanted = source.count[index] if len(source.count) else index, made.count[index] if len(made.count) else index
-    driver = _drivers(level, edges, source, made)
+    copy = source.copy[level][edges.wanted]
+    most, wanted = (
+        source.count[index] if len(source.count) else index,
+        layout.count[index] if len(layout.count) else index,
+    )
+    driver = _drivers(level, edges, source, layout)
     free = driver == NONE
-    at = np.where(free, 0, driver)
+    driver_level = np.where(free, 0, driver)
     along = np.arange(len(index))
-    mine = source.copy[:, edges.row][at, along]
-    now = made.copy[:, edges.position][at, along]
-    like, seen = _copy_beside(level, edges, lists, source, (at, mine))
-    shared = ~free & (source.repeat[:, edges.row][at, along] == index)
+    own_copy = source.copy[:, edges.row][driver_level, along]
+    now = layout.copy[:, edges.position][driver_level, along]
+    like, seen = _copy_beside(level, edges, lists, source, (driver_level, own_copy))
+    shared = ~free & (source.repeat[:, edges.row][driver_level, along] == index)
     seen &= ~free
-    apart = (seen & (here - mine == like[0] - like[1])) | (~seen & ~free & (shared | (here == mine)))
-    mirrored = (seen & (here + mine == like[0] + like[1])) | (~seen & ~free & ~apart & (here == most - 1 - mine))
-    fixed = np.where(2 * here < most, np.minimum(here, wanted - 1), np.maximum(wanted - most + here, 0))
-    found = np.where(apart, now + here - mine, np.where(mirrored, here + mine + wanted - most - now, fixed))
-    return found, free
+    apart = (seen & (copy - own_copy == like[0] - like[1])) | (~seen & ~free & (shared | (copy == own_copy)))
+    mirrored = (seen & (copy + own_copy == like[0] + like[1])) | (
+        ~seen & ~free & ~apart & (copy == most - 1 - own_copy)
+    )
+    fixed = np.where(2 * copy < most, np.minimum(copy, wanted - 1), np.maximum(wanted - most + copy, 0))
+    copies = np.where(apart, now + copy - own_copy, np.where(mirrored, copy + own_copy + wanted - most - now, fixed))
+    return copies, free
 
 
-def _drivers(level: int, edges: _Edges, source: Layout, made: Layout) -> Ints:
+def _drivers(level: int, edges: _Edges, source: Layout, layout: Layout) -> Ints:
     """Return the level at which the dependent's copy decides which copy an edge leads to; `NONE` if there is none.
 
     It is that of the same repeat, or of one that has as many copies before and now.
     """
     index = source.repeat[level][edges.wanted]
     driver = np.full(len(index), NONE)
-    for each in reversed(range(made.levels)):
-        other = source.repeat[each][edges.row]
-        alike = (source.count[other] == source.count[index]) & (made.count[other] == made.count[index])
-        unshared = other != source.repeat[each][edges.wanted]  # a repeat around both says nothing about this one
-        driver = np.where((other != NONE) & alike & unshared, each, driver)
+    for candidate in reversed(range(layout.levels)):
+        other = source.repeat[candidate][edges.row]
+        same_counts = (source.count[other] == source.count[index]) & (layout.count[other] == layout.count[index])
+        unshared = other != source.repeat[candidate][edges.wanted]  # a repeat around both says nothing about this one
+        driver = np.where((other != NONE) & same_counts & unshared, candidate, driver)
     same = source.repeat[level][edges.row] == index
     return np.where(index == NONE, NONE, np.where(same, level, driver))
 
@@ -144,32 +160,17 @@ def _copy_beside(
 
     *driver* is the level of the dependent's repeat that decides, and the copy that it is in.
     """
-    at, mine = driver
-    index = source.repeat[:, edges.row][at, np.arange(len(at))]
-    other = np.where(mine > 0, mine - 1, mine + 1)
-    row = edges.row + np.where(index == NONE, 0, (other - mine) * source.width[index])
+    driver_level, own_copy = driver
+    index = source.repeat[:, edges.row][driver_level, np.arange(len(driver_level))]
+    next_copy = np.where(own_copy > 0, own_copy - 1, own_copy + 1)
+    row = edges.row + np.where(index == NONE, 0, (next_copy - own_copy) * source.width[index])
     row = np.clip(row, 0, len(source.first) - 1)
     as_many = lists.lengths[row] == lists.lengths[edges.row]
     wanted = lists.row[np.where(as_many, lists.start[row] + edges.slot, 0)]
-    seen = as_many & (source.first[wanted] == source.first[edges.wanted]) & (source.copy[at, row] == other)
-    return (source.copy[level][wanted], other), seen
-
-
-def _gathers(lists: RowLists, source: Layout, edges: _Edges, free: Bools) -> Bools:
-    """Return whether the dependent of an edge depends on all copies of what the edge leads to."""
-    index = source.repeat[:, edges.wanted]
-    copies = np.where(free & (index != NONE), source.count[index], 1).prod(axis=0)
-    owner = np.repeat(np.arange(len(lists.lengths)), lists.lengths)
-    keys, numbers = np.unique(owner * len(source.first) + source.first[lists.row], return_counts=True)
-    like = numbers[np.searchsorted(keys, edges.row * len(source.first) + source.first[edges.wanted])]
-    return np.asarray((copies > 1) & (like == copies), bool)
-
-
-def _as_lists(position: Ints, target: Ints, positions: int) -> tuple[Ints, Ints]:
-    """Return distinct targets by position, without those that are the position itself."""
-    pairs = np.unique((position * max(positions, 1) + target)[position != target])
-    owner, other = np.divmod(pairs, max(positions, 1))
-    return np.searchsorted(owner, np.arange(positions + 1)), other
+    seen = (
+        as_many & (source.first[wanted] == source.first[edges.wanted]) & (source.copy[driver_level, row] == next_copy)
+    )
+    return (source.copy[level][wanted], next_copy), seen
 
 
 # --------------------------------------------------------------------------------------
@@ -202,11 +203,11 @@ class MadeTemplate:
 
         Each keeps to the amounts of one rank of the source, so that a slow one stays slow.
         """
-        found = [template]
+        variants = [template]
         for variant in range(1, number):
-            drawn: dict[str, Any] = _drawn(self.role, self.source, self.layout, rng, variant)
-            found.append(replace(template, **drawn))
-        return found
+            drawn: dict[str, Any] = _draw_amounts(self.role, self.source, self.layout, rng, variant)
+            variants.append(replace(template, **drawn))
+        return variants
 
 
 def make_template(
@@ -223,23 +224,28 @@ def make_template(
     """
     keys, rng, of_rank = drawing
     source = layout_of(structure.nodes, structure.grammar)
-    made = layout_of(structure.nodes, structure.grammar, counts)
-    rows = rows_of(source, made, source_copies(source, made))
+    layout = layout_of(structure.nodes, structure.grammar, counts)
+    rows = rows_of(source, layout, source_copies(source, layout))
     template = role.template
     columns = {name: getattr(template, name)[rows] for name in COLUMNS}
     columns["id"] = np.arange(len(rows))
-    columns |= _drawn(role, source, made, rng, of_rank)
+    columns |= _draw_amounts(role, source, layout, rng, of_rank)
     sized = (columns["type"] == NodeType.COMM_COLL) & np.isin(columns["group"], list(alone))
     if sized.any():
-        other = template.comm_size[rows_of(source, made, _drawn_copies(source, made, rng))]
+        other = template.comm_size[rows_of(source, layout, _draw_copies(source, layout, rng))]
         columns["comm_size"] = np.where(sized, other, columns["comm_size"])
-    columns["peer"] = _peers(columns["type"], columns["peer"], len(role.peers[0]))
-    columns |= _dependencies(template, source, made, rows)
+    # The indices of peers: receives have theirs after those of sends
+    columns["peer"] = np.where(
+        (columns["type"] == NodeType.COMM_RECV) & (columns["peer"] != ABSENT),
+        columns["peer"] + len(role.peers[0]),
+        columns["peer"],
+    )
+    columns |= _dependencies(template, source, layout, rows)
     names = [template.names[row] for row in range(template.nodes)]
-    found = Template(
+    new_template = Template(
         **columns, names=[names[row] for row in rows.tolist()], kernels=template.kernels, process_groups={}
     )
-    return MadeTemplate(found, keys[rows], role, source, made)
+    return MadeTemplate(new_template, keys[rows], role, source, layout)
 
 
 def with_messages(template: Template, tags: Ints, shares: Sequence[float]) -> Template:
@@ -254,79 +260,76 @@ def with_messages(template: Template, tags: Ints, shares: Sequence[float]) -> Te
     return replace(template, comm_tag=tags, comm_size=sizes.astype(np.int64))
 
 
-def _peers(kind: Ints, peer: Ints, peers: int) -> Ints:
-    """Return the indices of peers: receives have theirs after those of sends."""
-    return np.where((kind == NodeType.COMM_RECV) & (peer != ABSENT), peer + peers, peer)
-
-
-def _dependencies(template: Template, source: Layout, made: Layout, rows: Ints) -> dict[str, Ints]:
-    found = {}
+def _dependencies(template: Template, source: Layout, layout: Layout, rows: Ints) -> dict[str, Ints]:
+    columns = {}
     for name in ("data", "ctrl"):
         start, row = getattr(template, f"{name}_start"), getattr(template, f"{name}_id")
-        found[f"{name}_start"], found[f"{name}_id"] = (
-            link_copies(lists_of(start, row, source), source, made, rows)
+        columns[f"{name}_start"], columns[f"{name}_id"] = (
+            link_copies(lists_of(start, row, source), source, layout, rows)
             if len(row)
             else (np.zeros(len(rows) + 1, np.int64), row)
         )
-    return _in_steps(found, made) if made.count[0] > 1 else found
+    return _chain_steps(columns, layout) if layout.count[0] > 1 else columns
 
 
-def _in_steps(found: dict[str, Ints], made: Layout) -> dict[str, Ints]:
+def _chain_steps(columns: dict[str, Ints], layout: Layout) -> dict[str, Ints]:
     """Return dependencies in which the first nodes of a step wait for the last of the step before."""
-    steps, width = int(made.count[0]), int(made.width[0])
-    lengths = np.diff(found["data_start"])
-    waits = lengths + np.diff(found["ctrl_start"])
+    steps, width = int(layout.count[0]), int(layout.width[0])
+    lengths = np.diff(columns["data_start"])
+    waits = lengths + np.diff(columns["ctrl_start"])
     roots = np.flatnonzero(waits[:width] == 0)
     wanted = np.zeros(width, bool)
     for name in ("data", "ctrl"):
-        ids = found[f"{name}_id"]
+        ids = columns[f"{name}_id"]
         wanted[ids[ids < width]] = True
     sinks = np.flatnonzero(~wanted)[-MOST_LINKS:]
     owner = np.repeat(np.arange(len(lengths)), lengths)
     later = np.arange(1, steps)[:, None, None] * width
     more = np.broadcast_to(roots[None, :, None] + later, (steps - 1, len(roots), len(sinks))).ravel()
     before = np.broadcast_to(sinks[None, None, :] + later - width, (steps - 1, len(roots), len(sinks))).ravel()
-    owners, ids = np.concatenate([owner, more]), np.concatenate([found["data_id"], before])
+    owners, ids = np.concatenate([owner, more]), np.concatenate([columns["data_id"], before])
     order = np.argsort(owners, kind="stable")
     start = np.searchsorted(owners[order], np.arange(len(lengths) + 1))
-    return found | {"data_start": start, "data_id": ids[order]}
+    return columns | {"data_start": start, "data_id": ids[order]}
 
 
 # ------------------------------------------------------------------------------------------------ amounts
 
 
-def _drawn_copies(source: Layout, made: Layout, rng: np.random.Generator) -> Ints:
+def _draw_copies(source: Layout, layout: Layout, rng: np.random.Generator) -> Ints:
     """Return a copy of the source at random for each level and position, but first for first and last for last."""
-    taken = source_copies(source, made)
-    for level in range(made.levels):
-        index, at = made.repeat[level], made.copy[level]
+    chosen = source_copies(source, layout)
+    for level in range(layout.levels):
+        index, copy = layout.repeat[level], layout.copy[level]
         copies = source.count[index]
-        between = (index != NONE) & (at > 0) & (at < made.count[index] - 1) & (copies > 2)
-        drawn = 1 + (rng.random(len(at)) * (copies - 2)).astype(np.int64)
-        taken[level] = np.where(between, drawn, taken[level])
-    return taken
+        between = (index != NONE) & (copy > 0) & (copy < layout.count[index] - 1) & (copies > 2)
+        drawn = 1 + (rng.random(len(copy)) * (copies - 2)).astype(np.int64)
+        chosen[level] = np.where(between, drawn, chosen[level])
+    return chosen
 
 
-def _drawn(role: Role, source: Layout, made: Layout, rng: np.random.Generator, of_rank: int | None) -> dict[str, Ints]:
+def _draw_amounts(
+    role: Role, source: Layout, layout: Layout, rng: np.random.Generator, of_rank: int | None
+) -> dict[str, Ints]:
     """Return amounts and durations: those of a like node of the source, moved a little towards those of another.
 
     One node is drawn for all columns, and all are moved by one share, so that they stay in proportion.
     """
-    first, second = (rows_of(source, made, _drawn_copies(source, made, rng)) for _ in range(2))
+    first, second = (rows_of(source, layout, _draw_copies(source, layout, rng)) for _ in range(2))
     templates = rng.integers(len(role.templates), size=(2, len(first)))
     if of_rank is not None:
         templates[:] = of_rank % len(role.templates)
     share = rng.uniform(-JITTER, JITTER, len(first))
-    found = {}
+    columns = {}
     for name in DRAWN:
         every = np.stack([getattr(template, name) for template in role.templates])
-        mine, other = every[templates[0], first], every[templates[1], second]
-        if (mine == other).all():
-            found[name] = mine
+        first_amount, second_amount = every[templates[0], first], every[templates[1], second]
+        if (first_amount == second_amount).all():
+            columns[name] = first_amount
             continue
-        positive = (mine > 0) & (other > 0)
-        ratio = np.where(positive, other, 1) / np.where(positive, mine, 1)
-        found[name] = np.where(positive, np.rint(mine * ratio**share), mine).astype(np.int64)
-    recorded = found["duration_ns"] != ABSENT
-    found["duration_us"] = np.where(recorded, found["duration_ns"] // 1000, found["duration_us"])
-    return found
+        positive = (first_amount > 0) & (second_amount > 0)
+        ratio = np.where(positive, second_amount, 1) / np.where(positive, first_amount, 1)
+        columns[name] = np.where(positive, np.rint(first_amount * ratio**share), first_amount).astype(np.int64)
+    recorded = columns["duration_ns"] != ABSENT
+    columns["duration_us"] = np.where(recorded, columns["duration_ns"] // 1000, columns["duration_us"])
+    return columns

@@ -24,7 +24,7 @@ from cosmic.traces.synthesis.block_grammar import (
     Counts,
     GrowthPlan,
     RoleStructure,
-    _numbered,
+    _with_indices,
     count_nodes,
     find_plans,
     order_plans,
@@ -68,26 +68,28 @@ def roles_deadlock(traces: TraceSet, bindings: MeshBindings) -> bool:
         dependencies = dependencies_of(template).within()
         late.append(dependencies.dependent + start)
         early.append(dependencies.row + start)
-    sends, receives = _messages(traces, start_of)
-    one = _merged(nodes, _collectives(traces, bindings, start_of))
-    dependent, row = one[np.concatenate([*late, receives])], one[np.concatenate([*early, sends])]
-    kept = dependent != row
-    pairs = np.unique(dependent[kept] * nodes + row[kept])
-    dependent, row = np.divmod(pairs, nodes)
-    whole = Dependencies(nodes, dependent, row, row, np.zeros(len(row), bool))
-    return bool(len(topological_order(whole)) < nodes)
-
-
-def _messages(traces: TraceSet, start_of: Ints) -> tuple[Ints, Ints]:
-    """Return sends and the receives that wait for them; tags are distinct on a route."""
+    # Sends, and the receives that wait for them; tags are distinct on a route
     messages = messages_of(traces)
-    sends, receives = np.flatnonzero(messages.side == SEND), np.flatnonzero(messages.side != SEND)
-    first = np.lexsort((messages.row[sends], messages.tag[sends], messages.peer[sends], messages.rank[sends]))
-    second = np.lexsort(
-        (messages.row[receives], messages.tag[receives], messages.rank[receives], messages.peer[receives])
+    departures, arrivals = np.flatnonzero(messages.side == SEND), np.flatnonzero(messages.side != SEND)
+    first = np.lexsort(
+        (messages.row[departures], messages.tag[departures], messages.peer[departures], messages.rank[departures])
     )
-    place = start_of[messages.rank] + messages.row
-    return place[sends[first]], place[receives[second]]
+    second = np.lexsort(
+        (messages.row[arrivals], messages.tag[arrivals], messages.rank[arrivals], messages.peer[arrivals])
+    )
+    position = start_of[messages.rank] + messages.row
+    sends, receives = (position[departures[first]], position[arrivals[second]])
+    # Nodes that are one collective are merged into the first of them.
+    collectives_of = _collectives(traces, bindings, start_of)
+    representative = np.arange(nodes)
+    for mine, theirs in collectives_of:
+        np.minimum.at(representative, theirs, representative[mine])
+    dependent, row = representative[np.concatenate([*late, receives])], representative[np.concatenate([*early, sends])]
+    distinct = dependent != row
+    pairs = np.unique(dependent[distinct] * nodes + row[distinct])
+    dependent, row = np.divmod(pairs, nodes)
+    merged = Dependencies(nodes, dependent, row, row, np.zeros(len(row), bool))
+    return bool(len(topological_order(merged)) < nodes)
 
 
 def _collectives(traces: TraceSet, bindings: MeshBindings, start_of: Ints) -> Iterator[tuple[Ints, Ints]]:
@@ -110,16 +112,8 @@ def _collectives(traces: TraceSet, bindings: MeshBindings, start_of: Ints) -> It
 def _rows(traces: TraceSet, rank: int, name: str | None) -> Ints:
     trace = traces.ranks[rank]
     template = trace.template
-    place = -1 if name is None else trace.groups.index(name) if name in trace.groups else -2
-    return np.flatnonzero((template.type == NodeType.COMM_COLL) & (template.group == place))
-
-
-def _merged(nodes: int, pairs: Iterator[tuple[Ints, Ints]]) -> Ints:
-    """Return the node that stands for each: nodes that are one collective have one."""
-    one = np.arange(nodes)
-    for mine, theirs in pairs:
-        np.minimum.at(one, theirs, one[mine])
-    return one
+    group = -1 if name is None else trace.groups.index(name) if name in trace.groups else -2
+    return np.flatnonzero((template.type == NodeType.COMM_COLL) & (template.group == group))
 
 
 # --------------------------------------------------------------------------------------
@@ -159,18 +153,20 @@ class TraceModel:
     @property
     def rules(self) -> int:
         """Nodes and repeats of the grammars of all roles: what is kept of the structure."""
-        return sum(_rules(one.nodes, one.grammar[0].inside) for job in self.jobs for one in job.structures)
+        return sum(
+            _rules(structure.nodes, structure.grammar[0].inside) for job in self.jobs for structure in job.structures
+        )
 
     @property
     def nodes(self) -> int:
         """Nodes of all roles, which the rules stand for."""
-        return sum(one.nodes for job in self.jobs for one in job.structures)
+        return sum(structure.nodes for job in self.jobs for structure in job.structures)
 
 
 def _rules(nodes: int, grammar: Sequence[BlockRepeat]) -> int:
     """Return the nodes that are left if every block is written once, and one for each repeat."""
-    for each in grammar:
-        nodes += 1 + _rules(each.width, each.inside) - each.count * each.width
+    for repeat in grammar:
+        nodes += 1 + _rules(repeat.width, repeat.inside) - repeat.count * repeat.width
     return nodes
 
 
@@ -196,15 +192,17 @@ class SyntheticTraces:
 def fit_model(jobs: Sequence[tuple[TraceSet, Mapping[str, Sequence[int]] | None]]) -> TraceModel:
     """Return a model of *jobs*: traces and their communicator groups."""
     require(bool(jobs), "traces", 0, "give the traces of at least one job")
-    return TraceModel(tuple(_fit(source_job(*job)) for job in jobs))
+    return TraceModel(tuple(_fit_job(source_job(*job)) for job in jobs))
 
 
-def _fit(source: SourceJob) -> FittedJob:
+def _fit_job(source: SourceJob) -> FittedJob:
     structures = []
     for role in source.roles:
         inside = parse_repeats(role.classes)
-        whole = _numbered((BlockRepeat(0, role.template.nodes, 1, inside),), iter(range(2 * role.template.nodes + 1)))
-        structures.append(RoleStructure(role.template.nodes, whole, len(role.ranks)))
+        grammar = _with_indices(
+            (BlockRepeat(0, role.template.nodes, 1, inside),), iter(range(2 * role.template.nodes + 1))
+        )
+        structures.append(RoleStructure(role.template.nodes, grammar, len(role.ranks)))
     return FittedJob(
         source, tuple(structures), tuple(find_plans(structures)), find_channels(source), placement_of(source)
     )
@@ -232,15 +230,15 @@ class TraceLength:
         )
 
     def choices(self, job: FittedJob) -> list[tuple[GrowthPlan, int]]:
-        """Return what may grow, and to how many copies, best first."""
+        """Return the plans of growth with their numbers of copies, best first."""
         if self.scale is not None:
             return order_plans(job.plans, job.structures, self.scale)
         if self.blocks is None:
-            return [(_steps(job), 1)]
+            return [(_plan_of_steps(job), 1)]
         plans = [plan for plan in job.plans if self.of in (None, plan.copies) and self.width in (None, plan.width)]
-        known = ", ".join(dict.fromkeys(f"{plan.copies}x{plan.width}" for plan in job.plans))
+        choices_text = ", ".join(dict.fromkeys(f"{plan.copies}x{plan.width}" for plan in job.plans))
         wanted = f"{self.of}{'' if self.width is None else f'x{self.width}'}:{self.blocks}"
-        require(bool(plans), "blocks", wanted, f"there is no such block; copies and their nodes are {known}")
+        require(bool(plans), "blocks", wanted, f"there is no such block; copies and their nodes are {choices_text}")
         return [(plan, self.blocks) for plan in plans]
 
 
@@ -261,54 +259,53 @@ def synthesize(
     bindings, mesh = _bindings(job, ranks)
     for plan, copies in length.choices(job):
         counts = plan.counts(copies)
-        nodes = sum(count_nodes([one], [count]) // one.ranks for one, count in zip(job.structures, counts, strict=True))
+        nodes = sum(
+            count_nodes([structure], [count]) // structure.ranks
+            for structure, count in zip(job.structures, counts, strict=True)
+        )
         require(nodes <= MOST_NODES, "nodes", nodes, f"at most {MOST_NODES:,} are made of the roles of a job")
-        traces = _traces(_jobs_alike(model, job), job, counts, bindings, np.random.default_rng([seed, 1]))
-        wrong = list_problems(traces, bindings.groups, shown=1)
-        if not wrong and (plan.name == STEPS or not roles_deadlock(traces, bindings) or _deadlocks_anyway(job)):
+        # The jobs that have the structure of job, itself first: their amounts are drawn from together
+        own_classes = [role.classes for role in job.source.roles]
+        others = [fitted.source for fitted in model.jobs if fitted is not job]
+        same = []
+        for other in others:
+            classes = [role.classes for role in other.roles]
+            if len(classes) == len(own_classes) and all(map(np.array_equal, own_classes, classes)):
+                same.append(other)
+        traces = _make_traces([job.source, *same], job, counts, bindings, np.random.default_rng([seed, 1]))
+        problems = list_problems(traces, bindings.groups, shown=1)
+        if not problems and (plan.name == STEPS or not roles_deadlock(traces, bindings) or _deadlocks_anyway(job)):
             before = job.placement.mesh.sizes if job.placement else ()
             name = "" if length == AS_LONG else plan.name
             return SyntheticTraces(traces, bindings.groups, number, name, plan.copies, copies, plan.width, before, mesh)
-    rule = f"so many nodes cannot be made of it: {wrong[0] if wrong else 'its ranks would deadlock'}"
+    rule = f"so many nodes cannot be made of it: {problems[0] if problems else 'its ranks would deadlock'}"
     raise SpecError(job.source.traces.where, nodes, rule)
 
 
 def _deadlocks_anyway(job: FittedJob) -> bool:
     """Return whether ranks of a role, seen as one, wait in a circle in the source, too: then it says nothing."""
-    bindings = _as_before(job.source)
-    counts = _steps(job).counts(1)
-    return roles_deadlock(_traces([job.source], job, counts, bindings, np.random.default_rng(0)), bindings)
+    bindings = _original_bindings(job.source)
+    counts = _plan_of_steps(job).counts(1)
+    return roles_deadlock(_make_traces([job.source], job, counts, bindings, np.random.default_rng(0)), bindings)
 
 
-def _steps(job: FittedJob) -> GrowthPlan:
+def _plan_of_steps(job: FittedJob) -> GrowthPlan:
     """Return the plan of steps, which is always possible."""
     return next(plan for plan in job.plans if plan.name == STEPS)
-
-
-def _jobs_alike(model: TraceModel, job: FittedJob) -> list[SourceJob]:
-    """Return the jobs that have the structure of *job*, itself first: their amounts are drawn from together."""
-    mine = [role.classes for role in job.source.roles]
-    others = [each.source for each in model.jobs if each is not job]
-    same = [other for other in others if _is_same_structure(mine, [role.classes for role in other.roles])]
-    return [job.source, *same]
-
-
-def _is_same_structure(mine: Sequence[Ints], theirs: Sequence[Ints]) -> bool:
-    return len(mine) == len(theirs) and all(np.array_equal(*pair) for pair in zip(mine, theirs, strict=True))
 
 
 def _bindings(job: FittedJob, ranks: int | None) -> tuple[MeshBindings, tuple[int, ...]]:
     """Return the roles, groups and peers of all ranks, and the mesh."""
     before = len(job.source.traces.ranks)
     if ranks is None or ranks == before:
-        return _as_before(job.source), job.placement.mesh.sizes if job.placement else ()
+        return _original_bindings(job.source), job.placement.mesh.sizes if job.placement else ()
     mesh: JobMesh = scale_mesh(job.placement, before, ranks)
     if job.placement is None:  # `scaled` has said so
         raise SpecError("ranks", ranks, "the traces have no mesh")
     return bind_mesh(job.source, job.placement, mesh), mesh.sizes
 
 
-def _as_before(source: SourceJob) -> MeshBindings:
+def _original_bindings(source: SourceJob) -> MeshBindings:
     """Return the ranks of the source, with groups named by numbers from 1."""
     used = dict.fromkeys(name for role in source.roles for names in role.groups for name in names)
     numbers = {name: str(index + 1) for index, name in enumerate(used)}
@@ -325,54 +322,53 @@ def _as_before(source: SourceJob) -> MeshBindings:
     )
 
 
-def _traces(
+def _make_traces(
     sources: Sequence[SourceJob], job: FittedJob, counts: Counts, bindings: MeshBindings, rng: np.random.Generator
 ) -> TraceSet:
     """Return the traces with some numbers of copies, for the ranks of *bindings*."""
-    made = []
+    templates_of_roles = []
     for index, structure in enumerate(job.structures):
-        role = _pool_jobs([source.roles[index] for source in sources])
-        each = 0 if len(job.source.roles[index].templates) > 1 else None
-        drawing = (job.channels.key[index], rng, each)
-        made.append(make_template(role, structure, counts[index], _groups_of_one_role(job.source, index), drawing))
-    tags = tag_messages([(one.template, one.keys) for one in made])
+        roles = [source.roles[index] for source in sources]
+        first = roles[0]
+        role = Role(
+            tuple(template for role in roles for template in role.templates), first.ranks, first.groups, first.peers
+        )
+        of_rank = 0 if len(job.source.roles[index].templates) > 1 else None
+        drawing = (job.channels.key[index], rng, of_rank)
+        templates_of_roles.append(
+            make_template(role, structure, counts[index], _groups_of_one_role(job.source, index), drawing)
+        )
+    tags = tag_messages([(made_template.template, made_template.keys) for made_template in templates_of_roles])
     templates = []
-    for index, one in enumerate(made):
-        template = with_messages(one.template, tags[index], _shares(job.source, index, bindings))
+    for index, made_template in enumerate(templates_of_roles):
+        template = with_messages(made_template.template, tags[index], _shares(job.source, index, bindings))
         ranks = int((bindings.role == index).sum()) if len(job.source.roles[index].templates) > 1 else 1
-        templates.append(one.variants(template, min(ranks, 1 + MOST_NODES // template.nodes), rng))
+        templates.append(made_template.variants(template, min(ranks, 1 + MOST_NODES // template.nodes), rng))
     nth: Counter[int] = Counter()
-    found = []
+    rank_traces = []
     for rank, own in enumerate(bindings.role.tolist()):
         template = templates[own][nth[own] % len(templates[own])]
         nth[own] += 1
-        found.append(RankTrace(template, bindings.names[rank], bindings.peers[rank], rank))
-    return TraceSet(tuple(found), where="synthetic traces")
+        rank_traces.append(RankTrace(template, bindings.names[rank], bindings.peers[rank], rank))
+    return TraceSet(tuple(rank_traces), where="synthetic traces")
 
 
 def _shares(source: SourceJob, index: int, bindings: MeshBindings) -> list[float]:
     """Return how much larger a role's groups were, by the index of a group; the last entry is that of all ranks."""
     role = source.roles[index]
-    mine = np.flatnonzero(bindings.role == index)
-    names = bindings.names[mine[0]] if len(mine) else ()
+    role_ranks = np.flatnonzero(bindings.role == index)
+    names = bindings.names[role_ranks[0]] if len(role_ranks) else ()
     before = [len(source.groups[name]) for name in role.groups[0]]
     now = [len(bindings.groups[name]) for name in names] or before
     return [*(old / new for old, new in zip(before, now, strict=True)), len(source.traces.ranks) / len(bindings.role)]
 
 
-def _pool_jobs(roles: Sequence[Role]) -> Role:
-    first = roles[0]
-    return Role(
-        tuple(template for role in roles for template in role.templates), first.ranks, first.groups, first.peers
-    )
-
-
 def _groups_of_one_role(source: SourceJob, index: int) -> set[int]:
     """Return the groups, by index, that no other role is a member of."""
     role_of, role = source.role_of, source.roles[index]
-    places = range(len(role.groups[0]))
+    indices = range(len(role.groups[0]))
     return {
-        place
-        for place in places
-        if all((role_of[list(source.groups[names[place]])] == index).all() for names in role.groups)
+        group
+        for group in indices
+        if all((role_of[list(source.groups[names[group]])] == index).all() for names in role.groups)
     }

@@ -41,8 +41,8 @@ class DualPipe:
         if stages == 1:
             return accumulate_tasks(microbatches, virtual)
         half = stages // 2
-        moves = _moves(min(stage, stages - 1 - stage), half, microbatches // 2)
-        return list(_tasks(moves, near_is_reverse=stage >= half, per_direction=microbatches // 2))
+        moves = _order_moves(min(stage, stages - 1 - stage), half, microbatches // 2)
+        return list(_assign_microbatches(moves, near_is_reverse=stage >= half, per_direction=microbatches // 2))
 
     @staticmethod
     def bubble(
@@ -147,7 +147,7 @@ _F0_BW1 = [_F0._replace(with_next=True), _BW1]
 _F1_BW0 = [_F1._replace(with_next=True), _BW0]
 
 
-def _moves(distance: int, half: int, per_direction: int) -> list[_Move]:
+def _order_moves(distance: int, half: int, per_direction: int) -> list[_Move]:
     """Return the order on a stage at *distance* from the nearer end of a pipeline of 2 *half* stages."""
     inward = half - distance - 1
     outward = distance + 1
@@ -168,7 +168,7 @@ def _moves(distance: int, half: int, per_direction: int) -> list[_Move]:
     ]
 
 
-def _tasks(moves: Iterable[_Move], near_is_reverse: bool, per_direction: int) -> Iterator[PipelineTask]:
+def _assign_microbatches(moves: Iterable[_Move], near_is_reverse: bool, per_direction: int) -> Iterator[PipelineTask]:
     """Yield the tasks of *moves*: microbatches of one direction count from 0, reverse ones from *per_direction*."""
     reverse = {True: near_is_reverse, False: not near_is_reverse}
     forwards = {near: count(per_direction * reverse[near]) for near in reverse}

@@ -13,7 +13,7 @@ from cosmic.workload.pipeline_schedule import (
     require_valid,
     schedules,
 )
-from cosmic.workload.pipeline_schedules.one_f_one_b import OneForwardOneBackward
+from cosmic.workload.pipeline_schedules.schedule_1f1b import OneForwardOneBackward
 
 
 @schedules.register("interleaved")
@@ -36,7 +36,7 @@ class Interleaved:
             return accumulate_tasks(microbatches, virtual)
         if virtual == 1:
             return OneForwardOneBackward.order(stage, stages, microbatches)
-        turns = [_turn(index, stages, virtual) for index in range(microbatches * virtual)]
+        turns = [_task_at(index, stages, virtual) for index in range(microbatches * virtual)]
         forwards = [PipelineTask("F", microbatch, chunk) for microbatch, chunk in turns]
         backwards = [PipelineTask("BW", microbatch, virtual - 1 - chunk) for microbatch, chunk in turns]
         ahead = 2 * (stages - stage - 1) + (virtual - 1) * stages
@@ -112,8 +112,8 @@ class Interleaved:
         return f"microbatches = {microbatches}: {rule}"
 
 
-def _turn(place: int, stages: int, virtual: int) -> tuple[int, int]:
+def _task_at(position: int, stages: int, virtual: int) -> tuple[int, int]:
     """Return the microbatch and the model chunk at *place* in the order of forwards (or, mirrored, of backwards)."""
-    rounds, within = divmod(place, stages * virtual)
+    rounds, within = divmod(position, stages * virtual)
     chunk, microbatch = divmod(within, stages)
     return rounds * stages + microbatch, chunk

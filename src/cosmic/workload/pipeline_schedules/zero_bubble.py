@@ -12,7 +12,7 @@ from cosmic.workload.pipeline_schedule import (
     require_valid,
     schedules,
 )
-from cosmic.workload.pipeline_schedules.one_f_one_b import OneForwardOneBackward
+from cosmic.workload.pipeline_schedules.schedule_1f1b import OneForwardOneBackward
 
 
 @schedules.register("zero_bubble")

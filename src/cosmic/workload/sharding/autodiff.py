@@ -25,20 +25,22 @@ def differentiate(graph: Graph, seeds: Iterable[str], frozen: Collection[str] = 
     Tensors of the role ``input`` (token ids, images) and *frozen* weights have no gradient.
     """
     tensors = graph.tensors
-    given = tuple(dict.fromkeys(seeds))
-    for name in given:
+    seed_names = tuple(dict.fromkeys(seeds))
+    for name in seed_names:
         if name not in tensors:
             raise UnknownName.among("seeds", name, "tensor", tensors)
-    active = prune(graph, given).operators
+    # What no seed depends on has no gradient.
+    active = prune(graph, seed_names).operators
+    # A tensor with several readers gets a share of its gradient from each; with one, the share is the gradient.
     shares = Counter(tensor.name for operator in active for tensor in operator.inputs)
-    backward = _Backward(shares + Counter(given), frozenset(frozen))
-    for name in given:
-        backward.found[name] = [_gradient(tensors[name])]
+    backward = _Backward(shares + Counter(seed_names), frozenset(frozen))
+    for name in seed_names:
+        backward.gradients[name] = [_gradient_tensor(tensors[name])]
     for operator in reversed(active):
         backward.visit(operator)
-    made = {tensor.name for operator in active for tensor in operator.outputs}
+    produced = {tensor.name for operator in active for tensor in operator.outputs}
     for name, tensor in tensors.items():
-        if name in backward.found and name not in made:
+        if name in backward.gradients and name not in produced:
             backward.total(tensor, named=True)
     return Graph(tuple(backward.operators))
 
@@ -46,19 +48,19 @@ def differentiate(graph: Graph, seeds: Iterable[str], frozen: Collection[str] = 
 def prune(graph: Graph, results: Collection[str]) -> Graph:
     """Return *graph* without the operators that none of *results* depends on."""
     needed = set(results)
-    kept: list[Operator] = []
+    operators: list[Operator] = []
     for operator in reversed(graph.operators):
         if any(tensor.name in needed for tensor in operator.outputs):
-            kept.append(operator)
+            operators.append(operator)
             needed.update(tensor.name for tensor in operator.inputs)
-    return Graph(tuple(reversed(kept)))
+    return Graph(tuple(reversed(operators)))
 
 
-def _gradient(tensor: Tensor, share: str = "") -> Tensor:
+def _gradient_tensor(tensor: Tensor, share: str = "") -> Tensor:
     return Tensor(f"d_{tensor.name}{share and '.'}{share}", tensor.dims, "gradient", tensor.element_bytes)
 
 
-def _mirrored(operator: Operator) -> tuple[tuple[str, int, int], ...]:
+def _mirror_halo(operator: Operator) -> tuple[tuple[str, int, int], ...]:
     """Return the rows of the output's gradient that the gradient of the input reads: windows seen from below."""
     same = {**dict(operator.same), **{second: first for first, second in operator.same}}
     return tuple((same.get(dim, dim), after, before) for dim, before, after in operator.halo)
@@ -73,51 +75,52 @@ class _Backward:
     frozen: frozenset[str] = frozenset()
     """Weights without a gradient."""
     operators: list[Operator] = field(default_factory=list)
-    found: dict[str, list[Tensor]] = field(default_factory=dict)
+    gradients: dict[str, list[Tensor]] = field(default_factory=dict)
     """Gradients made so far, by tensor."""
 
     def visit(self, operator: Operator) -> None:
         """Add the operators that compute the gradients of the inputs of *operator*."""
-        made = tuple(self.total(tensor) for tensor in operator.outputs if tensor.name in self.found)
+        gradients = tuple(self.total(tensor) for tensor in operator.outputs if tensor.name in self.gradients)
         if operator.kind == "add" and all(tensor.dims == operator.outputs[0].dims for tensor in operator.inputs):
             for tensor in operator.inputs:
-                self._share(tensor, made[0])
+                self._share(tensor, gradients[0])
         elif operator.kind in EINSUMS:
             for position, tensor in enumerate(operator.inputs):
-                others = operator.inputs[:position] + operator.inputs[position + 1 :]
-                self._apply(operator, f".{position}", (*made, *others), (tensor,))
+                other_inputs = operator.inputs[:position] + operator.inputs[position + 1 :]
+                self._apply(operator, f".{position}", (*gradients, *other_inputs), (tensor,))
         else:
+            # A kind that only adds or moves needs no activations backward; all others read their inputs again.
             again = (
                 () if operator.kind in SHIFTS else operator.inputs[1:] if operator.kind in MOVES else operator.inputs
             )
-            self._apply(operator, "", (*made, *again), tuple(dict.fromkeys(operator.inputs)))
+            self._apply(operator, "", (*gradients, *again), tuple(dict.fromkeys(operator.inputs)))
 
     def _apply(self, forward: Operator, suffix: str, read: tuple[Tensor, ...], asked: tuple[Tensor, ...]) -> None:
         """Add the operator that computes the gradients of *asked*."""
-        wanted = [
+        targets = [
             tensor for tensor in asked if tensor.role not in ("input", "index") and tensor.name not in self.frozen
         ]
-        if not wanted:
+        if not targets:
             return
         name = forward.name + suffix
-        outputs = [_gradient(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in wanted]
+        outputs = [_gradient_tensor(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in targets]
         kind = forward.kind if forward.kind in EINSUMS else f"{forward.kind}_grad"
-        made = Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
+        operator = Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
         if forward.halo or forward.serial:
-            weight = all(tensor.role == "weight" for tensor in wanted)
-            made = replace(made, halo=forward.halo if weight else _mirrored(forward), serial=forward.serial)
-        self.operators.append(made)
-        for tensor, gradient in zip(wanted, outputs, strict=True):
+            weight = all(tensor.role == "weight" for tensor in targets)
+            operator = replace(operator, halo=forward.halo if weight else _mirror_halo(forward), serial=forward.serial)
+        self.operators.append(operator)
+        for tensor, gradient in zip(targets, outputs, strict=True):
             self._share(tensor, gradient)
 
     def _share(self, tensor: Tensor, gradient: Tensor) -> None:
-        self.found.setdefault(tensor.name, []).append(gradient)
+        self.gradients.setdefault(tensor.name, []).append(gradient)
 
     def total(self, tensor: Tensor, *, named: bool = False) -> Tensor:
         """Return the gradient of *tensor*, added up from its shares; *named* enforces the name ``d_tensor``."""
-        shares = self.found[tensor.name]
-        whole = _gradient(tensor)
-        if len(shares) > 1 or (named and shares[0] != whole):
-            self.operators.append(Operator(whole.name, "add", tuple(shares), (whole,), phase="backward"))
-            self.found[tensor.name] = [whole]
-        return self.found[tensor.name][0]
+        shares = self.gradients[tensor.name]
+        gradient = _gradient_tensor(tensor)
+        if len(shares) > 1 or (named and shares[0] != gradient):
+            self.operators.append(Operator(gradient.name, "add", tuple(shares), (gradient,), phase="backward"))
+            self.gradients[tensor.name] = [gradient]
+        return self.gradients[tensor.name][0]

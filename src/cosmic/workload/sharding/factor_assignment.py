@@ -55,10 +55,10 @@ class Factors:
 
     def axes(self, tensor: Tensor, factor: str, sharding: Sharding) -> Axes:
         """Return the axes over which *sharding* splits *factor* in *tensor*."""
-        found: Axes = ()
+        joined: Axes = ()
         for dim in self.dims(tensor, factor):
-            found += sharding.axes(dim)
-        return found
+            joined += sharding.axes(dim)
+        return joined
 
     def sees(self, tensor: Tensor, factor: str) -> bool:
         """Return whether *tensor* has *factor*."""
@@ -68,31 +68,31 @@ class Factors:
 @lru_cache(maxsize=4096)
 def factors_of(operator: Operator) -> Factors:
     """Return the factors of *operator*."""
-    of = {dim: dim for dim in operator.dims}
+    factor_of = {dim: dim for dim in operator.dims}
     for first, second in operator.same:
-        if first in of and second in of:
-            kept, gone = sorted((of[first], of[second]), key=operator.dims.index)
-            of = {dim: kept if factor == gone else factor for dim, factor in of.items()}
-    read = _seen(operator.inputs, of)
-    lacked = {factor for tensor in operator.outputs for factor in read - _seen((tensor,), of)}
+        if first in factor_of and second in factor_of:
+            merged, dropped = sorted((factor_of[first], factor_of[second]), key=operator.dims.index)
+            factor_of = {dim: merged if factor == dropped else factor for dim, factor in factor_of.items()}
+    read = _factors_in(operator.inputs, factor_of)
+    lacked = {factor for tensor in operator.outputs for factor in read - _factors_in((tensor,), factor_of)}
     return Factors(
-        names=tuple(dict.fromkeys(of.values())),
-        of=MappingProxyType(of),
-        whole=frozenset(of[dim] for dim in operator.whole if dim in of),
+        names=tuple(dict.fromkeys(factor_of.values())),
+        of=MappingProxyType(factor_of),
+        whole=frozenset(factor_of[dim] for dim in operator.whole if dim in factor_of),
         summed=frozenset(lacked),
-        inside=MappingProxyType({tensor.dims: _by_factor(tensor.dims, of) for tensor in operator.tensors}),
+        inside=MappingProxyType({tensor.dims: _group_by_factor(tensor.dims, factor_of) for tensor in operator.tensors}),
     )
 
 
-def _by_factor(dims: tuple[str, ...], of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _group_by_factor(dims: tuple[str, ...], factor_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    groups: dict[str, tuple[str, ...]] = {}
     for dim in dims:
-        found[of[dim]] = (*found.get(of[dim], ()), dim)
-    return found
+        groups[factor_of[dim]] = (*groups.get(factor_of[dim], ()), dim)
+    return groups
 
 
-def _seen(tensors: Iterable[Tensor], of: Mapping[str, str]) -> set[str]:
-    return {of[dim] for tensor in tensors for dim in tensor.dims}
+def _factors_in(tensors: Iterable[Tensor], factor_of: Mapping[str, str]) -> set[str]:
+    return {factor_of[dim] for tensor in tensors for dim in tensor.dims}
 
 
 # --------------------------------------------------------------------------------------
@@ -137,12 +137,12 @@ class Assignment:
         return Sharding(self._dims(tensor, near), tuple(sorted((*summed, *self.through))))
 
     def _dims(self, tensor: Tensor, near: Sharding) -> tuple[tuple[str, Axes], ...]:
-        found: list[tuple[str, Axes]] = []
+        split_dims: list[tuple[str, Axes]] = []
         for factor, axes in self.split.items():
             dims = self.factors.dims(tensor, factor)
             if dims and axes:
-                found += _spread(axes, dims, near)
-        return tuple(sorted(found))
+                split_dims += _spread(axes, dims, near)
+        return tuple(sorted(split_dims))
 
     def work(self, sizes: Sizes) -> float:
         """Return the local flop of one device, up to a constant."""
@@ -156,13 +156,14 @@ def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str
     """Distribute the axes of a factor over its dimensions in a tensor, as in *near* where possible."""
     if not any(axis in near.axes(dim) for axis in axes for dim in dims):
         return [(dims[0], axes)]
-    found: list[tuple[str, Axes]] = []
+    spread: list[tuple[str, Axes]] = []
     rest = axes
     for dim in dims[:-1]:
+        # As many leading axes as this dimension has in the near sharding; what is left goes to the next dimension.
         count = next((n for n, axis in enumerate(rest) if axis not in near.axes(dim)), len(rest))
-        found.append((dim, rest[:count]))
+        spread.append((dim, rest[:count]))
         rest = rest[count:]
-    return [(dim, part) for dim, part in [*found, (dims[-1], rest)] if part]
+    return [(dim, part) for dim, part in [*spread, (dims[-1], rest)] if part]
 
 
 @dataclass(frozen=True)
@@ -186,22 +187,22 @@ class AssignmentSetting:
         """Return the sharding of *tensor*."""
         return self.shardings[tensor.name]
 
-    def place(self, tensor: Tensor, axis: str) -> str | None:
+    def factor_split_by(self, tensor: Tensor, axis: str) -> str | None:
         """Return the factor that *axis* splits in *tensor*."""
         dim = self.of(tensor).holds(axis)
         factor = None if dim is None else self.factors.of[dim]
         return None if factor in self.factors.whole else factor
 
-    def places(self, tensors: tuple[Tensor, ...], axis: str) -> list[str]:
+    def factors_split_by(self, tensors: tuple[Tensor, ...], axis: str) -> list[str]:
         """Return the distinct factors that *axis* splits in *tensors*."""
-        return list(dict.fromkeys(place for tensor in tensors if (place := self.place(tensor, axis))))
+        return list(dict.fromkeys(factor for tensor in tensors if (factor := self.factor_split_by(tensor, axis))))
 
     def order(self, factor: str, axes: Axes) -> Axes:
         """Return *axes* in the order of the last tensor that has all, or most, of them."""
         orders = [self.factors.axes(tensor, factor, self.of(tensor)) for tensor in reversed(self.operator.tensors)]
-        order = max(orders, key=lambda each: sum(axis in axes for axis in each))
-        known = tuple(axis for axis in order if axis in axes)
-        return known + tuple(axis for axis in axes if axis not in known)
+        order = max(orders, key=lambda candidate: sum(axis in axes for axis in candidate))
+        shared = tuple(axis for axis in order if axis in axes)
+        return shared + tuple(axis for axis in axes if axis not in shared)
 
 
 def may_add_later(operator: Operator, shardings: Mapping[str, Sharding]) -> bool:
@@ -213,20 +214,20 @@ def may_add_later(operator: Operator, shardings: Mapping[str, Sharding]) -> bool
     return operator.kind in LINEAR or (operator.kind == OFFSET and pending)
 
 
-def assignments(setting: AssignmentSetting) -> Iterator[Assignment]:
+def list_assignments(setting: AssignmentSetting) -> Iterator[Assignment]:
     """Yield the candidate assignments: each axis on a factor that it splits in some tensor, or on none."""
     axes = setting.axes
-    for chosen in product(*(_options(setting, axis) for axis in axes)):
+    for chosen in product(*(_list_options(setting, axis) for axis in axes)):
         by_factor: dict[str, Axes] = {}
         for axis, factor in zip(axes, chosen, strict=True):
             if factor is not None:
                 by_factor[factor] = (*by_factor.get(factor, ()), axis)
         through = by_factor.pop(THROUGH, ())
-        for orders in product(*(_orders(setting, factor, each) for factor, each in by_factor.items())):
+        for orders in product(*(_list_orders(setting, factor, split) for factor, split in by_factor.items())):
             yield Assignment(setting.operator, dict(zip(by_factor, orders, strict=True)), through)
 
 
-def _options(setting: AssignmentSetting, axis: str) -> list[str | None]:
+def _list_options(setting: AssignmentSetting, axis: str) -> list[str | None]:
     """Return the factors that *axis* may split: the one on which tensors agree, else that of any tensor, or none.
 
     To leave a factor on which tensors agree could sometimes save bytes, but duplicates work or sends weights instead of
@@ -236,17 +237,17 @@ def _options(setting: AssignmentSetting, axis: str) -> list[str | None]:
     through = operator.kind in (*LINEAR, OFFSET) and any(
         axis in setting.of(input_).partial for input_ in operator.inputs
     )
-    if not through and (agreed := _shared(setting, axis)):
+    if not through and (agreed := _shared_factor(setting, axis)):
         return [agreed]
-    return [*setting.places(operator.tensors, axis), None, *([THROUGH] if through else [])]
+    return [*setting.factors_split_by(operator.tensors, axis), None, *([THROUGH] if through else [])]
 
 
-def _orders(setting: AssignmentSetting, factor: str, axes: Axes) -> list[Axes]:
+def _list_orders(setting: AssignmentSetting, factor: str, axes: Axes) -> list[Axes]:
     """Return the orders in which tensors have *axes*; every order, if none has them all."""
     split = (setting.factors.axes(tensor, factor, setting.of(tensor)) for tensor in setting.operator.tensors)
-    known = [tuple(axis for axis in each if axis in axes) for each in split if set(axes) <= set(each)]
-    if known or len(axes) > ORDERED_FREELY:
-        return list(dict.fromkeys(known)) or [setting.order(factor, axes)]
+    orders = [tuple(axis for axis in order if axis in axes) for order in split if set(axes) <= set(order)]
+    if orders or len(axes) > ORDERED_FREELY:
+        return list(dict.fromkeys(orders)) or [setting.order(factor, axes)]
     return list(permutations(axes))
 
 
@@ -254,45 +255,49 @@ def xla_assignment(setting: AssignmentSetting) -> Assignment:
     """Return the assignment of XLA's partitioner, which follows rules instead of costs."""
     by_factor: dict[str, Axes] = {}
     for axis in setting.axes:
-        if factor := _shared(setting, axis) or _wanted(setting, axis) or _brought(setting, axis, by_factor):
+        if (
+            factor := _shared_factor(setting, axis)
+            or _wanted_factor(setting, axis)
+            or _resharded_factor(setting, axis, by_factor)
+        ):
             by_factor[factor] = (*by_factor.get(factor, ()), axis)
     return Assignment(setting.operator, {factor: setting.order(factor, axes) for factor, axes in by_factor.items()})
 
 
-def _shared(setting: AssignmentSetting, axis: str) -> str | None:
+def _shared_factor(setting: AssignmentSetting, axis: str) -> str | None:
     """Return the factor that *axis* splits in an input and an output (local work), or in all inputs (partial sums)."""
     operator, factors = setting.operator, setting.factors
-    read = setting.places(operator.inputs, axis)
-    for factor in setting.places(operator.outputs, axis):
+    read = setting.factors_split_by(operator.inputs, axis)
+    for factor in setting.factors_split_by(operator.outputs, axis):
         if factor in read:
             return factor
     for factor in read:
         seen = [tensor for tensor in operator.inputs if factors.sees(tensor, factor)]
-        agreed = len(seen) > 1 and all(setting.place(tensor, axis) == factor for tensor in seen)
+        agreed = len(seen) > 1 and all(setting.factor_split_by(tensor, axis) == factor for tensor in seen)
         if factor in factors.summed and agreed:
             return factor
     return None
 
 
-def _wanted(setting: AssignmentSetting, axis: str) -> str | None:
+def _wanted_factor(setting: AssignmentSetting, axis: str) -> str | None:
     """Return the factor that *axis* splits in an output, if inputs have it: they are sliced or resharded."""
     operator, factors = setting.operator, setting.factors
-    for factor in setting.places(operator.outputs, axis):
+    for factor in setting.factors_split_by(operator.outputs, axis):
         if any(factors.sees(tensor, factor) for tensor in operator.inputs):
             return factor
     return None
 
 
-def _brought(setting: AssignmentSetting, axis: str, by_factor: Mapping[str, Axes]) -> str | None:
+def _resharded_factor(setting: AssignmentSetting, axis: str, by_factor: Mapping[str, Axes]) -> str | None:
     """Return the factor that *axis* splits in an input, if the result can be resharded; else the input is gathered.
 
     XLA reshards the results of einsums, of reductions, and of operators that make the dimension that the axis splits. A
     tensor cannot be gathered along a major axis only, so the major axes of its dimension must split the factor too.
     """
     operator, factors = setting.operator, setting.factors
-    new = setting.places(operator.outputs, axis)
+    new = setting.factors_split_by(operator.outputs, axis)
     for tensor in operator.inputs:
-        factor = setting.place(tensor, axis)
+        factor = setting.factor_split_by(tensor, axis)
         if factor and (factor in factors.summed) != (operator.kind in EINSUMS or bool(new)):
             axes = factors.axes(tensor, factor, setting.of(tensor))
             if all(major in by_factor.get(factor, ()) for major in axes[: axes.index(axis)]):

@@ -41,29 +41,31 @@ def propagate(
         if name not in tensors:
             raise UnknownName.among("annotations", name, "tensor", tensors)
         check_annotation(name, tensors[name].dims, annotation)
-    weights = {name: _weight(tensor, sizes) for name, tensor in tensors.items()}
+    weights = {name: _count_elements(tensor, sizes) for name, tensor in tensors.items()}
     sites = [_Site.of(operator) for operator in graph.operators if operator.kind not in crossings]
-    state = _PropagationState(weights, annotations, _needed_whole(graph), _by_tensor(sites))
+    state = _PropagationState(weights, annotations, _needed_whole(graph), _group_by_tensor(sites))
     passing = tuple(site for site in sites if site.kind not in EINSUMS)
     mixing = tuple(site for site in sites if site.kind in EINSUMS)
-    for priority in sorted(_priorities(annotations)):
+    for priority in sorted(_list_priorities(annotations)):
         state.admit(priority)
         for visited, then in ((passing, ()), (mixing, passing)):
             for state.decide in (False, True):
-                _settle(visited, state, then)
+                _settle_sites(visited, state, then)
     return {name: state.shardings.get(name, REPLICATED) for name in tensors}
 
 
-def _weight(tensor: Tensor, sizes: Sizes | None) -> float:
+def _count_elements(tensor: Tensor, sizes: Sizes | None) -> float:
     total: Any = 1.0
     for dim in tensor.dims:
         total = total * (sizes[dim] if sizes is not None else 1024)
     return float(total)
 
 
-def _priorities(annotations: Mapping[str, Annotation]) -> set[int]:
-    said = annotations.values()
-    return {each.priority for each in said} | {rank for each in said for _, rank in each.later}
+def _list_priorities(annotations: Mapping[str, Annotation]) -> set[int]:
+    declared = annotations.values()
+    return {annotation.priority for annotation in declared} | {
+        rank for annotation in declared for _, rank in annotation.later
+    }
 
 
 def _needed_whole(graph: Graph) -> frozenset[tuple[str, str]]:
@@ -107,13 +109,13 @@ class _Site:
 Sites = tuple[_Site, ...]
 
 
-def _by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
+def _group_by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
     """Return the sites at which each tensor is read or made."""
-    found: dict[str, list[_Site]] = {}
+    sites_of: dict[str, list[_Site]] = {}
     for site in sites:
         for name in site.names:
-            found.setdefault(name, []).append(site)
-    return found
+            sites_of.setdefault(name, []).append(site)
+    return sites_of
 
 
 @dataclass
@@ -139,11 +141,11 @@ class _PropagationState:
     def admit(self, priority: int) -> None:
         """Let the annotations of *priority* take effect."""
         for name, annotation in self.annotations.items():
-            said = annotation.until(priority)
+            active = annotation.until(priority)
             grown = {dim: axes for dim, axes in self.shardings.get(name, REPLICATED).dims if dim in annotation.open}
-            self.shardings[name] = Sharding.of(dict(said.dims) | grown, said.partial)
+            self.shardings[name] = Sharding.of(dict(active.dims) | grown, active.partial)
             self.unsettle(name)
-        self.inactive = frozenset(name for name, said in self.annotations.items() if said.first > priority)
+        self.inactive = frozenset(name for name, annotation in self.annotations.items() if annotation.first > priority)
 
     def unsettle(self, name: str) -> None:
         """Have the operators of the tensor *name* visited again."""
@@ -179,22 +181,22 @@ class _PropagationState:
         return axis not in self.sharding(tensor).used and (annotation is None or axis not in annotation.sharding.used)
 
 
-def _settle(sites: Sites, state: _PropagationState, then: Sites) -> None:
+def _settle_sites(sites: Sites, state: _PropagationState, then: Sites) -> None:
     """Visit *sites* back and forth until no sharding changes; those of *then* pass each change on."""
     changed = True
     while changed:
         changed = False
         for site in sites + sites[::-1]:
-            if touched := _visit(site, state):
+            if touched := _visit_site(site, state):
                 changed = True
-                _pass_on(touched, then, state)
+                _visit_neighbours(touched, then, state)
 
 
-def _pass_on(touched: set[str], sites: Sites, state: _PropagationState) -> None:
+def _visit_neighbours(touched: set[str], sites: Sites, state: _PropagationState) -> None:
     """Visit those of *sites* that have a *touched* tensor, until no sharding changes."""
     while touched:
         near = [site for site in sites if not touched.isdisjoint(site.names)]
-        touched = set().union(*(_visit(site, state) for site in near))
+        touched = set().union(*(_visit_site(site, state) for site in near))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +209,17 @@ class _Claim:
     """The size of the tensor that has them."""
 
 
-def _visit(site: _Site, state: _PropagationState) -> set[str]:
+def _visit_site(site: _Site, state: _PropagationState) -> set[str]:
     """Extend the shardings of one operator's tensors; return the names of those that changed."""
     if state.is_settled(site):
         return set()
-    found = [claim for factor in site.split if (claim := _claim(site, factor, state))]
-    claims = sorted(found, key=lambda claim: -claim.weight)
+    unsorted_claims = [claim for factor in site.split if (claim := _make_claim(site, factor, state))]
+    claims = sorted(unsorted_claims, key=lambda claim: -claim.weight)
     touched = {
         tensor.name
         for tensor in site.tensors
-        if (offers := [offer for claim in claims if (offer := _offer(tensor, site.factors, claim, state))])
-        and _extend(tensor, offers, state)
+        if (offers := [offer for claim in claims if (offer := _make_offer(tensor, site.factors, claim, state))])
+        and _extend_sharding(tensor, offers, state)
     }
     for name in touched:
         state.unsettle(name)
@@ -226,7 +228,7 @@ def _visit(site: _Site, state: _PropagationState) -> set[str]:
     return touched
 
 
-def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationState) -> bool:
+def _extend_sharding(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationState) -> bool:
     """Split *tensor* as offered, where axes are free and, unless disputes are decided, offered only once."""
     claimed = Counter(axis for _, axes in offers for axis in axes)
     before = state.sharding(tensor)
@@ -237,7 +239,7 @@ def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationS
     return state.sharding(tensor) != before
 
 
-def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
+def _make_claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     """Return the longest sequence of major axes on which the tensors of *site* agree, or that wins a dispute."""
     split = [
         (axes, state.weights[tensor.name])
@@ -250,16 +252,18 @@ def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     if all(axes == first for axes, _ in split):
         return _Claim(factor, first, max(weight for _, weight in split))
     prefix: Axes = ()
+    # Axis by axis from the major one: tensors that have no further axis agree with any; a dispute ends the claim,
+    # unless the heavier tensor is to decide it.
     while following := [(axes[len(prefix)], weight) for axes, weight in split if len(axes) > len(prefix)]:
         if len({axis for axis, _ in following}) > 1 and not state.decide:
             break
-        axis = max(following, key=lambda each: each[1])[0]
+        axis = max(following, key=lambda pair: pair[1])[0]
         prefix = (*prefix, axis)
         split = [(axes, weight) for axes, weight in split if axes[: len(prefix)] == prefix]
     return _Claim(factor, prefix, max(weight for _, weight in split)) if prefix else None
 
 
-def _offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _PropagationState) -> tuple[str, Axes] | None:
+def _make_offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _PropagationState) -> tuple[str, Axes] | None:
     """Return the dimension of *tensor* that a claim splits further, and the axes."""
     dims = factors.dims(tensor, claim.factor)
     if not dims:

@@ -56,19 +56,19 @@ class Step:
 
 
 def payload_elements(sharding: Sharding, dims: tuple[str, ...], halo: tuple[str, int] | None, sizes: Sizes) -> Numeric:
-    """Return the elements of a payload; of a *halo*, only so many rows, or all that the other shards have.
+    """Return the elements of a payload; of a *halo*, its rows only, at most all that the other shards have.
 
     >>> rows, sizes = Sharding.of({"height": "tp"}), {"height": 32, "width": 8, "tp": 4}
     >>> [float(payload_elements(rows, ("height", "width"), ("height", reach), sizes)) for reach in (1, 10, 40)]
     [8.0, 80.0, 192.0]
     """
-    whole = sharding.elements(dims, sizes)
+    total = sharding.elements(dims, sizes)
     if halo is None:
-        return whole
+        return total
     dim, rows = halo
-    here = sharding.local(dim, sizes)
-    others = here * (group_size(sharding.axes(dim), sizes) - 1)
-    return whole * np.minimum(rows, others) / here
+    local = sharding.local(dim, sizes)
+    missing = local * (group_size(sharding.axes(dim), sizes) - 1)
+    return total * np.minimum(rows, missing) / local
 
 
 def wire_share(kind: Move, n: Numeric) -> Numeric:
@@ -95,63 +95,67 @@ def reshard(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Si
     if source == target:
         return (), 0.0
     axes = sorted({*source.used, *target.used})
-    known = (*((dim, sizes[dim]) for dim in dims), *((axis, sizes[axis]) for axis in axes))
-    return _plan(dims, source, target, known)
+    relevant = (*((dim, sizes[dim]) for dim in dims), *((axis, sizes[axis]) for axis in axes))
+    return _plan_steps(dims, source, target, relevant)
 
 
-Known = tuple[tuple[str, Numeric], ...]
+RelevantSizes = tuple[tuple[str, Numeric], ...]
 """The sizes that matter to a resharding, as a hashable value."""
 
 
 @lru_cache(maxsize=65536)
-def _plan(dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known) -> tuple[tuple[Step, ...], float]:
+def _plan_steps(
+    dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
+) -> tuple[tuple[Step, ...], float]:
     """Leave out the major axes on which both ends agree, and find the shortest path of the rest."""
     stays = Sharding(
-        tuple((dim, kept) for dim, axes in source.dims if (kept := _common(axes, target.axes(dim)))),
+        tuple((dim, common) for dim, axes in source.dims if (common := _common_prefix(axes, target.axes(dim)))),
         tuple(axis for axis in source.partial if axis in target.partial),
     )
-    sizes = dict(known)
+    sizes = dict(relevant)
     local = tuple((dim, stays.local(dim, sizes)) for dim in dims)
-    mesh = tuple((axis, size) for axis, size in known if axis not in dims and axis not in stays.used)
-    begin, end = _less(source, stays), _less(target, stays)
-    find = _all_reduced if end == REPLICATED and not begin.dims else _shortest
-    steps, wire = find(dims, begin, end, local + mesh)
-    return tuple(replace(s, before=_more(s.before, stays), after=_more(s.after, stays)) for s in steps), wire
+    mesh = tuple((axis, size) for axis, size in relevant if axis not in dims and axis not in stays.used)
+    start, end = _remove_common(source, stays), _remove_common(target, stays)
+    find = _plan_all_reduce if end == REPLICATED and not start.dims else _search_shortest
+    steps, wire = find(dims, start, end, local + mesh)
+    return tuple(
+        replace(s, before=_restore_common(s.before, stays), after=_restore_common(s.after, stays)) for s in steps
+    ), wire
 
 
-def _common(first: Axes, second: Axes) -> Axes:
+def _common_prefix(first: Axes, second: Axes) -> Axes:
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
     return tuple(axis for axis, _ in pairs)
 
 
-def _less(sharding: Sharding, stays: Sharding) -> Sharding:
+def _remove_common(sharding: Sharding, stays: Sharding) -> Sharding:
     dims = tuple((dim, rest) for dim, axes in sharding.dims if (rest := axes[len(stays.axes(dim)) :]))
     return Sharding(dims, tuple(axis for axis in sharding.partial if axis not in stays.partial))
 
 
-def _more(sharding: Sharding, stays: Sharding) -> Sharding:
+def _restore_common(sharding: Sharding, stays: Sharding) -> Sharding:
     joined = {dim: stays.axes(dim) + sharding.axes(dim) for dim, _ in (*stays.dims, *sharding.dims)}
     return Sharding(tuple(sorted(joined.items())), tuple(sorted(stays.partial + sharding.partial)))
 
 
-def _all_reduced(
-    dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known
+def _plan_all_reduce(
+    dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
 ) -> tuple[tuple[Step, ...], float]:
     """Return the shortest path from sums that are pending only to a replicated tensor, one all-reduce.
 
     Any other path scatters some sums and gathers them again. It sends at least as much, 2 (n - 1) / n of the tensor, in
-    more steps. Most gradients of weights go this way, and `_shortest` would try many others first.
+    more steps. Most gradients of weights go this way, and `_search_shortest` would try many others first.
     """
-    sizes = dict(known)
+    sizes = dict(relevant)
     wire = wire_share("all_reduce", float(group_size(source.partial, sizes))) * source.elements(dims, sizes)
     return (Step("all_reduce", source.partial, source, target),), float(wire)
 
 
 @lru_cache(maxsize=65536)
-def _shortest(
-    dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known
+def _search_shortest(
+    dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
 ) -> tuple[tuple[Step, ...], float]:
-    sizes = dict(known)
+    sizes = dict(relevant)
     best: dict[Sharding, tuple[float, int, float]] = {source: (0.0, 0, 0.0)}
     came: dict[Sharding, Step] = {}
     queue: list[tuple[float, int, float, int, Sharding]] = [(0.0, 0, 0.0, 0, source)]
@@ -159,13 +163,14 @@ def _shortest(
     while queue:
         wire, length, ranks, _, state = heappop(queue)
         if state == target:
-            return _path(came, source, target), wire
+            return _trace_steps(came, source, target), wire
         if (wire, length, ranks) > best[state]:
             continue
         held = state.elements(dims, sizes)
-        for step in moves(dims, state, target):
+        for step in list_moves(dims, state, target):
             payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
             group = float(group_size(step.axes, sizes))
+            # Dijkstra over shardings: by elements on the wire, then by steps, then by ranks in all groups.
             cost = (wire + float(wire_share(step.kind, group) * payload), length + 1, ranks + group)
             if step.after not in best or cost < best[step.after]:
                 best[step.after] = cost
@@ -175,7 +180,7 @@ def _shortest(
     raise SpecError("reshard", str(target), f"cannot be reached from {source}")
 
 
-def _path(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tuple[Step, ...]:
+def _trace_steps(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tuple[Step, ...]:
     steps: list[Step] = []
     while target != source:
         steps.append(came[target])
@@ -186,36 +191,32 @@ def _path(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tup
 # ------------------------------------------------------------------------------------------------- moves
 
 
-def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
+def list_moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
     """Yield every step from *state* that may be on a shortest path to *target*."""
-    yield from _local_moves(state, target)
-    yield from _reductions(dims, state, target)
+    yield from _list_local_moves(state, target)
+    yield from _list_reductions(dims, state, target)
     for dim, _ in state.dims:
-        yield from moves_of(dim, dims, state)
+        yield from list_dim_moves(dim, dims, state)
 
 
-def moves_of(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
+def list_dim_moves(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
     """Yield every step that takes axes from one dimension: gathers, to another dimension, into another order."""
     axes = state.axes(dim)
     for count in range(1, len(axes) + 1):
-        kept, moved = axes[:-count], axes[-count:]
-        without = state.split(dim, kept)
+        remaining, moved = axes[:-count], axes[-count:]
+        without = state.split(dim, remaining)
         yield Step("all_gather", moved, state, without)
-        for other in dims:
-            if other != dim:
-                yield Step("all_to_all", moved, state, without.split(other, without.axes(other) + moved))
+        for other_dim in dims:
+            if other_dim != dim:
+                yield Step("all_to_all", moved, state, without.split(other_dim, without.axes(other_dim) + moved))
     for order in permutations(axes):
         if order != axes:
-            yield Step("collective_permute", _between(axes, order), state, state.split(dim, order))
+            # The permute is among the axes from the first to the last that change position.
+            changed = [index for index, axis in enumerate(axes) if axis != order[index]]
+            yield Step("collective_permute", axes[changed[0] : changed[-1] + 1], state, state.split(dim, order))
 
 
-def _between(axes: Axes, order: Axes) -> Axes:
-    """Return the axes from the first to the last that change position: the group of the permute."""
-    changed = [index for index, axis in enumerate(axes) if axis != order[index]]
-    return axes[changed[0] : changed[-1] + 1]
-
-
-def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
+def _list_local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
     """Yield local steps: slice a replicated dimension, or mask a tensor into partial sums."""
     used = state.used
     for dim, axes in target.dims:
@@ -231,16 +232,16 @@ def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
                 yield Step("mask", (axis,), state, state.split(dim, axes[:-1]).pending(pending))
 
 
-def _reductions(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
+def _list_reductions(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
     """Yield reductions of pending sums: onto the dimension that wants their axis, else all at once, or one onto any."""
     pending = [axis for axis in state.partial if axis not in target.partial]
-    gone = tuple(axis for axis in pending if target.holds(axis) is None)
-    if gone:
-        yield Step("all_reduce", gone, state, state.pending(axis for axis in state.partial if axis not in gone))
-    scattered: list[tuple[Axes, str]] = [((axis,), dim) for axis in gone for dim in dims]
+    unwanted = tuple(axis for axis in pending if target.holds(axis) is None)
+    if unwanted:
+        yield Step("all_reduce", unwanted, state, state.pending(axis for axis in state.partial if axis not in unwanted))
+    scattered: list[tuple[Axes, str]] = [((axis,), dim) for axis in unwanted for dim in dims]
     for dim, axes in target.dims:
-        here = tuple(axis for axis in axes if axis in pending)
-        scattered += [(here[first:last], dim) for first, last in combinations(range(len(here) + 1), 2)]
+        scatterable = tuple(axis for axis in axes if axis in pending)
+        scattered += [(scatterable[first:last], dim) for first, last in combinations(range(len(scatterable) + 1), 2)]
     for axes, dim in scattered:
         rest = state.pending(axis for axis in state.partial if axis not in axes)
         yield Step("reduce_scatter", axes, state, rest.split(dim, rest.axes(dim) + axes))

@@ -62,8 +62,8 @@ class Sharding:
 
     def split(self, dim: str, axes: Axes) -> Sharding:
         """Return the sharding with *dim* split over *axes* instead."""
-        others = [entry for entry in self.dims if entry[0] != dim]
-        return Sharding(tuple(sorted([*others, (dim, axes)])) if axes else tuple(others), self.partial)
+        entries = [entry for entry in self.dims if entry[0] != dim]
+        return Sharding(tuple(sorted([*entries, (dim, axes)])) if axes else tuple(entries), self.partial)
 
     def pending(self, partial: Iterable[str]) -> Sharding:
         """Return the sharding with the sums over the axes *partial* pending instead."""
@@ -93,16 +93,16 @@ REPLICATED = Sharding()
 
 def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Numeric:
     """Return the number of elements that one device holds of a tensor whose dimensions have these axes."""
-    known: dict[Any, Numeric] = sizes.known if isinstance(sizes, SizeTable) else {}
-    if split in known:
-        return known[split]
+    cache: dict[Any, Numeric] = sizes.known if isinstance(sizes, SizeTable) else {}
+    if split in cache:
+        return cache[split]
     total: Numeric = 1.0  # sizes of large designs multiply to more than 64 bits
     for part in split:
-        if part not in known:
+        if part not in cache:
             dim, axes = part
-            known[part] = local_size(sizes[dim], (sizes[axis] for axis in axes))
-        total = total * known[part]
-    known[split] = total
+            cache[part] = local_size(sizes[dim], (sizes[axis] for axis in axes))
+        total = total * cache[part]
+    cache[split] = total
     return total
 
 
@@ -111,6 +111,7 @@ def local_size(size: Numeric, ways: Iterable[Numeric]) -> Numeric:
     parts: Numeric | None = None
     for way in ways:
         parts = way if parts is None else parts * way
+    # Ceiling division: a dimension that does not divide is padded, and all devices wait for the fullest shard.
     return size if parts is None else -(-size // parts)
 
 

@@ -73,26 +73,26 @@ def from_jax(
     closed = jax.make_jaxpr(function)(*arguments)
     tracer = _Jax()
     values: dict[str, Value] = {}
-    given: list[Value] = []
+    traced: list[Value] = []
     for index, argument in enumerate(arguments):
         leaves, _ = jax.tree_util.tree_flatten_with_path(argument)
         alone = len(leaves) == 1 and not leaves[0][0]
         weight = (index in weights) if weights is not None else not alone
         for path, leaf in leaves:
-            label = "_".join(_key(each) for each in path) or f"argument_{index}"
+            label = "_".join(_key_text(step) for step in path) or f"argument_{index}"
             width = None if "float" in str(leaf.dtype) else float(leaf.dtype.itemsize)
-            value = tracer.given(label, leaf.shape, "weight" if weight else "input", width)
-            given.append(value)
+            value = tracer.add_input(label, leaf.shape, "weight" if weight else "input", width)
+            traced.append(value)
             values[f"{index}.{label}" if path else str(index)] = value
     tie_dims(values, dims or {})
     constants = [tracer.captured(const, number) for number, const in enumerate(closed.consts)]
-    results = tracer.run(closed.jaxpr, constants, given)
+    results = tracer.run(closed.jaxpr, constants, traced)
     name_dims(values, dims or {})
     stored = [value.stored for value in results if value.stored is not None]
     return finish_program(tracer, name or getattr(function, "__name__", "program"), stored)
 
 
-def _key(key: Any) -> str:
+def _key_text(key: Any) -> str:
     for field in ("key", "name", "idx"):
         if hasattr(key, field):
             return str(getattr(key, field))
@@ -105,24 +105,24 @@ class _Jax(Tracer):
     def captured(self, array: Any, number: int) -> Value:
         """Return an array that a function has from around it: weights, unless they are whole numbers or truths."""
         if "float" in str(array.dtype):
-            return self.given(f"constant_{number}", array.shape, "weight")
+            return self.add_input(f"constant_{number}", array.shape, "weight")
         return self.constant(array.shape, masks=str(array.dtype) == "bool")
 
     def run(self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]) -> list[Value]:
         """Trace the equations of *jaxpr*; return its results."""
-        known: dict[Any, Value] = {}
-        known |= dict(zip(jaxpr.constvars, constants, strict=True))
-        known |= dict(zip(jaxpr.invars, arguments, strict=True))
+        values: dict[Any, Value] = {}
+        values |= dict(zip(jaxpr.constvars, constants, strict=True))
+        values |= dict(zip(jaxpr.invars, arguments, strict=True))
 
         def value(atom: Any) -> Value:
             if hasattr(atom, "val"):
                 return self.constant(getattr(atom.val, "shape", ()))
-            return known[atom]
+            return values[atom]
 
         for equation in jaxpr.eqns:
             inputs = [value(atom) for atom in equation.invars]
             outputs = self.apply(equation, inputs)
-            known |= dict(zip(equation.outvars, outputs, strict=True))
+            values |= dict(zip(equation.outvars, outputs, strict=True))
         return [value(atom) for atom in jaxpr.outvars]
 
     def apply(self, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -141,14 +141,14 @@ class _Jax(Tracer):
             return [self.constant(tuple(outvar.aval.shape), masks=False) for outvar in equation.outvars]
         if name in CUMULATIVE:
             over = resolve_atoms(inputs[0].dims[params["axis"]])
-            return [self.whole("pointwise", inputs[:1], inputs[0].dims, over)]
+            return [self.add_unsplit("pointwise", inputs[:1], inputs[0].dims, over)]
         handler = getattr(self, f"_{name.replace('-', '_')}", None)
         if handler is None:
             raise SpecError(
                 "operator", name, "is not known to COSMIC: write the function without it, or the program in YAML"
             )
-        found = handler(params, inputs, shape, equation)
-        return found if isinstance(found, list) else [found]
+        result = handler(params, inputs, shape, equation)
+        return result if isinstance(result, list) else [result]
 
     def _inline(self, params: Mapping[str, Any], inputs: list[Value]) -> list[Value]:
         inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
@@ -183,11 +183,11 @@ class _Jax(Tracer):
         return value
 
     def _split(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> list[Value]:
-        found, start = [], 0
+        parts, start = [], 0
         for length in params["sizes"]:
-            found.append(self.sliced(inputs[0], params["axis"], start, length))
+            parts.append(self.sliced(inputs[0], params["axis"], start, length))
             start += length
-        return found
+        return parts
 
     def _dynamic_slice(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> Value:
         value = inputs[0]
@@ -197,7 +197,7 @@ class _Jax(Tracer):
 
     def _dynamic_update_slice(self, params: Any, inputs: list[Value], *_: Any) -> Value:
         over = [atom for dim in inputs[0].dims for atom in resolve_atoms(dim)]
-        return self.whole("copy", inputs[:2], inputs[0].dims, over, 0.0)
+        return self.add_unsplit("copy", inputs[:2], inputs[0].dims, over, 0.0)
 
     def _concatenate(self, params: Any, inputs: list[Value], *_: Any) -> Value:
         return self.joined(inputs, params["dimension"]) if len(inputs) > 1 else inputs[0]
@@ -218,15 +218,15 @@ class _Jax(Tracer):
 
     def _conv_general_dilated(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> Value:
         numbers = params["dimension_numbers"]
-        if any(each != 1 for each in params["lhs_dilation"]):
+        if any(factor != 1 for factor in params["lhs_dilation"]):
             raise SpecError(
                 "operator", "conv_general_dilated", "with lhs_dilation (a transposed convolution) is not known"
             )
         if params["batch_group_count"] != 1:
             raise SpecError("operator", "conv_general_dilated", "with batch_group_count is not known")
         out = numbers.out_spec
-        ordered = tuple(shape[place] for place in out)
-        made = self.convolution(
+        ordered = tuple(shape[axis] for axis in out)
+        convolved = self.convolution(
             inputs[0],
             inputs[1],
             (numbers.lhs_spec, numbers.rhs_spec),
@@ -237,14 +237,14 @@ class _Jax(Tracer):
             params["feature_group_count"],
         )
         order = [out.index(index) for index in range(len(out))]
-        return self.transpose(made, order)
+        return self.transpose(convolved, order)
 
     def _window(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> Value:
         window = params["window_dimensions"]
-        places = [index for index, size in enumerate(window) if size > 1]
-        padding = [params["padding"][place] for place in places]
-        strides = [params["window_strides"][place] for place in places]
-        return self.pooling(inputs[0], places, [window[place] for place in places], shape, strides, padding)
+        axes = [index for index, size in enumerate(window) if size > 1]
+        padding = [params["padding"][axis] for axis in axes]
+        strides = [params["window_strides"][axis] for axis in axes]
+        return self.pooling(inputs[0], axes, [window[axis] for axis in axes], shape, strides, padding)
 
     _reduce_window_sum = _reduce_window_max = _reduce_window_min = _window
 
@@ -253,27 +253,27 @@ class _Jax(Tracer):
         numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
         offsets, picked = tuple(numbers.offset_dims), tuple(numbers.start_index_map)
         fresh = self.constant(shape)
-        kept = [place for place in range(len(table.dims)) if place not in numbers.collapsed_slice_dims]
-        kept = [place for place in kept if place not in getattr(numbers, "operand_batching_dims", ())]
+        slice_axes = [axis for axis in range(len(table.dims)) if axis not in numbers.collapsed_slice_dims]
+        slice_axes = [axis for axis in slice_axes if axis not in getattr(numbers, "operand_batching_dims", ())]
         dims = list(fresh.dims)
-        for out, place in zip(offsets, kept, strict=False):
-            if sizes[place] == table.shape[place]:
-                dims[out] = table.dims[place]
-        looked = [place for place in range(len(shape)) if place not in offsets]
+        for out, axis in zip(offsets, slice_axes, strict=False):
+            if sizes[axis] == table.shape[axis]:
+                dims[out] = table.dims[axis]
+        looked = [axis for axis in range(len(shape)) if axis not in offsets]
         for out, dim in zip(looked, index.dims, strict=False):
             if resolve_atoms(dim):
                 dims[out] = dim
         if picked == (0,) and tuple(numbers.collapsed_slice_dims) == (0,) and table.stored is not None:
             source = index if index.stored is not None else self.constant(())
             return self.lookup(table, source, dims)
-        over = [atom for place in picked for atom in resolve_atoms(table.dims[place])]
-        return self.whole("gather", [table, index], dims, over, 0.0)
+        over = [atom for axis in picked for atom in resolve_atoms(table.dims[axis])]
+        return self.add_unsplit("gather", [table, index], dims, over, 0.0)
 
     def _scatter(self, params: Any, inputs: list[Value], *_: Any) -> Value:
         operand, index, updates = inputs
-        places = params["dimension_numbers"].scatter_dims_to_operand_dims
-        over = [atom for place in places for atom in resolve_atoms(operand.dims[place])]
-        return self.whole("scatter", [updates, index, operand], operand.dims, over)
+        axes = params["dimension_numbers"].scatter_dims_to_operand_dims
+        over = [atom for axis in axes for atom in resolve_atoms(operand.dims[axis])]
+        return self.add_unsplit("scatter", [updates, index, operand], operand.dims, over)
 
     _scatter_add = _scatter_mul = _scatter_max = _scatter_min = _scatter
 
@@ -299,8 +299,10 @@ class _Jax(Tracer):
             inputs[constants : constants + carried],
             inputs[constants + carried :],
         )
-        layered = bool(stacked) and any(each.stored is not None and each.stored.role == "weight" for each in stacked)
-        shared = any(each.stored is not None and each.stored.role == "weight" for each in held)
+        # Three kinds of scan: over stacked weights (layers), over activations (a recurrence), and with weights that all
+        # runs share, which must be written out, as a repeated part has weights of its own for each run.
+        layered = bool(stacked) and any(value.stored is not None and value.stored.role == "weight" for value in stacked)
+        shared = any(value.stored is not None and value.stored.role == "weight" for value in held)
         if shared and (layered or not stacked):
             return self._written_out(params["jaxpr"], held, entering, stacked, length)
         if layered or not stacked:
@@ -315,17 +317,17 @@ class _Jax(Tracer):
         if count > MOST_EQUATIONS:
             rule = f"shares weights between its runs, which are {count:,} equations, more than {MOST_EQUATIONS:,}"
             raise SpecError("operator", f"scan of {length:,} runs", f"{rule}: stack the weights, or trace fewer runs")
-        carried, made = list(entering), []
+        carried, stacked_results = list(entering), []
         for index in range(length):
             rows = []
             for value in stacked:
                 row = self.sliced(value, 0, index, 1)
                 rows.append(Value(row.dims[1:], row.stored, row.masks))
             constants = [self.constant(const.shape) for const in closed.consts]
-            found = self.run(closed.jaxpr, constants, [*held, *carried, *rows])
-            carried = found[: len(entering)]
-            made.append([Value([[], *value.dims], value.stored) for value in found[len(entering) :]])
-        return [*carried, *(self.joined(values, 0) for values in zip(*made, strict=True))]
+            results = self.run(closed.jaxpr, constants, [*held, *carried, *rows])
+            carried = results[: len(entering)]
+            stacked_results.append([Value([[], *value.dims], value.stored) for value in results[len(entering) :]])
+        return [*carried, *(self.joined(values, 0) for values in zip(*stacked_results, strict=True))]
 
     def _layers(
         self, closed: Any, held: list[Value], entering: list[Value], stacked: list[Value], length: int
@@ -342,23 +344,23 @@ class _Jax(Tracer):
                 sliced.append(Value(value.dims[1:], stored))
             else:
                 sliced.append(self._row(value))
-        made = self.run(
+        results = self.run(
             closed.jaxpr, [self.constant(const.shape) for const in closed.consts], [*held, *entering, *sliced]
         )
-        carried = made[: len(entering)]
+        carried = results[: len(entering)]
         for enters, leaves in zip(entering, carried, strict=True):
-            for one, other in zip(enters.dims, leaves.dims, strict=True):
-                if resolve_atoms(one) != resolve_atoms(other):
-                    self._tie(one, other)
+            for entered_dim, left_dim in zip(enters.dims, leaves.dims, strict=True):
+                if resolve_atoms(entered_dim) != resolve_atoms(left_dim):
+                    self._tie(entered_dim, left_dim)
             if enters.stored is not None and leaves.stored is not None:
                 self.carries.setdefault(self.part, []).append((enters.stored, leaves.stored))
         self.part = 0
-        return [*carried, *(self._stacked(value, length) for value in made[len(entering) :])]
+        return [*carried, *(self._stacked(value, length) for value in results[len(entering) :])]
 
-    def _tie(self, one: Dim, other: Dim) -> None:
+    def _tie(self, first: Dim, second: Dim) -> None:
         """Make two dimensions one, unless they are two sides of one already."""
         with suppress(Twins):
-            unify_atoms(one, other)
+            unify_atoms(first, second)
 
     def _row(self, value: Value) -> Value:
         """Return one of the values that are stacked along the first dimension."""
@@ -377,30 +379,33 @@ class _Jax(Tracer):
         self.serial = [*before, *resolve_atoms(time)]
         carried = []
         for value in entering:
-            state = self.given(
+            state = self.add_input(
                 self.name("state"), [size_of_atoms(resolve_atoms(dim)) for dim in value.dims], "activation"
             )
-            for one, other in zip(state.dims, value.dims, strict=True):
-                self._tie(one, other)
+            for first, second in zip(state.dims, value.dims, strict=True):
+                self._tie(first, second)
             if state.stored is not None:
                 state.stored.dims = [time, *state.dims]
             carried.append(state)
         inner = [Value(value.dims[1:], value.stored) for value in stacked]
-        made = self.run(
+        results = self.run(
             closed.jaxpr, [self.constant(const.shape) for const in closed.consts], [*held, *carried, *inner]
         )
         self.serial = before
         self._put_in_time(time)
-        return [*made[: len(entering)], *(Value([time, *value.dims], value.stored) for value in made[len(entering) :])]
+        return [
+            *results[: len(entering)],
+            *(Value([time, *value.dims], value.stored) for value in results[len(entering) :]),
+        ]
 
     def _put_in_time(self, time: Dim) -> None:
         """Give every tensor that was made inside a loop the dimension of its steps."""
         steps = resolve_atoms(time)[:1]
-        for each in self.noted:
-            if steps and steps[0] in resolve_atoms(each.serial):
-                for made in each.outputs:
-                    if steps[0] not in made.atoms:
-                        made.dims = [time, *made.dims]
+        for operator in self.noted:
+            if steps and steps[0] in resolve_atoms(operator.serial):
+                for tensor in operator.outputs:
+                    if steps[0] not in tensor.atoms:
+                        tensor.dims = [time, *tensor.dims]
 
     def _while(self, params: Any, *_: Any) -> list[Value]:
         raise SpecError(

@@ -41,121 +41,129 @@ class _Cluster:
 
     def needs(self, other: _Cluster) -> bool:
         """Return whether something of *other* goes into this cluster."""
-        known, left = {self}, list(self.reads)
-        while left:
-            each = left.pop()
-            if each is other:
+        visited, pending = {self}, list(self.reads)
+        while pending:
+            cluster = pending.pop()
+            if cluster is other:
                 return True
-            if each not in known:
-                known.add(each)
-                left += each.reads
+            if cluster not in visited:
+                visited.add(cluster)
+                pending += cluster.reads
         return False
 
-    def add(self, each: Noted) -> None:
+    def add(self, operator: Noted) -> None:
         """Add an operator."""
-        self.members.append(each)
-        self.space |= _space(each)
+        self.members.append(operator)
+        self.space |= _atoms_of(operator)
 
 
 def fuse_operators(noted: list[Noted], results: Iterable[Stored]) -> list[Noted]:
-    """Return the operators with those that belong together as one, in topological order."""
+    """Return the operators with fusible ones merged, in topological order."""
     kept = set(results)
-    return _attention(_needed_operators(_clusters(_needed_operators(noted, kept), kept), kept))
+    return _merge_attention(_needed_operators(_cluster_operators(_needed_operators(noted, kept), kept), kept))
 
 
 def _needed_operators(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     """Return the operators that some result depends on."""
     needed = set(results)
-    found = []
-    for each in reversed(noted):
-        if any(made in needed for made in each.outputs):
-            found.append(each)
-            needed.update(each.inputs)
-    return found[::-1]
+    operators = []
+    for operator in reversed(noted):
+        if any(tensor in needed for tensor in operator.outputs):
+            operators.append(operator)
+            needed.update(operator.inputs)
+    return operators[::-1]
 
 
-def _is_fusible(each: Noted) -> bool:
+def _is_fusible(operator: Noted) -> bool:
     """Return whether a kernel of others may do it: it writes parts of a tensor where they belong."""
-    return each.kind in FUSIBLE or each.function == CONCAT
+    return operator.kind in FUSIBLE or operator.function == CONCAT
 
 
-def _space(each: Noted) -> set[int]:
-    return {id(atom) for tensor in (*each.inputs, *each.outputs) for atom in tensor.atoms}
+def _atoms_of(operator: Noted) -> set[int]:
+    return {id(atom) for tensor in (*operator.inputs, *operator.outputs) for atom in tensor.atoms}
 
 
-def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
-    readers = Counter(tensor for each in noted for tensor in set(each.inputs))
-    home: dict[Stored, _Cluster] = {}
+def _cluster_operators(noted: list[Noted], results: set[Stored]) -> list[Noted]:
+    readers = Counter(tensor for operator in noted for tensor in set(operator.inputs))
+    cluster_of: dict[Stored, _Cluster] = {}
     order: list[_Cluster] = []
-    for number, each in enumerate(noted):
-        sources = list(dict.fromkeys(home[tensor] for tensor in each.inputs if tensor in home))
+    for number, operator in enumerate(noted):
+        sources = list(dict.fromkeys(cluster_of[tensor] for tensor in operator.inputs if tensor in cluster_of))
         chosen: _Cluster | None = None
-        for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(each) else ():
-            if cluster.closed or cluster.members[0].part != each.part or not _same_space(_space(each), cluster.space):
+        # The latest source first: an operator joins the kernel that made what it reads last.
+        for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(operator) else ():
+            if (
+                cluster.closed
+                or cluster.members[0].part != operator.part
+                or not _is_same_space(_atoms_of(operator), cluster.space)
+            ):
                 continue
-            if any(other.needs(cluster) for other in sources if other is not cluster):
+            # Joining would make a cycle where another source needs something of this cluster.
+            if any(needing.needs(cluster) for needing in sources if needing is not cluster):
                 continue
             if chosen is None:
                 chosen = cluster
-            elif _same_space(chosen.space, cluster.space):
-                _merge_clusters(chosen, cluster, order, home)
+            elif _is_same_space(chosen.space, cluster.space):
+                _merge_clusters(chosen, cluster, order, cluster_of)
         if chosen is None:
-            chosen = _Cluster(number, closed=not _is_fusible(each))
+            chosen = _Cluster(number, closed=not _is_fusible(operator))
             order.append(chosen)
-        chosen.add(each)
-        chosen.reads |= {home[tensor] for tensor in each.inputs if tensor in home} - {chosen}
-        home |= dict.fromkeys(each.outputs, chosen)
-        if _is_residual(each) and readers[each.outputs[0]] > 1 and len(chosen.members) == 1:
+        chosen.add(operator)
+        chosen.reads |= {cluster_of[tensor] for tensor in operator.inputs if tensor in cluster_of} - {chosen}
+        cluster_of |= dict.fromkeys(operator.outputs, chosen)
+        if _is_residual(operator) and readers[operator.outputs[0]] > 1 and len(chosen.members) == 1:
             chosen.closed = True  # a residual stream is written: the norm after it reads it
-    parts = {each.outputs[0]: each for each in noted if each.function == SLICE}
+    parts = {operator.outputs[0]: operator for operator in noted if operator.function == SLICE}
     return _sort_operators([_join_cluster(cluster, readers, results, parts) for cluster in order])
 
 
-def _same_space(one: set[int], other: set[int]) -> bool:
-    return one <= other or other <= one
+def _is_same_space(first: set[int], second: set[int]) -> bool:
+    return first <= second or second <= first
 
 
-def _merge_clusters(kept: _Cluster, gone: _Cluster, order: list[_Cluster], home: dict[Stored, _Cluster]) -> None:
-    """Make one cluster of two of which neither needs the other."""
-    kept.members = [*gone.members, *kept.members]
-    kept.space |= gone.space
-    kept.reads = (kept.reads | gone.reads) - {kept, gone}
-    order.remove(gone)
-    for each in order:
-        if gone in each.reads:
-            each.reads = (each.reads - {gone}) | {kept}
-    home |= {made: kept for member in gone.members for made in member.outputs}
+def _merge_clusters(
+    target: _Cluster, merged: _Cluster, order: list[_Cluster], cluster_of: dict[Stored, _Cluster]
+) -> None:
+    """Merge two clusters that do not depend on each other."""
+    target.members = [*merged.members, *target.members]
+    target.space |= merged.space
+    target.reads = (target.reads | merged.reads) - {target, merged}
+    order.remove(merged)
+    for cluster in order:
+        if merged in cluster.reads:
+            cluster.reads = (cluster.reads - {merged}) | {target}
+    cluster_of |= {tensor: target for member in merged.members for tensor in member.outputs}
 
 
-def _is_residual(each: Noted) -> bool:
-    full = [tensor for tensor in each.inputs if len(tensor.atoms) == len(each.outputs[0].atoms)]
-    return each.kind == "pointwise" and each.function in ADDS and len(full) == 2 and len(each.inputs) == 2
+def _is_residual(operator: Noted) -> bool:
+    full = [tensor for tensor in operator.inputs if len(tensor.atoms) == len(operator.outputs[0].atoms)]
+    return operator.kind == "pointwise" and operator.function in ADDS and len(full) == 2 and len(operator.inputs) == 2
 
 
 def _sort_operators(noted: list[Noted]) -> list[Noted]:
     """Return operators in topological order, as near to the given one as it allows."""
-    makers = {made: each for each in noted for made in each.outputs}
-    found: list[Noted] = []
+    makers = {tensor: operator for operator in noted for tensor in operator.outputs}
+    ordered: list[Noted] = []
     state: dict[int, int] = {}
     for first in noted:
         stack = [first]
         while stack:
-            each = stack[-1]
-            if state.get(id(each)) == 2:
+            operator = stack[-1]
+            if state.get(id(operator)) == 2:
                 stack.pop()
                 continue
-            state[id(each)] = 1
+            state[id(operator)] = 1
             waiting = [
                 makers[tensor]
-                for tensor in each.inputs
-                if tensor in makers and makers[tensor] is not each and state.get(id(makers[tensor]), 0) == 0
+                for tensor in operator.inputs
+                if tensor in makers and makers[tensor] is not operator and state.get(id(makers[tensor]), 0) == 0
             ]
             if waiting:
                 stack += waiting[:1]
             else:
-                state[id(each)] = 2
-                found.append(stack.pop())
-    return found
+                state[id(operator)] = 2
+                ordered.append(stack.pop())
+    return ordered
 
 
 def _join_cluster(
@@ -165,34 +173,34 @@ def _join_cluster(
     members = cluster.members
     if len(members) == 1 and members[0].kind not in FUSIBLE:
         return members[0]
-    made = {tensor for member in members for tensor in member.outputs}
-    inside = Counter(tensor for member in members for tensor in set(member.inputs) if tensor in made)
+    produced = {tensor for member in members for tensor in member.outputs}
+    inside = Counter(tensor for member in members for tensor in set(member.inputs) if tensor in produced)
     outputs = [
         tensor
         for member in members
         for tensor in member.outputs
         if tensor in results or readers[tensor] > inside[tensor]
     ]
-    read = list(dict.fromkeys(tensor for member in members for tensor in member.inputs if tensor not in made))
-    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _has_whole(tensor, read, parts)}
+    read = list(dict.fromkeys(tensor for member in members for tensor in member.inputs if tensor not in produced))
+    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _covers_source(tensor, read, parts)}
     inputs = list(dict.fromkeys(inside_of[tensor].inputs[0] if tensor in inside_of else tensor for tensor in read))
     outputs = outputs or [members[-1].outputs[0]]
     spread = {id(atom) for tensor in outputs for atom in tensor.atoms}
     summed = {id(atom): atom for member in members for atom in resolve_atoms(member.summed)}
-    whole = [atom for key, atom in summed.items() if key in spread]
-    kind, function = _kind(members, inputs, outputs, bool(whole), bool(summed))
-    whole += [atom for each in (*members, *inside_of.values()) for atom in resolve_atoms(each.whole)]
+    unsplit = [atom for key, atom in summed.items() if key in spread]
+    kind, function = _fused_kind(members, inputs, outputs, bool(unsplit), bool(summed))
+    unsplit += [atom for operator in (*members, *inside_of.values()) for atom in resolve_atoms(operator.whole)]
     elements = max(len(tensor.atoms) for tensor in outputs)
     work = sum(member.flop for member in members if len(member.outputs[0].atoms) >= elements or member.kind == "reduce")
     widest = max(outputs, key=lambda tensor: len(tensor.atoms))
     outputs.remove(widest)
     return Noted(
         kind,
-        _sort_inputs(inputs),
+        sorted(inputs, key=lambda tensor: (tensor.role == "weight", -len(tensor.atoms))),  # activations first
         [widest, *outputs],
         flop=0.0 if kind in ("norm", "softmax", "add") else work,
         summed=list(summed.values()),
-        whole=whole,
+        whole=unsplit,
         serial=members[0].serial,
         masked=any(member.masked for member in members),
         function=function,
@@ -200,19 +208,14 @@ def _join_cluster(
     )
 
 
-def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
+def _covers_source(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
     """Return whether a kernel reads the whole of the tensor that *part* is a part of."""
     source = parts[part].inputs[0]
     pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
     return source in read or sum(size_of_atoms(piece.atoms) for piece in pieces) >= size_of_atoms(source.atoms)
 
 
-def _sort_inputs(inputs: list[Stored]) -> list[Stored]:
-    """Return the activations before the weights, those with most dimensions first."""
-    return sorted(inputs, key=lambda tensor: (tensor.role == "weight", -len(tensor.atoms)))
-
-
-def _kind(
+def _fused_kind(
     members: list[Noted], inputs: list[Stored], outputs: list[Stored], spread: bool, sums: bool
 ) -> tuple[str, str]:
     functions = {member.function for member in members}
@@ -234,27 +237,34 @@ def _kind(
 # --------------------------------------------------------------------------------------------- attention
 
 
-def _attention(noted: list[Noted]) -> list[Noted]:
+def _merge_attention(noted: list[Noted]) -> list[Noted]:
     """Return the operators with products, softmax and products that are attention as one."""
     readers: dict[Stored, list[Noted]] = {}
-    for each in noted:
-        for tensor in set(each.inputs):
-            readers.setdefault(tensor, []).append(each)
-    makers = {made: each for each in noted for made in each.outputs}
-    gone: set[int] = set()
-    found: dict[int, list[Noted]] = {}
-    for each in noted:
-        if each.kind != "softmax" or len(each.outputs) != 1 or not each.inputs:
+    for operator in noted:
+        for tensor in set(operator.inputs):
+            readers.setdefault(tensor, []).append(operator)
+    makers = {tensor: operator for operator in noted for tensor in operator.outputs}
+    replaced: set[int] = set()
+    replacements: dict[int, list[Noted]] = {}
+    for operator in noted:
+        if operator.kind != "softmax" or len(operator.outputs) != 1 or not operator.inputs:
             continue
-        chain = _attention_chain(each, makers, readers)
-        made = _as_attention(chain) if chain else None
-        if made is not None:
-            gone |= {id(one) for one in chain[:-1]}
-            found[id(chain[-1])] = made
-    return _sort_operators([one for each in noted if id(each) not in gone for one in found.get(id(each), [each])])
+        chain = _find_attention_chain(operator, makers, readers)
+        replacement = _build_attention(chain) if chain else None
+        if replacement is not None:
+            replaced |= {id(member) for member in chain[:-1]}
+            replacements[id(chain[-1])] = replacement
+    return _sort_operators(
+        [
+            member
+            for operator in noted
+            if id(operator) not in replaced
+            for member in replacements.get(id(operator), [operator])
+        ]
+    )
 
 
-def _attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
+def _find_attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
     """Return a product, what scales or masks it, a softmax, and a product; none if one of them is missing.
 
     A kernel of attention does what is between its products. None of that may be read by others, or read weights.
@@ -275,34 +285,35 @@ def _attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Sto
     return [*before, *after[1:]]
 
 
-def _as_attention(chain: list[Noted]) -> list[Noted] | None:
+def _build_attention(chain: list[Noted]) -> list[Noted] | None:
     """Return a chain of operators as one, if the softmax is over the keys; None if they are not attention.
 
     What attention reads has a batch, tokens, heads and a width. Views make one dimension of several: of groups of heads
     that share keys, of halves of a width that are rotated.
     """
     first, second = chain[0], chain[-1]
-    soft = next(each for each in chain if each.kind == "softmax")
+    soft = next(operator for operator in chain if operator.kind == "softmax")
     probabilities = chain[-2].outputs[0]
-    others = [tensor for tensor in second.inputs if tensor is not probabilities]
+    value_inputs = [tensor for tensor in second.inputs if tensor is not probabilities]
     keys = resolve_atoms(soft.whole)
-    if len(others) != 1 or len(first.inputs) != 2 or not keys or len(soft.inputs) != 1:
+    if len(value_inputs) != 1 or len(first.inputs) != 2 or not keys or len(soft.inputs) != 1:
         return None
     query, key = first.inputs
     if not {*keys} <= {*key.atoms}:
         query, key = key, query
-    (value,), scores, made = others, first.outputs[0].atoms, second.outputs[0]
+    (value,), scores, output = value_inputs, first.outputs[0].atoms, second.outputs[0]
     rows = [atom for atom in query.atoms if atom in scores and atom in key.atoms]
     width = [atom for atom in query.atoms if atom not in scores]
     wide = [atom for atom in value.atoms if atom not in scores]
     alone = [atom for atom in query.atoms if atom in scores and atom not in key.atoms]
+    # Queries' tokens are the other side of the keys'; in cross attention the one dimension that keys lack.
     tokens = [atom for atom in alone if {atom.twin, atom.of} & {*keys}]
     tokens = tokens if len(tokens) == len(keys) else alone[:1] if len(alone) == 1 else []
     fits = (
         bool(tokens and rows and width and wide)
         and {*key.atoms} == {*rows, *keys, *width}
         and {*value.atoms} == {*rows, *keys, *wide}
-        and {*made.atoms} == {*rows, *alone, *wide}
+        and {*output.atoms} == {*rows, *alone, *wide}
     )
     if not fits:
         return None
@@ -316,11 +327,11 @@ def _as_attention(chain: list[Noted]) -> list[Noted] | None:
         merged.read(key, [batch, context, own_heads, merged.dim(width, "width")]),
         merged.read(value, [batch, context, own_heads, merged.dim(wide, "width")]),
     ]
-    masked = any(each.masked for each in chain)
+    masked = any(operator.masked for operator in chain)
     attention = Noted(
         "attention",
         read,
-        [merged.makes(made, [batch, asking, all_heads, merged.dim(wide, "width")])],
+        [merged.makes(output, [batch, asking, all_heads, merged.dim(wide, "width")])],
         whole=[context],
         masked=masked,
         same=[(own_heads, all_heads)] if shared and own_heads is not all_heads else [],
@@ -352,13 +363,13 @@ class _Merged:
     def _view(self, tensor: Stored, dims: list[Atom]) -> tuple[Stored, list[tuple[Atom, Atom]]]:
         """Return a tensor of these dimensions with the pairs that are one; *tensor*, if it has them already."""
         if {*dims} == {*tensor.atoms}:
-            tensor.dims = _layout(*dims)
+            tensor.dims = _dims_of_atoms(*dims)
             return tensor, []
-        made = Stored(f"{tensor.name}_view", "activation", _layout(*dims), tensor.repeat, tensor.bytes)
-        return made, [(dim, atom) for dim in dims for atom in self.parts.get(dim, []) if atom is not dim]
+        view = Stored(f"{tensor.name}_view", "activation", _dims_of_atoms(*dims), tensor.repeat, tensor.bytes)
+        return view, [(dim, atom) for dim in dims for atom in self.parts.get(dim, []) if atom is not dim]
 
-    def _noted(self, read: Stored, made: Stored, same: list[tuple[Atom, Atom]]) -> Noted:
-        return Noted("view", [read], [made], same=same, serial=list(self.soft.serial), part=self.soft.part)
+    def _noted(self, read: Stored, output: Stored, same: list[tuple[Atom, Atom]]) -> Noted:
+        return Noted("view", [read], [output], same=same, serial=list(self.soft.serial), part=self.soft.part)
 
     def read(self, tensor: Stored, dims: list[Atom]) -> Stored:
         """Return what attention reads of *tensor*: a view of it, if it has other dimensions."""
@@ -368,13 +379,13 @@ class _Merged:
         return view
 
     def makes(self, tensor: Stored, dims: list[Atom]) -> Stored:
-        """Return what attention makes, of which *tensor* is a view if it has other dimensions."""
+        """Return the output of attention; *tensor* becomes a view of it if their dimensions differ."""
         view, same = self._view(tensor, dims)
         if view is not tensor:
             self.after.append(self._noted(view, tensor, same))
         return view
 
 
-def _layout(*atoms: Atom) -> list[Dim]:
+def _dims_of_atoms(*atoms: Atom) -> list[Dim]:
     """Return dimensions in the order in which attention names them: batch, tokens, heads, width."""
     return [[atom] for atom in atoms]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from cosmic.base.errors import SpecError
-from cosmic.workload.sharding.partitioned_graph import halo_rows
+from cosmic.workload.sharding.graph_partition import halo_rows
 
 # --------------------------------------------------------------------------------------
 # Dimensions of traced programs: which are equal, which are factors of others
@@ -50,13 +50,13 @@ class Atom:
 
 def resolve_atoms(dim: Iterable[Atom]) -> Dim:
     """Return the atoms that a dimension has by now."""
-    found: Dim = []
-    for each in dim:
-        atom = each
+    atoms: Dim = []
+    for unresolved in dim:
+        atom = unresolved
         while atom.same is not None:
             atom = atom.same
-        found += resolve_atoms(atom.parts) if atom.parts else [atom]
-    return found
+        atoms += resolve_atoms(atom.parts) if atom.parts else [atom]
+    return atoms
 
 
 def size_of_atoms(dim: Iterable[Atom]) -> int:
@@ -80,20 +80,21 @@ def unify_atoms(first: Iterable[Atom], second: Iterable[Atom]) -> bool:
     if not _factors_fit([atom.size for atom in resolve_atoms(first)], [atom.size for atom in resolve_atoms(second)]):
         return False
     left, right = resolve_atoms(first), resolve_atoms(second)
+    # Both sides are products of atoms, major to minor: the larger of the two leading atoms is split by the smaller.
     while left and right:
-        one, other = left.pop(0), right.pop(0)
-        if one is other:
+        left_atom, right_atom = left.pop(0), right.pop(0)
+        if left_atom is right_atom:
             continue
-        if one.size == other.size:
-            _merge_atoms(one, other)
-        elif one.size < other.size:
-            split_atom(other, one.size)
-            left.insert(0, one)
-            right[:0] = other.parts
+        if left_atom.size == right_atom.size:
+            _merge_atoms(left_atom, right_atom)
+        elif left_atom.size < right_atom.size:
+            split_atom(right_atom, left_atom.size)
+            left.insert(0, left_atom)
+            right[:0] = right_atom.parts
         else:
-            split_atom(one, other.size)
-            left[:0] = one.parts
-            right.insert(0, other)
+            split_atom(left_atom, right_atom.size)
+            left[:0] = left_atom.parts
+            right.insert(0, right_atom)
     return True
 
 
@@ -101,13 +102,13 @@ def _factors_fit(left: list[int], right: list[int]) -> bool:
     """Return whether two lists of factors have a common refinement."""
     left, right = list(left), list(right)
     while left and right:
-        one, other = left.pop(0), right.pop(0)
-        if one == other:
+        first, second = left.pop(0), right.pop(0)
+        if first == second:
             continue
-        small, large = sorted((one, other))
+        small, large = sorted((first, second))
         if large % small:
             return False
-        (left if one > other else right).insert(0, large // small)
+        (left if first > second else right).insert(0, large // small)
     return not left and not right
 
 
@@ -115,29 +116,29 @@ def split_atom(atom: Atom, major: int) -> None:
     """Make an atom the product of a major part of so much and the rest; its twin too."""
     atom.parts = [Atom(major, origin=f"{atom.name or atom.origin}_a"), Atom(atom.size // major)]
     atom.parts[1].origin = f"{atom.name or atom.origin}_b"
-    for other, back in ((atom.twin, False), (atom.of, True)):
-        if other is not None and not other.parts:
-            split_atom(other, major)
-            for mine, theirs in zip(atom.parts, other.parts, strict=True):
+    for opposite, back in ((atom.twin, False), (atom.of, True)):
+        if opposite is not None and not opposite.parts:
+            split_atom(opposite, major)
+            for own_part, opposite_part in zip(atom.parts, opposite.parts, strict=True):
                 if back:
-                    theirs.twin, mine.of = mine, theirs
+                    opposite_part.twin, own_part.of = own_part, opposite_part
                 else:
-                    mine.twin, theirs.of = theirs, mine
+                    own_part.twin, opposite_part.of = opposite_part, own_part
 
 
-def _merge_atoms(kept: Atom, gone: Atom) -> None:
-    if kept.twin is gone or gone.twin is kept:
+def _merge_atoms(atom: Atom, duplicate: Atom) -> None:
+    if atom.twin is duplicate or duplicate.twin is atom:
         raise Twins
-    if gone.name and not kept.name:
-        kept, gone = gone, kept
-    gone.same = kept
-    if gone.twin is not None and kept.twin is not None:
-        _merge_atoms(kept.twin, gone.twin)
-    elif gone.twin is not None:
-        kept.twin, gone.twin.of = gone.twin, kept
-    if gone.of is not None and kept.of is None and gone.of is not kept:
-        kept.of = gone.of
-        gone.of.twin = kept
+    if duplicate.name and not atom.name:
+        atom, duplicate = duplicate, atom
+    duplicate.same = atom
+    if duplicate.twin is not None and atom.twin is not None:
+        _merge_atoms(atom.twin, duplicate.twin)
+    elif duplicate.twin is not None:
+        atom.twin, duplicate.twin.of = duplicate.twin, atom
+    if duplicate.of is not None and atom.of is None and duplicate.of is not atom:
+        atom.of = duplicate.of
+        duplicate.of.twin = atom
 
 
 def twin_of(atom: Atom) -> Atom:
@@ -146,8 +147,8 @@ def twin_of(atom: Atom) -> Atom:
         return atom.of
     if atom.twin is None:
         atom.twin = Atom(atom.size, origin=f"{atom.name or atom.origin}_other", of=atom)
-    (found,) = resolve_atoms([atom.twin])
-    return found
+    (opposite,) = resolve_atoms([atom.twin])
+    return opposite
 
 
 # --------------------------------------------------------------------------------------
@@ -234,10 +235,10 @@ class Tracer:
     def name(self, kind: str) -> str:
         """Return a new name for what a kind of operator makes."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
-        found = f"{kind}_{self.counts[kind]}"
-        return found if found not in self.names else self.name(kind)
+        label = f"{kind}_{self.counts[kind]}"
+        return label if label not in self.names else self.name(kind)
 
-    def given(self, name: str, shape: Sequence[int], role: str, width: float | None = None) -> Value:
+    def add_input(self, name: str, shape: Sequence[int], role: str, width: float | None = None) -> Value:
         """Return an input or a weight."""
         while name in self.names:
             name += "_"
@@ -254,16 +255,16 @@ class Tracer:
 
     def note(self, kind: str, inputs: Sequence[Value], dims: list[Dim], **details: object) -> Value:
         """Add an operator that makes a tensor of *dims*."""
-        made = self._make(kind, dims)
+        output = self._make(kind, dims)
         read = [value.stored for value in inputs if value.stored is not None]
-        self.noted.append(Noted(kind, read, [made], part=self.part, serial=list(self.serial), **details))  # type: ignore[arg-type]
-        return Value([list(dim) for dim in dims], made)
+        self.noted.append(Noted(kind, read, [output], part=self.part, serial=list(self.serial), **details))  # type: ignore[arg-type]
+        return Value([list(dim) for dim in dims], output)
 
     # -------------------------------------------------------------------------------------------- views
 
     def transpose(self, value: Value, order: Sequence[int]) -> Value:
         """Return a view with its dimensions in another order."""
-        return Value([value.dims[place] for place in order], value.stored, value.masks)
+        return Value([value.dims[axis] for axis in order], value.stored, value.masks)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a view of another shape; where factors have nothing in common, a copy."""
@@ -294,15 +295,15 @@ class Tracer:
         fresh = [[Atom(size, origin=f"copied_{index}")] if size > 1 else [] for index, size in enumerate(shape)]
         if value.stored is None:
             return Value(fresh, None, value.masks)
-        whole = [atom for dim in (*value.dims, *fresh) for atom in resolve_atoms(dim)]
-        return self.note("copy", [value], fresh, whole=whole)
+        atoms = [atom for dim in (*value.dims, *fresh) for atom in resolve_atoms(dim)]
+        return self.note("copy", [value], fresh, whole=atoms)
 
-    def broadcast(self, value: Value, shape: Sequence[int], places: Sequence[int]) -> Value:
+    def broadcast(self, value: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:
         """Return a view in which dimension i of *value* is number places[i], and others are repeated."""
         dims: list[Dim] = [[Atom(size, origin="broadcast")] if size > 1 else [] for size in shape]
-        for place, dim in zip(places, value.dims, strict=True):
+        for axis, dim in zip(axes, value.dims, strict=True):
             if resolve_atoms(dim):
-                dims[place] = dim
+                dims[axis] = dim
         return Value(dims, value.stored, value.masks)
 
     # ---------------------------------------------------------------------------------------- operators
@@ -334,65 +335,68 @@ class Tracer:
         masked = any(value.masks for value in inputs)
         return self.note("pointwise", read, dims, flop=flop, function=function, masked=masked)
 
-    def _aligned(self, value: Value, place: int, target: Dim) -> Value:
-        """Return *value* with dimension *place* made one with *target*, by another name or a copy if need be."""
+    def _aligned(self, value: Value, axis: int, target: Dim) -> Value:
+        """Return *value* with dimension *axis* made one with *target*, by another name or a copy if need be."""
         try:
-            if unify_atoms(target, value.dims[place]):
+            if unify_atoms(target, value.dims[axis]):
                 return value
         except Twins:
-            return self.renamed(value, place)
+            return self.renamed(value, axis)
         value = self._copied(value, value.shape)
-        unify_atoms(target, value.dims[place])
+        unify_atoms(target, value.dims[axis])
         return value
 
-    def _paired(self, left: Value, mine: int, right: Value, theirs: int) -> tuple[Value, Value]:
-        """Return two values with a dimension of each made one: the side is renamed that has no such dimension yet."""
-        if left.shape[mine] != right.shape[theirs]:
-            rule = f"is not {right.shape[theirs]}, the size of the dimension that it is multiplied with"
-            raise SpecError("operator", left.shape[mine], rule)
+    def _paired(self, left: Value, left_axis: int, right: Value, right_axis: int) -> tuple[Value, Value]:
+        """Unify a dimension of two values; if one of them has it already, rename the dimension of the other."""
+        if left.shape[left_axis] != right.shape[right_axis]:
+            rule = f"is not {right.shape[right_axis]}, the size of the dimension that it is multiplied with"
+            raise SpecError("operator", left.shape[left_axis], rule)
         try:
-            if unify_atoms(left.dims[mine], right.dims[theirs]):
+            if unify_atoms(left.dims[left_axis], right.dims[right_axis]):
                 return left, right
         except Twins:
-            others = {atom for index, dim in enumerate(right.dims) if index != theirs for atom in resolve_atoms(dim)}
-            if others & {twin_of(atom) for atom in resolve_atoms(right.dims[theirs])}:
-                return self.renamed(left, mine), right
-            return left, self.renamed(right, theirs)
+            other_atoms = {
+                atom for index, dim in enumerate(right.dims) if index != right_axis for atom in resolve_atoms(dim)
+            }
+            if other_atoms & {twin_of(atom) for atom in resolve_atoms(right.dims[right_axis])}:
+                return self.renamed(left, left_axis), right
+            return left, self.renamed(right, right_axis)
         right = self._copied(right, right.shape)
-        unify_atoms(left.dims[mine], right.dims[theirs])
+        unify_atoms(left.dims[left_axis], right.dims[right_axis])
         return left, right
 
-    def renamed(self, value: Value, place: int) -> Value:
-        """Return *value* with dimension *place* seen from its other side."""
-        atoms = resolve_atoms(value.dims[place])
+    def renamed(self, value: Value, axis: int) -> Value:
+        """Return *value* with dimension *axis* seen from its other side."""
+        atoms = resolve_atoms(value.dims[axis])
         dims = [list(dim) for dim in value.dims]
-        dims[place] = [twin_of(atom) for atom in atoms]
+        dims[axis] = [twin_of(atom) for atom in atoms]
         if value.stored is None:
             return Value(dims, None, value.masks)
-        same = list(zip(dims[place], atoms, strict=True))
+        same = list(zip(dims[axis], atoms, strict=True))
         return self._seen(value, dims, same)
 
     def _seen(self, value: Value, dims: list[Dim], same: list[tuple[Atom, Atom]]) -> Value:
-        """Return *value* with other *dims*, some of which are the *same* as its own; none is stored that was not."""
-        stored, others = set(value.stored.atoms) if value.stored else set(), dict(same)
-        kept = [[atom for atom in resolve_atoms(dim) if others.get(atom, atom) in stored] for dim in dims]
-        made = self.note("view", [value], kept, same=[pair for pair in same if pair[1] in stored])
-        return Value(dims, made.stored)
+        """Return a view of *value* with *dims*; pairs in *same* are equal, broadcast dimensions stay unstored."""
+        stored, same_atoms = set(value.stored.atoms) if value.stored else set(), dict(same)
+        kept_dims = [[atom for atom in resolve_atoms(dim) if same_atoms.get(atom, atom) in stored] for dim in dims]
+        view = self.note("view", [value], kept_dims, same=[pair for pair in same if pair[1] in stored])
+        return Value(dims, view.stored)
 
     def einsum(
         self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
     ) -> Value:
-        """Add a product: pairs of dimensions are kept (*batch*) or summed over; what is left follows, left first."""
+        """Add a product: *batch* pairs of dimensions are kept, *summed* pairs contracted, free ones follow."""
+        # A dimension of size 1 has no atoms that could be made one with the other side's.
         spread = [pair for pair in batch if 1 in (left.shape[pair[0]], right.shape[pair[1]])]
         """Pairs of which one side is broadcast."""
-        for mine, theirs in (*(pair for pair in batch if pair not in spread), *summed):
-            left, right = self._paired(left, mine, right, theirs)
+        for left_axis, right_axis in (*(pair for pair in batch if pair not in spread), *summed):
+            left, right = self._paired(left, left_axis, right, right_axis)
         free_left = [p for p in range(len(left.dims)) if p not in [a for a, _ in (*batch, *summed)]]
         free_right = [p for p in range(len(right.dims)) if p not in [b for _, b in (*batch, *summed)]]
-        known = {atom for place in free_left for atom in resolve_atoms(left.dims[place])}
-        for place in free_right:
-            if known & set(resolve_atoms(right.dims[place])):
-                right = self.renamed(right, place)
+        free_atoms = {atom for axis in free_left for atom in resolve_atoms(left.dims[axis])}
+        for axis in free_right:
+            if free_atoms & set(resolve_atoms(right.dims[axis])):
+                right = self.renamed(right, axis)
         dims = (
             [left.dims[a] or right.dims[b] for a, b in batch]
             + [left.dims[p] for p in free_left]
@@ -451,52 +455,53 @@ class Tracer:
             size, window = shape[2 + index], size_of_atoms(resolve_atoms(weight.dims[row]))
             atoms = resolve_atoms(read.dims[source])
             if size == size_of_atoms(atoms) and strides[index] == 1:
-                made: Dim = list(atoms)
+                out_dim: Dim = list(atoms)
             else:
-                made = [Atom(size, origin=f"rows_{size}")] if size > 1 else []
-                same += list(zip(made, atoms, strict=False))
+                out_dim = [Atom(size, origin=f"rows_{size}")] if size > 1 else []
+                same += list(zip(out_dim, atoms, strict=False))
+            # A shard of the rows needs some of its neighbours': the window reaches over its ends.
             before, after = halo_rows(window, strides[index], padding[index][0], dilation[index])
             if atoms and (before or after):
                 halo.append((atoms[0], before, after))
-            out.append(made)
+            out.append(out_dim)
         return self.note("convolution", [read, weight], out, same=same, halo=halo)
 
-    def merged(self, value: Value, place: int) -> Value:
-        """Return *value* with dimension *place* as one, where it is a product of others."""
-        atoms = resolve_atoms(value.dims[place])
+    def merged(self, value: Value, axis: int) -> Value:
+        """Return *value* with dimension *axis* as one, where it is a product of others."""
+        atoms = resolve_atoms(value.dims[axis])
         if len(atoms) < 2 or value.stored is None:
             return value
-        one = Atom(size_of_atoms(atoms), origin=f"merged_{size_of_atoms(atoms)}")
-        dims = [[one] if place == each else list(dim) for each, dim in enumerate(value.dims)]
-        return self.note("view", [value], dims, same=[(one, atom) for atom in atoms])
+        merged_atom = Atom(size_of_atoms(atoms), origin=f"merged_{size_of_atoms(atoms)}")
+        dims = [[merged_atom] if axis == index else list(dim) for index, dim in enumerate(value.dims)]
+        return self.note("view", [value], dims, same=[(merged_atom, atom) for atom in atoms])
 
     def _grouped(self, read: Value, channel: int, filters: Dim, groups: int) -> tuple[Value, Dim, Dim]:
         """Return what a convolution in groups reads, a group's channels, and its filters: groups of filters.
 
         A group of channels makes a group of filters, so that a device may have some groups alone.
         """
-        several = Atom(groups, origin="groups")
+        group = Atom(groups, origin="groups")
         inner, outer = (size_of_atoms(resolve_atoms(dim)) // groups for dim in (read.dims[channel], filters))
         channels = [Atom(inner, origin="group_channels")] if inner > 1 else []
-        made = [several, *([Atom(outer, origin="group_filters")] if outer > 1 else [])]
-        if not unify_atoms([several, *channels], read.dims[channel]):
+        out_dims = [group, *([Atom(outer, origin="group_filters")] if outer > 1 else [])]
+        if not unify_atoms([group, *channels], read.dims[channel]):
             read = self._copied(read, read.shape)
-            unify_atoms([several, *channels], read.dims[channel])
-        unify_atoms(made, filters)
-        return read, channels, made
+            unify_atoms([group, *channels], read.dims[channel])
+        unify_atoms(out_dims, filters)
+        return read, channels, out_dims
 
     def pooling(self, read: Value, spatial: Sequence[int], windows: Sequence[int], shape: Sequence[int],
                 strides: Sequence[int], padding: Sequence[tuple[int, int]]) -> Value:  # fmt: skip
         """Add a pooling over windows of some dimensions."""
-        for place in spatial:
-            read = self.merged(read, place)
+        for axis in spatial:
+            read = self.merged(read, axis)
         dims = [list(dim) for dim in read.dims]
         same, halo = [], []
-        for place, window, stride, pad in zip(spatial, windows, strides, padding, strict=True):
-            atoms = resolve_atoms(read.dims[place])
-            if shape[place] != size_of_atoms(atoms):
-                dims[place] = [Atom(shape[place], origin=f"rows_{shape[place]}")] if shape[place] > 1 else []
-                same += list(zip(dims[place], atoms, strict=False))
+        for axis, window, stride, pad in zip(spatial, windows, strides, padding, strict=True):
+            atoms = resolve_atoms(read.dims[axis])
+            if shape[axis] != size_of_atoms(atoms):
+                dims[axis] = [Atom(shape[axis], origin=f"rows_{shape[axis]}")] if shape[axis] > 1 else []
+                same += list(zip(dims[axis], atoms, strict=False))
             before, after = halo_rows(window, stride, pad[0])
             if atoms and (before or after):
                 halo.append((atoms[0], before, after))
@@ -504,25 +509,25 @@ class Tracer:
 
     def sliced(self, value: Value, axis: int, start: int, length: int) -> Value:
         """Return a part of a dimension: of equal parts a view along the rest, otherwise a copy."""
-        whole = size_of_atoms(resolve_atoms(value.dims[axis]))
-        if length == whole:
+        full_length = size_of_atoms(resolve_atoms(value.dims[axis]))
+        if length == full_length:
             return value
         if value.stored is None or length == 0:
             return self.constant([length if p == axis else n for p, n in enumerate(value.shape)], value.masks)
         dims = [list(dim) for dim in value.dims]
         if value.stored.bytes is not None and value.stored.role in ("input", "index"):
-            part = self.given(f"{value.stored.name}_part", [length], "input", value.stored.bytes)
+            part = self.add_input(f"{value.stored.name}_part", [length], "input", value.stored.bytes)
             dims[axis] = part.dims[0]
             part.stored.dims = list(dims)  # type: ignore[union-attr]  # it was given
             return Value(dims, part.stored)
-        if whole % length == 0 and start % length == 0 and self._splits(value, axis, whole // length):
+        if full_length % length == 0 and start % length == 0 and self._splits(value, axis, full_length // length):
             atoms = resolve_atoms(value.dims[axis])
-            count, taken = whole // length, 1
+            count, taken = full_length // length, 1
             while taken < count:
                 taken *= atoms.pop(0).size
             dims[axis] = atoms
-            gone = resolve_atoms(value.dims[axis])[: -len(atoms) or None]
-            return self.note("view", [value], dims, whole=gone, function=SLICE)
+            dropped = resolve_atoms(value.dims[axis])[: -len(atoms) or None]
+            return self.note("view", [value], dims, whole=dropped, function=SLICE)
         dims[axis] = [Atom(length, origin=f"part_{length}")] if length > 1 else []
         return self.note("view", [value], dims, whole=[*resolve_atoms(value.dims[axis]), *dims[axis]], function=SLICE)
 
@@ -540,22 +545,22 @@ class Tracer:
         sizes = [value.shape[axis] for value in values]
         dims = [list(dim) for dim in values[0].dims]
         read = [values[0]]
-        for each in values[1:]:
-            value = each
+        for operand in values[1:]:
+            value = operand
             for index in range(len(dims)):
                 if index != axis:
                     value = self._aligned(value, index, dims[index])
             read.append(value)
-        whole = [atom for value in read for atom in resolve_atoms(value.dims[axis])]
+        unsplit = [atom for value in read for atom in resolve_atoms(value.dims[axis])]
         dims[axis] = [Atom(sum(sizes), origin=f"joined_{sum(sizes)}")]
         if len(set(sizes)) == 1 and all(value.stored is not None for value in read) and sizes[0] > 1:
             rest = values[0].dims[axis]
             if all(unify_atoms(rest, value.dims[axis]) for value in read[1:]):
                 dims[axis] = [Atom(len(sizes), origin=f"parts_{len(sizes)}"), *rest]
-                whole = dims[axis][:1]
+                unsplit = dims[axis][:1]
         if all(value.stored is None for value in read):
             return Value(dims)
-        return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]], function=CONCAT)
+        return self.note("copy", read, dims, whole=[*unsplit, *dims[axis][:1]], function=CONCAT)
 
     def padded(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a copy with further rows along some dimensions, or with fewer."""
@@ -570,18 +575,21 @@ class Tracer:
             if new is not old
             for atom in (*resolve_atoms(old), *resolve_atoms(new))
         ]
-        return self.whole("copy", [value], dims, changed, 0.0)
+        return self.add_unsplit("copy", [value], dims, changed, 0.0)
 
-    def sorted(self, inputs: Sequence[Value], made: Sequence[list[Dim]], over: Dim, flop: float) -> list[Value]:
+    def sorted(self, inputs: Sequence[Value], result_dims: Sequence[list[Dim]], over: Dim, flop: float) -> list[Value]:
         """Add a sort, which makes several tensors at once: values, and where they were."""
-        first = self.whole("sort", inputs, made[0], over, flop / len(made))
+        first = self.add_unsplit("sort", inputs, result_dims[0], over, flop / len(result_dims))
         if first.stored is None:
-            return [Value(dims) for dims in made]
-        others = [self._make("sort", dims) for dims in made[1:]]
-        self.noted[-1].outputs += others
-        return [first, *(Value([list(d) for d in dims], other) for dims, other in zip(made[1:], others, strict=True))]
+            return [Value(dims) for dims in result_dims]
+        rest = [self._make("sort", dims) for dims in result_dims[1:]]
+        self.noted[-1].outputs += rest
+        return [
+            first,
+            *(Value([list(d) for d in dims], stored) for dims, stored in zip(result_dims[1:], rest, strict=True)),
+        ]
 
-    def whole(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
+    def add_unsplit(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""
         if all(value.stored is None for value in inputs):
             return Value(dims)

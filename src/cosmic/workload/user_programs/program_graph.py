@@ -26,7 +26,7 @@ from cosmic.workload.sharding.tensor_sharding import Axes
 
 @dataclass(frozen=True, slots=True)
 class ProgramSection:
-    """Operators of a program that run one after the other, so many times with weights of their own."""
+    """Operators of a program that run in sequence, repeated with separate weights."""
 
     name: str
     operators: tuple[str, ...]
@@ -89,18 +89,18 @@ def read_annotations(program: Program, tree: Any) -> Program:
     {'x': (('dp',), ())}
     """
     require(isinstance(tree, Mapping), "annotations", tree, "must map tensors to a list of axes")
-    found = dict(program.annotations)
+    annotations = dict(program.annotations)
     tensors = program.graph.tensors
     for name, axes in tree.items():
         where = f"annotations.{name}"
         if name not in tensors:
             raise UnknownName.among(where, str(name), "tensor", tensors)
         dims = tensors[name].dims
-        found[str(name)] = _axes(axes, dims, where)
-    return replace(program, annotations=found)
+        annotations[str(name)] = _read_axes(axes, dims, where)
+    return replace(program, annotations=annotations)
 
 
-def _axes(tree: Any, dims: tuple[str, ...], where: str) -> tuple[Axes, ...]:
+def _read_axes(tree: Any, dims: tuple[str, ...], where: str) -> tuple[Axes, ...]:
     if isinstance(tree, Mapping):
         for dim in tree:
             if dim not in dims:
@@ -109,16 +109,16 @@ def _axes(tree: Any, dims: tuple[str, ...], where: str) -> tuple[Axes, ...]:
     if not isinstance(tree, list | tuple) or len(tree) != len(dims):
         rule = f"must list the axes of each dimension, {', '.join(dims)}; _ for none"
         raise SpecError(where, tree, rule)
-    found = tuple(_of_dim(each, where) for each in tree)
-    named = [axis for axes in found for axis in axes]
+    per_dim = tuple(_read_dim_axes(entry, where) for entry in tree)
+    named = [axis for axes in per_dim for axis in axes]
     twice = [axis for axis in named if named.count(axis) > 1]
     require(not twice, where, tree, f"{', '.join(sorted(set(twice)))} may be used once only")
-    return found
+    return per_dim
 
 
-def _of_dim(tree: Any, where: str) -> Axes:
+def _read_dim_axes(tree: Any, where: str) -> Axes:
     if isinstance(tree, list | tuple):
-        return tuple(axis for each in tree for axis in _of_dim(each, where))
+        return tuple(axis for entry in tree for axis in _read_dim_axes(entry, where))
     if tree in NONE:
         return ()
     require(isinstance(tree, str), where, tree, "must be axes of the mesh")
@@ -126,14 +126,14 @@ def _of_dim(tree: Any, where: str) -> Axes:
 
 
 def parse_annotations(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the annotations that texts such as ``w1: [_, tp]`` state.
+    """Return the annotations in texts such as ``w1: [_, tp]``.
 
     >>> parse_annotations(["w1: [_, tp]"])
     {'w1': ['_', 'tp']}
     """
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for text in texts:
         tree = parse_yaml(text, "--annotate")
         require(isinstance(tree, Mapping), "--annotate", text, "write TENSOR: [AXES, …], such as 'w1: [_, tp]'")
-        found |= tree
-    return found
+        annotations |= tree
+    return annotations

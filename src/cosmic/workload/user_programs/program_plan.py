@@ -13,8 +13,7 @@ from cosmic.design.program_model import ProgramModel
 from cosmic.workload.model_blocks import Block, blocks
 from cosmic.workload.operator_graph import Graph, Sizes, Tensor
 from cosmic.workload.sharding.autodiff import differentiate
-from cosmic.workload.sharding.graph_partition import partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned, in_steps
+from cosmic.workload.sharding.graph_partition import Partitioned, partition, split_into_steps
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding
 from cosmic.workload.user_programs.program_blocks import tensors_of, whole_graph
@@ -35,138 +34,136 @@ def plan_part(
     axis of its own.
     """
     graph = block.graph
-    edges = _edges(model, block)
+    edges = _boundary_tensors(model, block)
     if training:
-        results = [name for name in edges if any(name == each.name for each in _made(graph))]
+        results = [name for name in edges if any(name == tensor.name for tensor in _output_tensors(graph))]
         graph = Graph((*graph.operators, *differentiate(graph, results).operators))
-    whole = [*edges, *(tensor.name for tensor in (_attended(graph) if "cp" in model.axes else ()))]
-    fixed = {**{name: shardings[name] for name in whole}, **_annotated(model, graph)}
+    boundary = [*edges, *(tensor.name for tensor in (_attended_tensors(graph) if "cp" in model.axes else ()))]
+    fixed = {**{name: shardings[name] for name in boundary}, **_annotated_shardings(model, graph)}
     weights = {weight.name: shardings[weight.name] for weight in graph.weights}
     held = {**fixed, **weights}
     tensors = graph.tensors
-    said = {name: Annotation(sharding) for name, sharding in held.items() if name in tensors}
-    said |= {f"d_{name}": Annotation(sharding) for name, sharding in held.items() if f"d_{name}" in tensors}
-    said |= {name: Annotation(shardings[name]) for name, each in tensors.items() if each.role in ("input", "index")}
-    used = propagate(graph, said, sizes=sizes)
+    annotations = {name: Annotation(sharding) for name, sharding in held.items() if name in tensors}
+    annotations |= {f"d_{name}": Annotation(sharding) for name, sharding in held.items() if f"d_{name}" in tensors}
+    annotations |= {
+        name: Annotation(shardings[name]) for name, tensor in tensors.items() if tensor.role in ("input", "index")
+    }
+    used = propagate(graph, annotations, sizes=sizes)
     axes = tuple(axis for axis in STORED if axis == "dp" or axis in model.axes)
-    kept = {**used, **(_stored(graph, used, axes) if sharded else {})}
-    placed = partition(graph, kept, sizes=sizes, mode="as_written")
+    stored = {**used, **(_stored_shardings(graph, used, axes) if sharded else {})}
+    partitioned = partition(graph, stored, sizes=sizes, mode="as_written")
     handed = {name for part in model.parts for name in part.carries}
-    return in_steps(placed, handed), used
+    return split_into_steps(partitioned, handed), used
 
 
 def forward_shardings(model: ProgramModel, sizes: Sizes) -> dict[str, Sharding]:
     """Return the sharding of every tensor of the forward graph: what annotations say, and what follows from them."""
     graph = whole_graph(model)
-    said = {
-        name: Annotation(sharding, _open(graph, name, sharding)) for name, sharding in _annotated(model, graph).items()
+    annotations = {
+        name: Annotation(sharding, _open_dims(graph, name, sharding))
+        for name, sharding in _annotated_shardings(model, graph).items()
     }
-    inputs = {each.name for each in model.tensors if each.role in ("input", "index")}
+    inputs = {tensor.name for tensor in model.tensors if tensor.role in ("input", "index")}
     for tensor in graph.tensors.values():
-        if tensor.name in inputs and tensor.name not in said:
-            split = _by_replicas(model, tensor)
+        if tensor.name in inputs and tensor.name not in annotations:
+            # No annotation names this input: its batch is split over dp, its sequence over cp where a program uses cp.
+            dims = {BATCH: ("dp",)} if BATCH in tensor.dims else {}
+            if SEQUENCE in tensor.dims and "cp" in model.axes:
+                dims[SEQUENCE] = ("cp",)
+            split = Sharding.of(dims)
             if split.dims:
-                said[tensor.name] = Annotation(split, tuple(dim for dim in tensor.dims if not split.axes(dim)), 1)
-    for tensor in _attended(graph) if "cp" in model.axes else ():
-        if tensor.name not in said:
-            said[tensor.name] = Annotation(_where_made(tensor), (tensor.dims[0], *tensor.dims[2:]), 1)
-    found = propagate(graph, said, sizes=sizes)
+                annotations[tensor.name] = Annotation(
+                    split, tuple(dim for dim in tensor.dims if not split.axes(dim)), 1
+                )
+    for tensor in _attended_tensors(graph) if "cp" in model.axes else ():
+        if tensor.name not in annotations:
+            # Every rank of cp keeps the keys and values of its own tokens, and passes them on.
+            own_tokens = Sharding.of({tensor.dims[1]: ("cp",)})
+            annotations[tensor.name] = Annotation(own_tokens, (tensor.dims[0], *tensor.dims[2:]), 1)
+    shardings = propagate(graph, annotations, sizes=sizes)
     for part in model.parts:
         for enters, leaves in zip(part.carries[::2], part.carries[1::2], strict=True):
-            if not found[enters].dims and enters not in said:
-                found[enters] = _renamed(found[leaves], graph.tensors[leaves], graph.tensors[enters])
-            found[leaves] = _renamed(found[enters], graph.tensors[enters], graph.tensors[leaves])
-    return found
+            if not shardings[enters].dims and enters not in annotations:
+                shardings[enters] = _rename_sharding(shardings[leaves], graph.tensors[leaves], graph.tensors[enters])
+            shardings[leaves] = _rename_sharding(shardings[enters], graph.tensors[enters], graph.tensors[leaves])
+    return shardings
 
 
-def _attended(graph: Graph) -> list[Tensor]:
+def _attended_tensors(graph: Graph) -> list[Tensor]:
     """Return the keys and values of all attention operators."""
     return [tensor for operator in graph.operators if operator.kind == "attention" for tensor in operator.inputs[1:3]]
 
 
-def _where_made(tensor: Tensor) -> Sharding:
-    """Return how keys and values are kept: every rank of cp has those of its own tokens, and passes them on."""
-    return Sharding.of({tensor.dims[1]: ("cp",)})
-
-
-def _renamed(sharding: Sharding, source: Tensor, target: Tensor) -> Sharding:
+def _rename_sharding(sharding: Sharding, source: Tensor, target: Tensor) -> Sharding:
     """Return the sharding of one tensor for another whose dimensions may have other names."""
     names = dict(zip(source.dims, target.dims, strict=True))
     return Sharding.of({names[dim]: axes for dim, axes in sharding.dims})
 
 
-def _by_replicas(model: ProgramModel, tensor: Tensor) -> Sharding:
-    """Return how an input is split that no annotation names: its batch over dp, its sequence over cp if some is."""
-    dims = {BATCH: ("dp",)} if BATCH in tensor.dims else {}
-    if SEQUENCE in tensor.dims and "cp" in model.axes:
-        dims[SEQUENCE] = ("cp",)
-    return Sharding.of(dims)
-
-
-def _annotated(model: ProgramModel, graph: Graph) -> dict[str, Sharding]:
+def _annotated_shardings(model: ProgramModel, graph: Graph) -> dict[str, Sharding]:
     """Return what annotations say of the tensors of *graph*; a batch that they leave is split over dp."""
-    found = {}
+    shardings = {}
     for annotation in model.annotations:
         tensor = graph.tensors.get(annotation.tensor)
         if tensor is None:
             continue
-        dims = {dim: _written(model, axes) for dim, axes in zip(tensor.dims, annotation.axes, strict=True) if axes}
+        dims = {dim: _expand_axes(model, axes) for dim, axes in zip(tensor.dims, annotation.axes, strict=True) if axes}
         used = {axis for axes in dims.values() for axis in axes}
         if BATCH in tensor.dims and BATCH not in dims and "dp" not in used and tensor.role != "weight":
             dims[BATCH] = ("dp",)
-        found[annotation.tensor] = Sharding.of(dims)
-    return found
+        shardings[annotation.tensor] = Sharding.of(dims)
+    return shardings
 
 
-def _written(model: ProgramModel, axes: str) -> tuple[str, ...]:
+def _expand_axes(model: ProgramModel, axes: str) -> tuple[str, ...]:
     return tuple(name for axis in axes.split() for name in model.written(axis))
 
 
-def _open(graph: Graph, name: str, sharding: Sharding) -> tuple[str, ...]:
+def _open_dims(graph: Graph, name: str, sharding: Sharding) -> tuple[str, ...]:
     tensor = graph.tensors[name]
     return () if tensor.role == "weight" else tuple(dim for dim in tensor.dims if not sharding.axes(dim))
 
 
-def _made(graph: Graph) -> list[Tensor]:
+def _output_tensors(graph: Graph) -> list[Tensor]:
     return [tensor for operator in graph.operators for tensor in operator.outputs]
 
 
-def _edges(model: ProgramModel, block: Block) -> list[str]:
+def _boundary_tensors(model: ProgramModel, block: Block) -> list[str]:
     """Return the tensors that enter or leave a part: read by none of its operators, or by those of other parts too."""
     read_inside = {tensor.name for operator in block.graph.operators for tensor in operator.inputs}
     outside = {
         tensor.name
-        for other in blocks(model)
-        if other.name != block.name
-        for operator in other.graph.operators
+        for other_block in blocks(model)
+        if other_block.name != block.name
+        for operator in other_block.graph.operators
         for tensor in operator.inputs
     }
     handed = {name for part in model.parts for name in part.carries[1::2]}
     leaving = [
         tensor.name
-        for tensor in _made(block.graph)
+        for tensor in _output_tensors(block.graph)
         if tensor.name not in read_inside or tensor.name in outside or tensor.name in handed
     ]
     return [*block.kept_whole, *leaving]
 
 
-def _stored(graph: Graph, used: Mapping[str, Sharding], axes: tuple[str, ...]) -> dict[str, Sharding]:
+def _stored_shardings(graph: Graph, used: Mapping[str, Sharding], axes: tuple[str, ...]) -> dict[str, Sharding]:
     """Return the weights and their gradients stored over replicas, along the first dimension that nothing splits."""
-    found: dict[str, Sharding] = {}
+    shardings: dict[str, Sharding] = {}
     for weight in graph.weights:
         sharding = used[weight.name]
         free = tuple(axis for axis in axes if axis not in sharding.used)
         dim = next((dim for dim in weight.dims if not sharding.axes(dim)), None)
         if free and weight.dims:
             dim = dim or weight.dims[0]
-            kept = sharding.split(dim, sharding.axes(dim) + free)
-            found |= {name: kept for name in (weight.name, f"d_{weight.name}") if name in used}
-    return found
+            stored = sharding.split(dim, sharding.axes(dim) + free)
+            shardings |= {name: stored for name in (weight.name, f"d_{weight.name}") if name in used}
+    return shardings
 
 
 def check_annotations(model: ProgramModel) -> None:
     """Raise an error if an annotation names no tensor, no axis, or a tensor of another number of dimensions."""
-    tensors, known = tensors_of(model), (*AXES, *model.cut_sizes)
+    tensors, axis_names = tensors_of(model), (*AXES, *model.cut_sizes)
     for annotation in model.annotations:
         where = f"annotations.{annotation.tensor}"
         if annotation.tensor not in tensors:
@@ -176,8 +173,8 @@ def check_annotations(model: ProgramModel) -> None:
             rule = f"the tensor has {len(dims)} dimensions, {', '.join(dims)}: give an axis or _ for each"
             raise SpecError(where, list(annotation.axes), rule)
         for axis in " ".join(annotation.axes).split():
-            if axis not in known:
-                raise UnknownName.among(where, axis, "mesh axis", known)
-        named = [name for axes in annotation.axes for name in _written(model, axes)]
+            if axis not in axis_names:
+                raise UnknownName.among(where, axis, "mesh axis", axis_names)
+        named = [name for axes in annotation.axes for name in _expand_axes(model, axes)]
         twice = sorted({name for name in named if named.count(name) > 1})
         require(not twice, where, list(annotation.axes), f"{', '.join(twice)} may be used once only")

@@ -25,7 +25,7 @@ from typing import Any
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import schema
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.sharding.partitioned_graph import halo_rows
+from cosmic.workload.sharding.graph_partition import halo_rows
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
 
 # --------------------------------------------------------------------------------------
@@ -53,9 +53,9 @@ class ProgramScope:
         """Return a list of dimensions that are known."""
         tree = [tree] if isinstance(tree, str) else tree
         require(isinstance(tree, list), where, tree, "must be a list of dimensions")
-        found = tuple(self.dim(each, where) for each in tree)
-        require(len(set(found)) == len(found), where, tree, "names a dimension twice: give one of them another name")
-        return found
+        dims = tuple(self.dim(name, where) for name in tree)
+        require(len(set(dims)) == len(dims), where, tree, "names a dimension twice: give one of them another name")
+        return dims
 
     def declare(self, name: str, tree: Any, role: str, where: str) -> None:
         """Read a tensor that no operator makes: an index has a dimension that it points into."""
@@ -96,11 +96,11 @@ class OperatorEntry:
 
     def operator(self, kind: str, dims: Dims, **details: Any) -> Operator:
         """Return an operator of a kind that makes a tensor of some dimensions."""
-        made = self.state.make(self.tree.get("name"), dims, self.where)
-        return Operator(made.name, kind, self.inputs, (made,), **details)
+        output = self.state.make(self.tree.get("name"), dims, self.where)
+        return Operator(output.name, kind, self.inputs, (output,), **details)
 
     def to(self, usual: Dims | None = None) -> Dims:
-        """Return the dimensions of what is made: those of the key ``to``, or the usual ones."""
+        """Return the dimensions of the output: those of the key ``to``, or the usual ones."""
         if "to" in self.tree:
             return self.state.dims(self.tree["to"], f"{self.where}.to")
         if usual is None:
@@ -109,11 +109,11 @@ class OperatorEntry:
 
     def over(self, usual: Dims = ()) -> Dims:
         """Return the dimensions of the key ``over``, which its first input must have."""
-        found = self.state.dims(self.tree["over"], f"{self.where}.over") if "over" in self.tree else usual
-        for dim in found:
+        dims = self.state.dims(self.tree["over"], f"{self.where}.over") if "over" in self.tree else usual
+        for dim in dims:
             if dim not in self.inputs[0].dims:
                 raise UnknownName.among(f"{self.where}.over", dim, "dimension", self.inputs[0].dims)
-        return found
+        return dims
 
     def takes(self, least: int, most: int | None = None) -> None:
         """Refuse an operator of too few or too many inputs."""
@@ -276,10 +276,10 @@ def json_schema() -> dict[str, Any]:
 
 def _read_numbers(entry: OperatorEntry, key: str, count: int, usual: int) -> tuple[int, ...]:
     tree = entry.tree.get(key, usual)
-    found = tuple(tree) if isinstance(tree, list) else (tree,) * count
-    fits = len(found) == count and all(isinstance(each, int) and not isinstance(each, bool) for each in found)
-    require(fits and min(found) >= (key != "padding"), f"{entry.where}.{key}", tree, f"must be {count} whole numbers")
-    return found
+    numbers = tuple(tree) if isinstance(tree, list) else (tree,) * count
+    fits = len(numbers) == count and all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    require(fits and min(numbers) >= (key != "padding"), f"{entry.where}.{key}", tree, f"must be {count} whole numbers")
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,31 +294,33 @@ class Window:
     dilation: int = 1
 
 
-def read_windows(entry: OperatorEntry, made: Dims, rows: tuple[int, ...], read: Dims) -> tuple[Window, ...]:
+def read_windows(entry: OperatorEntry, out_dims: Dims, rows: tuple[int, ...], in_dims: Dims) -> tuple[Window, ...]:
     """Return the windows of a convolution or a pooling, and check the sizes of what they make."""
     count = len(rows)
     strides, dilation = _read_numbers(entry, "strides", count, 1), _read_numbers(entry, "dilation", count, 1)
-    said = entry.tree.get("padding", "same")
-    found = []
-    for index, (source, target) in enumerate(zip(read, made, strict=True)):
+    padding = entry.tree.get("padding", "same")
+    windows = []
+    for index, (source, target) in enumerate(zip(in_dims, out_dims, strict=True)):
         size, step, reach = entry.state.sizes[source], strides[index], (rows[index] - 1) * dilation[index] + 1
-        if said == "same":
+        if padding == "same":
             length = -(-size // step)
             pad = max(0, (length - 1) * step + reach - size) // 2
         else:
-            pad = 0 if said == "valid" else _read_numbers(entry, "padding", count, 0)[index]
+            pad = 0 if padding == "valid" else _read_numbers(entry, "padding", count, 0)[index]
             length = (size + 2 * pad - reach) // step + 1
         rule = f"is {entry.state.sizes[target]} long, where windows over {source} make {length}"
         require(entry.state.sizes[target] == length, f"{entry.where}.to", target, rule)
-        found.append(Window(source, target, rows[index], step, pad, dilation[index]))
-    return tuple(found)
+        windows.append(Window(source, target, rows[index], step, pad, dilation[index]))
+    return tuple(windows)
 
 
-def _sliding_details(found: tuple[Window, ...]) -> dict[str, Any]:
+def _sliding_details(windows: tuple[Window, ...]) -> dict[str, Any]:
     """Return the dimensions that are one inside an operator with windows, and the rows that shards lack."""
-    halos = ((each.read, *halo_rows(each.rows, each.stride, each.padding, each.dilation)) for each in found)
+    halos = (
+        (window.read, *halo_rows(window.rows, window.stride, window.padding, window.dilation)) for window in windows
+    )
     return {
-        "same": tuple((each.made, each.read) for each in found if each.made != each.read),
+        "same": tuple((window.made, window.read) for window in windows if window.made != window.read),
         "halo": tuple(halo for halo in halos if any(halo[1:])),
     }
 
@@ -327,33 +329,35 @@ def convolution(entry: OperatorEntry) -> Operator:
     """Return a convolution: what weight and picture share are channels, what weight and result share are filters."""
     entry.takes(2)
     read, weight = entry.inputs
-    made = entry.to()
+    out_dims = entry.to()
     channels = [dim for dim in weight.dims if dim in read.dims]
-    filters = [dim for dim in weight.dims if dim in made and dim not in read.dims]
+    filters = [dim for dim in weight.dims if dim in out_dims and dim not in read.dims]
     sliding = [dim for dim in weight.dims if dim not in channels and dim not in filters]
     sources = tuple(dim for dim in read.dims if dim not in weight.dims)[-len(sliding) :] if sliding else ()
-    targets = tuple(dim for dim in made if dim not in weight.dims)[-len(sliding) :] if sliding else ()
+    targets = tuple(dim for dim in out_dims if dim not in weight.dims)[-len(sliding) :] if sliding else ()
     rule = "filters must share channels with what they read, and their other dimensions with what they make"
-    require(bool(channels) and bool(filters or made), f"{entry.where}.convolution", weight.name, rule)
+    require(bool(channels) and bool(filters or out_dims), f"{entry.where}.convolution", weight.name, rule)
     require(len(sources) == len(sliding) == len(targets), f"{entry.where}.convolution", weight.name, rule)
     rows = tuple(entry.state.sizes[dim] for dim in sliding)
-    return entry.operator("convolution", made, **_sliding_details(read_windows(entry, targets, rows, sources)))
+    return entry.operator("convolution", out_dims, **_sliding_details(read_windows(entry, targets, rows, sources)))
 
 
 def pooling(entry: OperatorEntry) -> Operator:
     """Return a pooling: an operation for each element of a window."""
     entry.takes(1)
-    made, (read,) = entry.to(), entry.inputs
+    out_dims, (read,) = entry.to(), entry.inputs
     tree = entry.tree.get("window")
     count = len(tree) if isinstance(tree, list) else 2
     rows = _read_numbers(entry, "window", count, 1)
-    places = (
-        [index for index in range(len(made)) if made[index] != read.dims[index]] if len(made) == len(read.dims) else []
+    axes = (
+        [index for index in range(len(out_dims)) if out_dims[index] != read.dims[index]]
+        if len(out_dims) == len(read.dims)
+        else []
     )
     rule = "must have the dimensions of what it reads, with other names where the window slides"
-    require(len(places) == count, f"{entry.where}.to", list(made), rule)
-    found = read_windows(entry, tuple(made[p] for p in places), rows, tuple(read.dims[p] for p in places))
-    operator = entry.operator("pooling", made, **_sliding_details(found))
+    require(len(axes) == count, f"{entry.where}.to", list(out_dims), rule)
+    windows = read_windows(entry, tuple(out_dims[p] for p in axes), rows, tuple(read.dims[p] for p in axes))
+    operator = entry.operator("pooling", out_dims, **_sliding_details(windows))
     return replace(operator, flop_per_element=float(prod(rows)))
 
 
@@ -422,7 +426,7 @@ def _einsum(entry: OperatorEntry) -> Operator:
 
 
 def _formula_dims(entry: OperatorEntry) -> Dims:
-    """Return the dimensions that a formula such as ``bsm,mf->bsf`` makes, and check those that it reads."""
+    """Return the output dimensions of a formula such as ``bsm,mf->bsf``, and check its inputs."""
     where = f"{entry.where}.formula"
     text = "".join(schema.read_value(str, entry.tree["formula"], where).split())
     left, arrow, right = text.partition("->")
@@ -433,8 +437,8 @@ def _formula_dims(entry: OperatorEntry) -> Dims:
         rule = f"{term} has {len(term)} letters, {tensor.name} has the dimensions {', '.join(tensor.dims)}"
         require(len(term) == len(tensor.dims), where, text, rule)
         for letter, dim in zip(term, tensor.dims, strict=True):
-            known = letters.setdefault(letter, dim)
-            require(known == dim, where, text, f"{letter} is {known} and {dim}: rename one of them")
+            dim_of_letter = letters.setdefault(letter, dim)
+            require(dim_of_letter == dim, where, text, f"{letter} is {dim_of_letter} and {dim}: rename one of them")
     for letter in right:
         require(letter in letters, where, text, f"{letter} is in no input")
     require(len(set(right)) == len(right), where, text, "makes a dimension twice")
@@ -488,7 +492,7 @@ def _reduce(entry: OperatorEntry) -> Operator:
 
 
 def _moving_builder(kind: str) -> Callable[[OperatorEntry], Operator]:
-    def made(entry: OperatorEntry) -> Operator:
+    def build(entry: OperatorEntry) -> Operator:
         dims = entry.to()
         whole = tuple(
             dim
@@ -497,12 +501,14 @@ def _moving_builder(kind: str) -> Callable[[OperatorEntry], Operator]:
         )
         if kind in ("gather", "scatter"):
             # A device that has some rows alone picks those, or adds to them: rows of others are zeros in a sum.
-            of = {input_.dims[-1] for input_ in entry.inputs if input_.role == "index"}
-            one, other = (entry.inputs[0].dims, dims) if kind == "gather" else (dims, entry.inputs[0].dims)
-            whole = tuple(dim for dim in one if dim not in other and dim not in of)
+            indexed_dims = {input_.dims[-1] for input_ in entry.inputs if input_.role == "index"}
+            source_dims, target_dims = (
+                (entry.inputs[0].dims, dims) if kind == "gather" else (dims, entry.inputs[0].dims)
+            )
+            whole = tuple(dim for dim in source_dims if dim not in target_dims and dim not in indexed_dims)
         return entry.operator(kind, dims, whole=whole)
 
-    return made
+    return build
 
 
 def _sort(entry: OperatorEntry) -> Operator:
@@ -514,11 +520,11 @@ def _sort(entry: OperatorEntry) -> Operator:
 
 def _resize(entry: OperatorEntry) -> Operator:
     entry.takes(1)
-    (read,), made = entry.inputs, entry.to()
+    (read,), out_dims = entry.inputs, entry.to()
     rule = f"must have as many dimensions as {read.name}, {', '.join(read.dims)}"
-    require(len(made) == len(read.dims), f"{entry.where}.to", list(made), rule)
-    pairs = tuple((new, old) for new, old in zip(made, read.dims, strict=True) if new != old)
-    return entry.operator("copy", made, same=pairs)
+    require(len(out_dims) == len(read.dims), f"{entry.where}.to", list(out_dims), rule)
+    pairs = tuple((new, old) for new, old in zip(out_dims, read.dims, strict=True) if new != old)
+    return entry.operator("copy", out_dims, same=pairs)
 
 
 def _rename(entry: OperatorEntry) -> Operator:
@@ -529,42 +535,42 @@ def _rename(entry: OperatorEntry) -> Operator:
     for old, new in names.items():  # type: ignore[union-attr]  # a mapping, as was checked
         if old not in read.dims:
             raise UnknownName.among(f"{entry.where}.dims", str(old), "dimension", read.dims)
-        known = entry.state.sizes[entry.state.dim(new, f"{entry.where}.dims")]
-        rule = f"is {known} long, not {entry.state.sizes[old]}"
-        require(known == entry.state.sizes[old], f"{entry.where}.dims.{old}", new, rule)
+        length = entry.state.sizes[entry.state.dim(new, f"{entry.where}.dims")]
+        rule = f"is {length} long, not {entry.state.sizes[old]}"
+        require(length == entry.state.sizes[old], f"{entry.where}.dims.{old}", new, rule)
         if new not in entry.state.like and new not in ("context", "source", "samples"):
             entry.state.like[new] = entry.state.like.get(old, old)
     dims = tuple(names.get(dim, dim) for dim in read.dims)  # type: ignore[union-attr]
-    made = entry.operator("view", dims, same=tuple((new, old) for old, new in names.items()))  # type: ignore[union-attr]
+    view = entry.operator("view", dims, same=tuple((new, old) for old, new in names.items()))  # type: ignore[union-attr]
     if read.role == "index":
-        there = Tensor(made.name, dims, "index")
-        entry.state.tensors[made.name] = there
-        return replace(made, outputs=(there,))
-    return made
+        index = Tensor(view.name, dims, "index")
+        entry.state.tensors[view.name] = index
+        return replace(view, outputs=(index,))
+    return view
 
 
 def _reshape(entry: OperatorEntry) -> Operator:
     """Merge or split dimensions by their sizes, from the first on."""
     entry.takes(1)
-    (read,), made = entry.inputs, entry.to()
+    (read,), out_dims = entry.inputs, entry.to()
     sizes = entry.state.sizes
-    before, after = (prod(sizes[dim] for dim in dims) for dims in (read.dims, made))
-    require(before == after, f"{entry.where}.to", list(made), f"has {after:,} elements, not {before:,}")
-    gone, new = [d for d in read.dims if d not in made], [d for d in made if d not in read.dims]
+    before, after = (prod(sizes[dim] for dim in dims) for dims in (read.dims, out_dims))
+    require(before == after, f"{entry.where}.to", list(out_dims), f"has {after:,} elements, not {before:,}")
+    old, new = [d for d in read.dims if d not in out_dims], [d for d in out_dims if d not in read.dims]
     pairs, left, right = [], 1, 1
-    mine, theirs = list(gone), list(new)
-    while mine or theirs:
-        if (left <= right and mine) or not theirs:
-            left *= sizes[mine[0]]
+    old_left, new_left = list(old), list(new)
+    while old_left or new_left:
+        if (left <= right and old_left) or not new_left:
+            left *= sizes[old_left[0]]
             if new:
-                pairs.append((theirs[0] if theirs else new[-1], mine[0]))
-            mine.pop(0)
+                pairs.append((new_left[0] if new_left else new[-1], old_left[0]))
+            old_left.pop(0)
         else:
-            right *= sizes[theirs[0]]
-            if gone:
-                pairs.append((theirs[0], mine[0] if mine else gone[-1]))
-            theirs.pop(0)
-    return entry.operator("view", made, same=tuple(dict.fromkeys(pairs)))
+            right *= sizes[new_left[0]]
+            if old:
+                pairs.append((new_left[0], old_left[0] if old_left else old[-1]))
+            new_left.pop(0)
+    return entry.operator("view", out_dims, same=tuple(dict.fromkeys(pairs)))
 
 
 def _loss(entry: OperatorEntry) -> Operator:
@@ -635,41 +641,46 @@ def read_program(tree: Any, name: str = "program") -> Program:
 
 def _read_sizes(tree: Any) -> dict[str, int]:
     require(isinstance(tree, Mapping) and bool(tree), "dims", tree, "must map names of dimensions to their sizes")
-    found = {}
+    sizes = {}
     for dim, size in tree.items():
         fits = isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= 2**40
         require(fits, f"dims.{dim}", size, "must be a whole number from 1 to 2^40")
-        found[schema.read_value(str, dim, "dims")] = size
-    return found
+        sizes[schema.read_value(str, dim, "dims")] = size
+    return sizes
 
 
 def _read_cuts(tree: Any) -> dict[str, tuple[int, ...]]:
     require(isinstance(tree, Mapping), "axes", tree, "must map axes to their parts, such as tp: 2*4")
-    found = {}
+    cuts = {}
     for axis, parts in tree.items():
         require(axis == "tp", f"axes.{axis}", parts, "tp alone can be cut into sub-axes: dp and cp have replicas")
-        texts = [each.strip() for each in str(parts).split("*")]
+        texts = [part.strip() for part in str(parts).split("*")]
         fits = all(text.isascii() and text.isdecimal() and len(text) < 8 for text in texts)
         require(fits, f"axes.{axis}", parts, "must be sizes with * between, such as 2*4")
-        found[str(axis)] = tuple(map(int, texts))
-    return found
+        cuts[str(axis)] = tuple(map(int, texts))
+    return cuts
 
 
 def _read_widths(tree: Any) -> dict[str, float]:
     require(isinstance(tree, Mapping), "element_bytes", tree, "must map tensors to the bytes of an element")
-    found = {}
+    widths = {}
     for name, width in tree.items():
-        found[str(name)] = float(schema.read_value(float, width, f"element_bytes.{name}"))
-    return found
+        widths[str(name)] = float(schema.read_value(float, width, f"element_bytes.{name}"))
+    return widths
 
 
 def _read_twins(tree: Any, sizes: Mapping[str, Any]) -> dict[str, str]:
     require(isinstance(tree, Mapping), "like", tree, "must map dimensions to those that they are as long as")
-    for dim, other in tree.items():
-        for each in (dim, other):
-            if each not in sizes:
-                raise UnknownName.among(f"like.{dim}", str(each), "dimension", sizes)
-        require(sizes[dim] == sizes[other], f"like.{dim}", other, f"is {sizes[other]} long, not {sizes[dim]}")
+    for dim, counterpart in tree.items():
+        for name in (dim, counterpart):
+            if name not in sizes:
+                raise UnknownName.among(f"like.{dim}", str(name), "dimension", sizes)
+        require(
+            sizes[dim] == sizes[counterpart],
+            f"like.{dim}",
+            counterpart,
+            f"is {sizes[counterpart]} long, not {sizes[dim]}",
+        )
     return dict(tree)
 
 
@@ -711,9 +722,9 @@ class _ProgramReader:
             raise UnknownName.among(where, str(unknown[0]), "operator", [*KINDS, *OPERATOR_KEYS, *DETAILS])
         require(len(kinds) == 1, where, dict(tree), "must have one kind of operator")
         self.declare(tree.get("weights", {}), "weight", f"{where}.weights")
-        made = build_operator(self.state, kinds[0], tree, where)
-        self.operators.append(_with_serial_dims(made, serial) if serial else made)
-        return made.name
+        built = build_operator(self.state, kinds[0], tree, where)
+        self.operators.append(_with_serial_dims(built, serial) if serial else built)
+        return built.name
 
     def block(self, tree: Any, where: str) -> None:
         """Read a block: operators that are repeated with weights of their own, or run through a dimension in steps."""
@@ -737,17 +748,17 @@ class _ProgramReader:
         names = [self.operator(entry, f"{where}.operators.{index}", serial) for index, entry in enumerate(entries)]
         pairs = tuple((str(enters), str(leaves)) for enters, leaves in carry.items())
         for pair in pairs:
-            dims = [self.state.tensor(each, f"{where}.carry").dims for each in pair]
-            alike = [[self.state.sizes[dim] for dim in each] for each in dims]
-            require(alike[0] == alike[1], f"{where}.carry", f"{pair[0]}: {pair[1]}", "must have the same sizes")
+            dims = [self.state.tensor(tensor_name, f"{where}.carry").dims for tensor_name in pair]
+            lengths = [[self.state.sizes[dim] for dim in tensor_dims] for tensor_dims in dims]
+            require(lengths[0] == lengths[1], f"{where}.carry", f"{pair[0]}: {pair[1]}", "must have the same sizes")
         self.parts.append(ProgramSection(name, tuple(names), repeat, pairs))
 
     def close(self) -> None:
         """Make a part of the operators since the last block."""
         if self.loose:
-            known = {part.name for part in self.parts}
+            names = {part.name for part in self.parts}
             name = BEFORE if not self.parts else AFTER
-            while name in known:
+            while name in names:
                 name += "_"
             self.parts.append(ProgramSection(name, tuple(self.loose)))
             self.loose = []
@@ -760,5 +771,5 @@ class _ProgramReader:
 
 
 def _with_serial_dims(operator: Operator, serial: tuple[str, ...]) -> Operator:
-    here = tuple(dim for dim in serial if dim in operator.dims)
-    return replace(operator, serial=here, whole=(*operator.whole, *(dim for dim in here if dim not in operator.whole)))
+    own = tuple(dim for dim in serial if dim in operator.dims)
+    return replace(operator, serial=own, whole=(*operator.whole, *(dim for dim in own if dim not in operator.whole)))

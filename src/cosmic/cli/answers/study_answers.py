@@ -1,0 +1,410 @@
+"""What searches and commands on studies print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from cosmic.base.json_types import AnyOf, Count, Keywords, PositiveCount, Ratio, Share, ShareOrNull, one_of, unit
+from cosmic.cli.answers.common_keys import (
+    CountsByName,
+    DesignMetrics,
+    LibraryVersions,
+    MeasuredDesigns,
+    PointValues,
+    TriedDesign,
+    UserEngineMetrics,
+)
+from cosmic.report.document_types import Gain
+from cosmic.search.importance import Factor
+from cosmic.search.leaderboard import BoardLine
+
+
+class SearchPlateau(TypedDict):
+    """The designs that are as good as the best by the first objective."""
+
+    within: Share
+    """Share of the least loss that counts as equal."""
+    count: PositiveCount
+    """Designs that are as good."""
+    above: Share
+    """By what share the loss of best is above the least."""
+    least_trial: Count
+    """Number of the trial with the least loss."""
+    expected_error: Share | None
+    """Expected error of the step; null if not measured."""
+    within_error: Count
+    """Designs within that error of the least."""
+
+
+class SearchAnswer(TypedDict):
+    """The result of a search. Exit code 1, and best is null, where no evaluated design is feasible."""
+
+    verdict: str
+    """The result in one sentence."""
+    space: str
+    """Name of the space."""
+    agent: str
+    """The agent."""
+    seed: Count
+    """Seed of the search."""
+    objectives: Annotated[Sequence[str], Keywords(minItems=1)]
+    """The objectives; the first decides which design is best."""
+    constraints: Sequence[str]
+    """Limits on metrics."""
+    best: TriedDesign | None
+    """The best design; null if none is feasible."""
+    plateau: SearchPlateau | None
+    """The designs that are as good as the best by the first objective; null if none is feasible."""
+    front: Sequence[TriedDesign]
+    """The Pareto front, sorted by the first objective."""
+    hypervolume: Share | None
+    """Hypervolume of the front, between 0 and 1; null for one objective."""
+    base: AnyOf[DesignMetrics, UserEngineMetrics] | None
+    """Metrics of the base design; null if it is infeasible."""
+    gain_over_base: Ratio | None
+    """How many times better the best design is in the first objective; null if either is infeasible."""
+    bound: str
+    """What bounds the best design, with its share of the step; empty if that is not known."""
+    valid: Count
+    """Designs of the space that meet its constraints."""
+    trials: Count
+    """Designs evaluated."""
+    feasible: Count
+    """How many of them are feasible."""
+    refused: Count
+    """Proposed designs that are invalid mappings and were not evaluated."""
+    reasons: CountsByName
+    """Infeasible designs by reason."""
+    stopped: str
+    """Why it ended: trials, exhausted (every valid design is known, or cannot be better), stalled (nothing new is
+    proposed), interrupted."""
+    computed: Count
+    """Designs evaluated now, not read from the study."""
+    elapsed_s: float
+    """Elapsed time."""
+    evaluations_per_s: float | None
+    """Designs evaluated per second; null if no time elapsed."""
+    study: str | None
+    """Directory of the study; null if it is not kept."""
+    changes: NotRequired[Sequence[str]]
+    """With --from: what to change in the launch, a line for each argument."""
+
+
+class DemoSearchRow(TypedDict):
+    """One search."""
+
+    searched: str
+    """The layer that was searched, or 'full stack'."""
+    valid: Count
+    """Valid designs."""
+    evaluated: Count
+    """Designs evaluated."""
+    step_s: float | None
+    """Step time of its best design; null if none is feasible."""
+    reward: Annotated[float | None, unit("that of the objective")]
+    """The objective of its best design."""
+    over_base: Ratio | None
+    """How many times better than the base."""
+    full_stack_over_it: Ratio | None
+    """How many times better the full stack is than this."""
+
+
+class DemoFacts(TypedDict):
+    """What a full-stack search and searches of one layer each found."""
+
+    space: str
+    """Name of the space."""
+    objective: str
+    """The objective."""
+    seed: Count
+    """Seed of the search."""
+    raw: Count
+    """All combinations of values."""
+    valid: Count
+    """Those that the constraints allow."""
+    designs: Count
+    """Designs evaluated by all searches together."""
+    elapsed_s: float
+    """Elapsed time."""
+    evaluations_per_s: float
+    """Designs evaluated per second."""
+    base: DesignMetrics | None
+    """Metrics of the base design; null if it is infeasible."""
+    best: TriedDesign | None
+    """The best design of the full stack; null if none is feasible."""
+    searches: Sequence[DemoSearchRow]
+    """The base, each layer alone, and the full stack."""
+
+
+class DemoAnswer(DemoFacts):
+    """A full-stack search, compared with searches of one layer each."""
+
+    verdict: str
+    """The result in one sentence."""
+    study: str
+    """Directory of the full-stack study."""
+    report: str
+    """The report."""
+
+
+class ComparedStudyRow(TypedDict):
+    """One study."""
+
+    study: str
+    """Name of its directory."""
+    agent: str
+    """The agent."""
+    seed: Count
+    """Seed of the search."""
+    trials: Count
+    """Designs evaluated."""
+    feasible: Count
+    """How many of them are feasible."""
+    best: Annotated[float | None, unit("that of the objective")]
+    """The best value of the objective; null if no design is feasible."""
+    behind: Share | None
+    """How far it is behind the best study."""
+    trials_to_5_percent: int | None
+    """Trials until it was within 5 % of the best of all studies; null if it never was."""
+    told_apart: bool | None
+    """Whether its best design is surely slower than the best of all (see 'cosmic design diff'); null for that one, and where
+    the objective is no time or rate."""
+
+
+class CompareAnswer(TypedDict):
+    """A comparison of several studies."""
+
+    objective: str
+    """The objective of all studies."""
+    studies: Sequence[ComparedStudyRow]
+    """The studies, in the order given."""
+    curves: Mapping[str, Sequence[tuple[float, float]]]
+    """The convergence of each study: pairs of trials evaluated and the best value so far."""
+
+
+class ImportanceAnswer(TypedDict):
+    """Which parameters of a study matter for its objective."""
+
+    study: str
+    """Directory of the study."""
+    agent: str
+    """The agent that chose the trials."""
+    objective: str
+    """The metric whose variance is shared out."""
+    trials: Annotated[int, Keywords(minimum=3)]
+    """Trials that can run and have the metric."""
+    logarithm: bool
+    """Whether it is the variance of the logarithm, as for metrics that are positive."""
+    deviation: Annotated[float, unit("that of the objective, or of its logarithm"), Keywords(minimum=0)]
+    """The standard deviation that the parameters share in."""
+    fit: Share | None
+    """Share of the variance that the forest behind the totals predicts for trials it has not seen; null without
+    scikit-learn."""
+    factors: Sequence[Factor]
+    """The parameters, the most important first; fields follow the parameter that sets them."""
+
+
+class TournamentAgentRow(TypedDict):
+    """One agent."""
+
+    agent: str
+    """Its name."""
+    median: Annotated[float | None, unit("that of the objective")]
+    """Median over seeds of the best value that it found."""
+    best: Annotated[float | None, unit("that of the objective")]
+    """The best value that it found."""
+    regret_mean: ShareOrNull
+    """Mean regret over seeds; null if it found no feasible design."""
+    regret_median: ShareOrNull
+    """Median regret over seeds."""
+    regret_worst: ShareOrNull
+    """Regret of its worst seed."""
+    within_2_percent: Count
+    """Seeds that came within 2 % of the optimum."""
+    seeds: PositiveCount
+    """Number of its searches."""
+    trials_to_5_percent: Annotated[float | None, unit("trials")]
+    """Median of the trials until it was within 5 %; null if most seeds never were."""
+    elapsed_s: float
+    """Time of all its searches."""
+    checked: bool
+    """Whether its best designs evaluate to the same again."""
+
+
+class TournamentSearchRow(TypedDict):
+    """One search."""
+
+    agent: str
+    """The agent."""
+    seed: Count
+    """The seed."""
+    loss: Annotated[float | None, unit("that of the objective")]
+    """The objective as a loss (less is better: a metric, or its inverse); null if none is feasible."""
+    point: PointValues | None
+    """The best design; null if none is feasible."""
+    checked: bool
+    """Whether it evaluates to the same again."""
+    elapsed_s: float
+    """Time of the search."""
+
+
+class TournamentAnswer(TypedDict):
+    """A comparison of agents with the same budget."""
+
+    space: str
+    """The space as it was named."""
+    objective: str
+    """The objective."""
+    trials: PositiveCount
+    """Designs that each agent may evaluate with each seed."""
+    optimum: Annotated[str, one_of("exhaustive", "proven", "found")]
+    """The reference of regret: the optimum of all designs, one that was proven, or the best that any agent found."""
+    leaderboard: Sequence[TournamentAgentRow]
+    """The agents, the least mean regret first."""
+    entries: Sequence[TournamentSearchRow]
+    """Every search."""
+
+
+class LeaderboardRules(TypedDict):
+    """The rules of a new board."""
+
+    board: str
+    """Folder of the board."""
+    space: str
+    """What is searched."""
+    identity: str
+    """Digest of the space."""
+    objective: str
+    """The metric that counts."""
+    constraints: Sequence[str]
+    """Limits that designs must keep."""
+    trials: PositiveCount
+    """Designs that a search may evaluate."""
+    seeds: PositiveCount
+    """Searches of an agent."""
+
+
+class LeaderboardAnswer(LeaderboardRules):
+    """A board, its entries evaluated again, the best first."""
+
+    lines: Sequence[BoardLine]
+    """A line for each entry."""
+
+
+class ReplayAnswer(TypedDict):
+    """A study run again and compared trial by trial."""
+
+    study: str
+    """Directory of the study."""
+    same: bool
+    """Whether all trials are the same, bit for bit."""
+    trials: Count
+    """Trials of the study."""
+    first: int | None
+    """The first trial that differs; null if none does."""
+    other_points: bool
+    """Whether the agent proposes other points from there on; otherwise results differ."""
+    differing: Count
+    """How many trials differ."""
+    largest: Mapping[str, Share | None]
+    """The largest difference of each metric that differs, by name."""
+    written_by: LibraryVersions
+    """Versions that wrote the study."""
+    running: LibraryVersions
+    """Versions that run now."""
+
+
+class StudyDoctorAnswer(TypedDict):
+    """The check of a study. Exit code 1 if it stays damaged."""
+
+    study: str
+    """Directory of the study."""
+    whole: bool
+    """Whether it is intact now."""
+    findings: Sequence[str]
+    """What was wrong with it, a sentence each."""
+    done: Sequence[str]
+    """What was repaired, a sentence each."""
+    trials: Count
+    """Trials that can be read."""
+    batches: Count
+    """Batches that can be read."""
+    salvaged: Count
+    """Results that a resumed search will reuse."""
+    damaged: str | None
+    """The file with the damaged trials; null if there are none."""
+
+
+class LearnedSource(TypedDict):
+    """A study or a file."""
+
+    path: str
+    """Its path."""
+    sha256: str
+    """Digest of its content."""
+
+
+class StudyShowAnswer(TypedDict):
+    """A study, what its model learned, and what was measured beside what is predicted."""
+
+    study: str
+    """The directory of the study."""
+    space: str
+    """Name of the space."""
+    agent: str
+    """The agent."""
+    settings: Mapping[str, float | str | bool]
+    """Settings of the agent, by name."""
+    seed: Count
+    """Seed of the search."""
+    engine: str
+    """The engine that evaluates."""
+    objectives: Sequence[str]
+    """The objectives, the first one first."""
+    trials: Count
+    """Designs evaluated."""
+    feasible: Count
+    """How many of them are feasible."""
+    stopped: str
+    """Why the search ended."""
+    best: Mapping[str, Any] | None
+    """The best predicted design; null if no design is feasible."""
+    learn: Sequence[LearnedSource]
+    """What the search learned from before its first trial."""
+    learned: Mapping[str, Any] | None
+    """What the agent says of its model; null for an agent without one."""
+    measured: MeasuredDesigns | None
+    """Measured designs beside predictions; null where nothing was measured."""
+
+
+class StudyTellAnswer(TypedDict):
+    """Measured runs that were put into a study."""
+
+    study: str
+    """The directory of the study."""
+    new: Count
+    """How many runs were new."""
+    runs: Count
+    """How many runs it has now."""
+    measured: MeasuredDesigns | None
+    """Measured designs beside predictions; null where nothing was measured."""
+
+
+class ReportAnswer(TypedDict):
+    """The report that was written, and its verdict."""
+
+    report: str
+    """The file."""
+    bytes: int
+    """Its size."""
+    trials: Count
+    """Trials that it holds."""
+    verdict: str
+    """The result of the study in one sentence."""
+    gains: Sequence[Gain]
+    """How much better the best design is."""
+    bound: str
+    """What bounds the best design, with its share of the step; empty if that is not known."""
+    caveats: Sequence[str]
+    """Caveats, a sentence each."""
