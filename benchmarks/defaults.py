@@ -27,7 +27,7 @@ from cosmic.design.model_layer import is_moe
 from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.search.mapping import mapping_search
 from cosmic.search.mapping.design_completion import complete_design
-from cosmic.search.mapping.mapping_search import grid_of
+from cosmic.search.mapping.mapping_search import build_grid
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import mapping_space
 from cosmic.simulate.metrics import Metrics
@@ -117,29 +117,32 @@ def _longer_search(name: str, task: str) -> float:
     """Return the step of a search with many more evaluations, over all numbers at once, for any gain."""
     point = complete_design(name, {"task": task}).point
     free = replace(point.workload, etp=1 if is_moe(point.model) else None)
-    grid = grid_of(replace(point, workload=free), {})
+    grid = build_grid(replace(point, workload=free), {})
     usual = (
-        mapping_search.COARSE,
-        mapping_search.GAIN,
-        mapping_search.EVALUATIONS,
-        mapping_search.NEAR,
-        mapping_search.KEPT,
+        mapping_search.COARSE_ROWS,
+        mapping_search.MIN_GAIN,
+        mapping_search.MAX_EVALUATIONS,
+        mapping_search.REFINED_MESHES,
+        mapping_search.KEPT_ACTIVATIONS,
     )
-    mapping_search.COARSE, mapping_search.GAIN, mapping_search.EVALUATIONS = (
+    mapping_search.COARSE_ROWS, mapping_search.MIN_GAIN, mapping_search.MAX_EVALUATIONS = (
         MOST_ROWS,
         0.0,
-        MORE * mapping_search.EVALUATIONS,
+        MORE * mapping_search.MAX_EVALUATIONS,
     )
-    mapping_search.NEAR, mapping_search.KEPT = 10 * mapping_search.NEAR, dict.fromkeys(mapping_search.KEPT, 0.0)
+    mapping_search.REFINED_MESHES, mapping_search.KEPT_ACTIVATIONS = (
+        10 * mapping_search.REFINED_MESHES,
+        dict.fromkeys(mapping_search.KEPT_ACTIVATIONS, 0.0),
+    )
     try:
         found = None if grid is None else mapping_search.search_mapping(replace(point, workload=free), {})
     finally:
         (
-            mapping_search.COARSE,
-            mapping_search.GAIN,
-            mapping_search.EVALUATIONS,
-            mapping_search.NEAR,
-            mapping_search.KEPT,
+            mapping_search.COARSE_ROWS,
+            mapping_search.MIN_GAIN,
+            mapping_search.MAX_EVALUATIONS,
+            mapping_search.REFINED_MESHES,
+            mapping_search.KEPT_ACTIVATIONS,
         ) = usual
     if found is None or not found.fits:
         return float("inf")

@@ -148,7 +148,9 @@ def measure_storage(space: str, trials: int) -> dict[str, float]:
             began = time.perf_counter()
             for batch, start in enumerate(range(0, trials, size)):
                 places = np.arange(start, min(start + size, trials))
-                storage.append(BatchRecord(batch, size, len(places)), Trials(rows[places], results.take(places)), start)
+                storage.append(
+                    BatchRecord(batch, size, len(places)), Trials(rows[places], results.select(places)), start
+                )
             found[f"batches_of_{size}"] = trials / (time.perf_counter() - began)
     return found
 

@@ -183,7 +183,7 @@ def test_search_report_and_what_is_asked_of_the_study(tmp_path: Path) -> None:
 def test_demo_keeps_a_study_and_a_report(tmp_path: Path) -> None:
     demo = cosmic.demo(trials=50, out=tmp_path / "demo")
     assert demo.page.is_file()
-    assert demo.searches.whole.path == tmp_path / "demo"
+    assert demo.searches.full_stack.path == tmp_path / "demo"
     assert set(demo.searches.layers) == {"workload", "collective", "network"}
 
 

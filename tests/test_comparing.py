@@ -16,10 +16,10 @@ from cosmic.search.compare.design_differences import (
     DesignsBetween,
     compare_designs,
     differing_fields,
-    finer_group_of,
+    fine_group_of,
     state_verdict,
 )
-from cosmic.search.compare.shapley import EXACT, Group, attribute_worth, compute_shapley, couple_groups
+from cosmic.search.compare.shapley import MAX_EXACT_GROUPS, Group, attribute_worth, compute_shapley, couple_groups
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
 
@@ -62,7 +62,7 @@ def test_worth_is_the_mean_over_all_orders() -> None:
 def test_many_groups_are_sampled_add_up_and_come_near_the_exact_worth() -> None:
     many: list[Group] = [(letter,) for letter in "aaabbbcccd"]
     many = [(f"{group[0]}{place}",) for place, group in enumerate(many)]
-    assert len(many) > EXACT
+    assert len(many) > MAX_EXACT_GROUPS
     method, worth = attribute_worth(many, product)
     exact = compute_shapley(many, product)
     assert method == "sampled"
@@ -216,7 +216,7 @@ def test_finer_groups_hold_the_same_fields() -> None:
             "collective.algorithms": ["direct", "direct", "ring", "ring"],
         },
     )
-    coarse, fine = differing_fields(a, b), differing_fields(a, b, finer_group_of)
+    coarse, fine = differing_fields(a, b), differing_fields(a, b, fine_group_of)
     assert set(fine) == {
         "network bandwidth",
         "network shape",
@@ -232,7 +232,7 @@ def test_any_metric_can_be_attributed_and_groups_of_one_layer_change_apart() -> 
     a = plain_design("gpt3-175b@cosmic-1024")
     changes = {"network.dims.0.bandwidth": "50 GB/s", "network.dims.3.topology": "ring"}
     b = plain_design("gpt3-175b@cosmic-1024", changes)
-    between = DesignsBetween(a, b, differing_fields(a, b, finer_group_of), lambda metrics: metrics["network_usd"])
+    between = DesignsBetween(a, b, differing_fields(a, b, fine_group_of), lambda metrics: metrics["network_usd"])
     for group, (path, value) in zip(("network bandwidth", "network shape"), changes.items(), strict=True):
         alone = evaluate(plain_design("gpt3-175b@cosmic-1024", {path: value}))
         assert isinstance(alone, Metrics)
@@ -249,7 +249,7 @@ def test_a_pool_that_one_deployment_lacks_changes_with_the_mapping() -> None:
     two = load_design(
         "llama3-8b@dgx-h100:8", {"tp": 2, "dp": 3, "pp": 1, **load, "serving.load.concurrency": 64, **pools}
     )
-    fields = differing_fields(one, two, finer_group_of)
+    fields = differing_fields(one, two, fine_group_of)
     between = DesignsBetween(one, two, fields, lambda metrics: metrics["tokens_per_s"])
     groups = couple_groups([(name,) for name in fields], between.fits)
     assert sorted(sorted(each) for each in groups) == [["load"], ["mapping", "prefill pool"]]

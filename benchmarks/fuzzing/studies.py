@@ -12,7 +12,7 @@ from typing import Any
 
 from cosmic.base.errors import SpecError
 from cosmic.search.space.space_files import load_space
-from cosmic.search.study.study import INPUTS, LOCK, TRIALS, _digest
+from cosmic.search.study.study import INPUTS, LOCK, TRIALS, _inputs_digest
 from cosmic.search.study.study_database import PACKED_COLUMNS, with_checksum
 from cosmic.search.study.trial_storage import HEADER_STRUCT, piece_checksum
 
@@ -118,7 +118,7 @@ def _inputs(maker: Maker, folder: Path) -> None:
         content = spoil(maker, content)
     with contextlib.suppress(TypeError, ValueError, AttributeError, RecursionError):
         if maker.chance(0.9):
-            content = dict(content) | {"sha256": _digest(content)}
+            content = dict(content) | {"sha256": _inputs_digest(content)}
     text = json.dumps(content, default=str, skipkeys=True)
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     if maker.chance(0.5):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cosmic.network.algorithm_terms import all_but_own, passes_of, tree_depth
     from cosmic.network.topologies.grid_product import Product
     from cosmic.search.agent import Floats, agents, start_agent
+    from cosmic.search.learning.agent_memory import Novelty, make_targets
     from cosmic.search.learning.design_features import encode_coordinates
-    from cosmic.search.learning.known_points import Novelty, make_targets
     from cosmic.search.learning.surrogate_models import Ensemble
     from cosmic.search.search_loop import CheckedAgent
     from cosmic.simulate.metrics import Infeasible
@@ -42,7 +42,7 @@ else:
             "Ensemble": "cosmic.search.learning.surrogate_models",
             "Floats": "cosmic.search.agent",
             "Infeasible": "cosmic.simulate.metrics",
-            "Novelty": "cosmic.search.learning.known_points",
+            "Novelty": "cosmic.search.learning.agent_memory",
             "Parts": "cosmic.design.network_layer",
             "PipelineTask": "cosmic.workload.pipeline_schedule",
             "Product": "cosmic.network.topologies.grid_product",
@@ -58,7 +58,7 @@ else:
             "encode_coordinates": "cosmic.search.learning.design_features",
             "engine": "cosmic.simulate.user_engines",
             "external": "cosmic.simulate.user_engines",
-            "make_targets": "cosmic.search.learning.known_points",
+            "make_targets": "cosmic.search.learning.agent_memory",
             "passes_of": "cosmic.network.algorithm_terms",
             "require_valid": "cosmic.workload.pipeline_schedule",
             "schedules": "cosmic.workload.pipeline_schedule",

@@ -11,7 +11,7 @@ import pytest
 from cosmic.design.design_point import DesignPoint
 from cosmic.search.advice import deployment_plan
 from cosmic.search.advice.deployment_plan import (
-    GROWTH,
+    GROWTH_FACTOR,
     DeploymentSizing,
     Plan,
     fills_machine,
@@ -114,8 +114,8 @@ def test_a_kind_that_the_closed_form_flatters_gives_way_to_another(planned: Any)
 
 @pytest.mark.long
 def test_nothing_that_holds_has_a_reason(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment_plan, "SIZES", 1)
-    monkeypatch.setattr(deployment_plan, "OF_A_SIZE", 1)
+    monkeypatch.setattr(deployment_plan, "MAX_SIZES", 1)
+    monkeypatch.setattr(deployment_plan, "MAX_SIMULATED_PER_SIZE", 1)
     found = planned(lambda _: 50.0)
     assert found.chosen is None
     assert "no deployment holds in the simulation" in found.reasons[0]
@@ -136,7 +136,7 @@ def test_machines_grow_to_sizes_that_instances_fill(monkeypatch: pytest.MonkeyPa
         deployment_plan, "simulate_part_of_design", slower(lambda design: 1.0 if design.network.npus > 200 else 2.0)
     )
     tried = DeploymentSizing(pod, search_in_two(pod.design, limits).cheapest, limits)
-    found = tried.smallest()
+    found = tried.find_smallest()
     assert found is not None
     assert found.candidate.npus == 208
     assert tried.sizes == [144, 160, 176, 208, 192]
@@ -148,9 +148,9 @@ def test_machines_grow_to_sizes_that_instances_fill(monkeypatch: pytest.MonkeyPa
 def test_steps_between_sizes_are_small(service: Service, searched: tuple[FoundDeployments, FoundDeployments]) -> None:
     for part in searched:
         tried = DeploymentSizing(service, part.cheapest, LIMITS)
-        size = tried.within(800, 1000)
+        size = tried.size_within(800, 1000)
         assert size is not None
-        assert 1000 / GROWTH <= size <= 1000
+        assert 1000 / GROWTH_FACTOR <= size <= 1000
         assert any(fills_machine(each, size) for each in part.cheapest)
 
 

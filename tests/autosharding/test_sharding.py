@@ -16,9 +16,13 @@ from cosmic.design.design_batch import batch_of
 from cosmic.design.plain_data import dump_yaml
 from cosmic.search.sharding.automatic_sharding import shard
 from cosmic.search.sharding.program_parts import Part, count_shared_once
-from cosmic.search.sharding.sharded_programs import load_sharded_design, program_parts
+from cosmic.search.sharding.sharded_programs import (
+    design_with,
+    load_sharded_design,
+    program_parts,
+    strategy_tables,
+)
 from cosmic.search.sharding.sharding_costs import operator_splits, tensor_shardings
-from cosmic.search.sharding.strategy_export import design_with, strategy_tables
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.operator_graph import Graph, Operator, Tensor

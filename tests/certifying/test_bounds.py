@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.search.certify.box_bounds import Boxes
-from cosmic.search.certify.branch_and_bound import Best, Judging, halve_boxes
-from cosmic.search.certify.dominated_options import stand_in_options
+from cosmic.search.certify.branch_and_bound import Best, BoxEvaluator, halve_boxes, stand_in_options
 from cosmic.search.certify.interval_arithmetic import Interval, apply_operation, known_interval
 from cosmic.search.certify.monotonicity import _sign, _slope
 from cosmic.search.problem import make_problem
@@ -114,18 +113,18 @@ def test_slopes_by_hand() -> None:
 def test_the_fastest_step_at_the_cheapest_price_is_the_bound() -> None:
     space = small()
     problem = make_problem(space, ["perf_per_bandwidth", "network_usd"])
-    judging = Judging(problem)
-    division = judging.division
-    able = int(judging.boundings[0].group.skeletons[0])
+    evaluator = BoxEvaluator(problem)
+    division = evaluator.division
+    able = int(evaluator.boundings[0].group.skeletons[0])
     low, high = np.array([[0, 1]]), np.array([[2, 3]])
     box = Boxes(np.array([able]), np.zeros((1, len(division.choices)), dtype=np.intp), low, high)
-    found = judging.judge(box)
+    found = evaluator.bound_boxes(box)
     fast, cheap = (problem.evaluate(division.rows(box.skeletons, box.options, each)).columns for each in (high, low))
     step = fast["step_s"][0]
     assert found.bounds[0, 0] == pytest.approx(step * (50e9 + 100e9 + 2 * _fixed(space)), rel=1e-12)
     assert found.bounds[0, 1] == cheap["network_usd"][0]
     assert found.losses[0, 0] == 1 / fast["perf_per_bandwidth"][0]
-    worst = judging.worst(box)
+    worst = evaluator.worst(box)
     assert worst[0, 0] == pytest.approx(cheap["step_s"][0] * (350e9 + 200e9 + 2 * _fixed(space)), rel=1e-12)
 
 

@@ -78,7 +78,7 @@ def test_latency_can_be_a_range() -> None:
     space = with_parameters(network__dims__3__latency=["500 ns", "1700 ns", "5 us"])
     found = agree(space, ["step_s"])
     assert found.method == "bounded"
-    assert {each.paths for each in branch_and_bound.Judging(found.problem).division.ranges} >= {
+    assert {each.paths for each in branch_and_bound.BoxEvaluator(found.problem).division.ranges} >= {
         ("network.dims.3.latency",)
     }
 
@@ -119,7 +119,7 @@ def test_a_large_set_that_cannot_be_bounded_is_refused_with_the_reason() -> None
 
 
 def test_any_number_of_workers_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_and_bound, "AT_ONCE", 300)
+    monkeypatch.setattr(branch_and_bound, "BOXES_PER_TASK", 300)
     alone, two = (certify(small(), within=0.1, workers=workers) for workers in (1, 2))
     assert json.dumps(alone.certificate) == json.dumps(two.certificate)
 

@@ -37,7 +37,9 @@ def test_an_interrupted_descent_leaves_the_bounds_of_the_roots(monkeypatch: pyte
 def test_an_interrupted_round_leaves_the_bounds_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = certify(small(), ["perf_per_network_cost"])
     monkeypatch.setattr(branch_and_bound, "_descend", lambda *_: 0)
-    monkeypatch.setattr(branch_and_bound.Judging, "judge", interrupted_after(3, branch_and_bound.Judging.judge))
+    monkeypatch.setattr(
+        branch_and_bound.BoxEvaluator, "bound_boxes", interrupted_after(3, branch_and_bound.BoxEvaluator.bound_boxes)
+    )
     found = certify(small(), ["perf_per_network_cost"])
     assert not found.proven
     assert found.gap is not None
@@ -47,6 +49,8 @@ def test_an_interrupted_round_leaves_the_bounds_of_the_one_before(monkeypatch: p
 
 
 def test_who_interrupts_before_anything_is_known_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_and_bound.Judging, "judge", interrupted_after(1, branch_and_bound.Judging.judge))
+    monkeypatch.setattr(
+        branch_and_bound.BoxEvaluator, "bound_boxes", interrupted_after(1, branch_and_bound.BoxEvaluator.bound_boxes)
+    )
     with pytest.raises(KeyboardInterrupt):
         certify(small())

@@ -183,7 +183,7 @@ def test_a_study_of_an_engines_own_fields_teaches_and_its_runs_correct(tmp_path:
     assert any("latency_s is 2.000× as much" in note for note in lessons.notes)
     assert lessons.factor is not None
     assert np.exp(lessons.factor(whole.trials.rows[:2])) == pytest.approx(2)
-    outcomes = found.problem.outcomes(whole.trials.rows[rows], whole.trials.results.take(np.array(rows)))
+    outcomes = found.problem.outcomes(whole.trials.rows[rows], whole.trials.results.select(np.array(rows)))
     assert lessons.corrected(found.problem, outcomes).losses == pytest.approx(2 * outcomes.losses)
     assert replay_study(tmp_path / "next").same
 

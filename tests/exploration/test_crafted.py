@@ -185,7 +185,7 @@ def test_the_doctor_saves_what_a_search_may_have_written(name: str, studies: dic
 
 
 def test_a_query_ends_after_as_many_steps_as_the_file_explains(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storing, "LEAST_STEPS", 1_000_000)
+    monkeypatch.setattr(storing, "MIN_STEPS", 1_000_000)
     monkeypatch.setattr(storing, "STEPS_PER_BYTE", 0)
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0"
     with Storage.opened(study / "trials.db") as storage:

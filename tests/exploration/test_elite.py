@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.search.agent import Outcomes, Task
-from cosmic.search.learning.population import Elite, generation_size
+from cosmic.search.learning.agent_memory import Elite, generation_size
 from tests.exploration.problems import SPACE, judged
 
 ROWS = SPACE.sample(8, np.random.default_rng(0))
@@ -17,7 +17,7 @@ def test_the_best_of_all_tells_stay_in_order() -> None:
     elite.add(judged(ROWS[4:], np.array([8.0, 3.0, 7.0, 2.0])))
     assert elite.outcomes.losses[:, 0].tolist() == [1, 2, 3]
     assert np.array_equal(elite.outcomes.rows, ROWS[[1, 7, 5]])
-    assert elite.told == 8
+    assert elite.outcomes_told == 8
 
 
 def test_a_point_told_twice_has_one_place() -> None:

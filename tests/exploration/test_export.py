@@ -19,7 +19,7 @@ from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.search.optional_libraries import how_to_install
 from cosmic.search.problem import METRICS, Problem, make_problem
-from cosmic.search.search_loop import Progress, found_so_far, judge_proposals, search
+from cosmic.search.search_loop import Progress, evaluate_proposals, read_interrupted, search
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study import trial_table
@@ -107,13 +107,13 @@ def test_parts_add_up_to_their_metric(original: Path, tmp_path: Path) -> None:
 def test_a_trial_that_would_be_evaluated_otherwise_now_has_no_parts(
     original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Problem.measured
+    before = Problem.evaluate_shares
 
     def slower(self: Problem, rows: Indices) -> Any:
         found, results = before(self, rows)
         return found, dataclasses.replace(results, columns={**results.columns, "step_s": 2 * results.columns["step_s"]})
 
-    monkeypatch.setattr(Problem, "measured", slower)
+    monkeypatch.setattr(Problem, "evaluate_shares", slower)
     export_trials(original, tmp_path / "t.jsonl")
     for row in map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines()):
         assert row["step_s.gemm"] is None
@@ -280,7 +280,7 @@ def test_a_point_outside_the_set_has_a_row_without_what_it_lacks() -> None:
     )
     problem = make_problem(space)
     rows = np.array([[0, 0], [2, 1], [3, 0]])
-    trials = Trials(rows, judge_proposals(problem, rows, space.contains(rows), problem.evaluate))
+    trials = Trials(rows, evaluate_proposals(problem, rows, space.contains(rows), problem.evaluate))
     found = trial_table.to_arrow(TrialTable(problem), [(np.array([0, 0, 1]), trials)]).to_pylist()
     assert [row["workload.dp"] for row in found] == [8, None, 2]
     assert found[1]["reasons"] == "constraints.0"
@@ -325,7 +325,7 @@ def test_an_interrupted_study_has_the_rows_that_were_written(tmp_path: Path) -> 
 
     with pytest.raises(KeyboardInterrupt):
         search("cosmic-512-full-stack", agent="random", trials=90, batch=8, out=tmp_path / "s", watch=stop)
-    study, found = open_study(tmp_path / "s"), found_so_far(tmp_path / "s")
+    study, found = open_study(tmp_path / "s"), read_interrupted(tmp_path / "s")
     assert found is not None
     assert study.stopped == "interrupted"
     rows = study.to_arrow().to_pylist()

@@ -6,7 +6,7 @@ import numpy as np
 
 from cosmic.accuracy.suites import small_space, sum_outcomes
 from cosmic.search.agent import Outcomes
-from cosmic.search.learning.known_points import History, make_targets
+from cosmic.search.learning.agent_memory import History, make_targets
 
 SPACE = small_space()
 

@@ -27,7 +27,7 @@ from cosmic.search.learning.prediction_quality import (
     parse_learned,
     top_recall,
 )
-from cosmic.search.learning.prior_knowledge import Lessons, fits_of
+from cosmic.search.learning.prior_knowledge import Lessons, memory_filter
 from cosmic.search.learning.residuals import fit_residuals
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.problem import make_problem
@@ -134,7 +134,7 @@ def test_what_ranks_the_first_trials_in_reverse_is_dropped_and_the_model_goes_on
         agent.tell(told(agent.ask(20)))
     (said,) = agent.learned.notes  # type: ignore[attr-defined]
     assert ("it is dropped" in said) == dropped
-    seen = agent._seen(agent._features)  # type: ignore[attr-defined]
+    seen = agent._mask_prior(agent._features)  # type: ignore[attr-defined]
     assert (seen[:, -1] == 0).all() == dropped
     agent.tell(told(agent.ask(20)))  # from all trials, those that it chose too
     assert agent._learnt == 40  # type: ignore[attr-defined]
@@ -220,7 +220,7 @@ def test_memory_is_what_an_evaluation_says_and_decides_what_fits() -> None:
     space = load_space(MAPPINGS)
     problem = make_problem(space)
     rows = np.array(list(space.enumerate()))
-    fits = fits_of(problem)
+    fits = memory_filter(problem)
     assert fits is not None
     runs = problem.evaluate(rows).feasible
     assert 0 < runs.sum() < len(rows)
@@ -267,8 +267,8 @@ def test_a_trend_is_learned_and_ends_where_the_runs_do() -> None:
     coded = np.arange(8.0)[:, None]
     found = fit_residuals(coded, 0.1 * coded[:, 0] + 0.05)
     assert found.kind == "trend"
-    assert found.at(np.array([[3.5]])) == pytest.approx(0.4, abs=0.01)
-    assert found.at(np.array([[1e6]])) == pytest.approx(0.75)
+    assert found.predict(np.array([[3.5]])) == pytest.approx(0.4, abs=0.01)
+    assert found.predict(np.array([[1e6]])) == pytest.approx(0.75)
 
 
 def test_parts_of_a_step_that_take_longer_are_told_from_those_that_do_not() -> None:
@@ -278,8 +278,10 @@ def test_parts_of_a_step_that_take_longer_are_told_from_those_that_do_not() -> N
     coded = np.concatenate([np.stack([1 - share, share], axis=1), others], axis=1)
     found = fit_residuals(coded, np.log(1 + share), np.zeros(6), parts=(0, 1))
     assert found.kind == "parts"
-    assert found.at(np.array([[0.75, 0.25, *[1e9] * 5]])) == pytest.approx(np.log(1.25), abs=0.02)  # of parts alone
-    assert found.at(np.array([[0.0, 1.0, *[0.0] * 5]])) == pytest.approx(np.log(1.5))  # no run had a larger factor
+    assert found.predict(np.array([[0.75, 0.25, *[1e9] * 5]])) == pytest.approx(
+        np.log(1.25), abs=0.02
+    )  # of parts alone
+    assert found.predict(np.array([[0.0, 1.0, *[0.0] * 5]])) == pytest.approx(np.log(1.5))  # no run had a larger factor
 
 
 def test_a_trend_needs_as_many_runs_as_there_are_features() -> None:
@@ -299,14 +301,14 @@ def test_a_correction_that_turns_the_order_of_left_out_runs_is_not_taken() -> No
     assert free.error < free.before
     kept = fit_residuals(coded, logs, ordered, parts=(0,))
     measured = ordered + logs
-    left = kept.at(coded) + ordered
+    left = kept.predict(coded) + ordered
     assert kendall_tau(left, measured) >= kendall_tau(ordered, measured)
 
 
 def test_noise_and_a_single_run_correct_nothing() -> None:
     noise = 0.1 * np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
     assert fit_residuals(np.zeros((6, 3)), noise).kind == "none"
-    assert fit_residuals(np.zeros((1, 3)), np.array([0.3])).at(np.zeros((2, 3))).tolist() == [0, 0]
+    assert fit_residuals(np.zeros((1, 3)), np.array([0.3])).predict(np.zeros((2, 3))).tolist() == [0, 0]
 
 
 # --------------------------------------------------------------------------------------- studies that learn

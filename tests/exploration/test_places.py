@@ -12,7 +12,7 @@ from cosmic.search.pareto import pareto_front
 from cosmic.search.problem import Problem, Reasons, Results, make_problem
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
-from cosmic.search.trials import Columns, Ledger, PointPlaces, Trials
+from cosmic.search.trials import Columns, Ledger, PointIndex, Trials
 
 
 @lru_cache
@@ -30,14 +30,14 @@ class Wide:
 @pytest.mark.parametrize("few", [0, 100, 980, 10**6])
 @pytest.mark.parametrize("wide", [True, False])
 def test_points_are_found_where_they_were_added(few: int, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "FEW_POINTS", few)
+    monkeypatch.setattr(trials, "DICTIONARY_POINTS", few)
     rng = np.random.default_rng(1)
     space = Wide() if wide else problem().space
     drawn = rng.integers(0, space.sizes, size=(3000, len(space.sizes)))
     drawn[rng.integers(0, 3000, 500)] = drawn[rng.integers(0, 3000, 500)]  # some points again
     first: dict[bytes, int] = {}
     wanted = [first.setdefault(row.tobytes(), place) for place, row in enumerate(drawn)]
-    table, claimed, at = PointPlaces(space), PointPlaces(space), 0  # type: ignore[arg-type]
+    table, claimed, at = PointIndex(space), PointIndex(space), 0  # type: ignore[arg-type]
     for size in (1, 30, 0, 700, 269, 2000):
         batch = drawn[at : at + size]
         new = np.array(wanted[at : at + size], dtype=int) == np.arange(at, at + size)
@@ -52,8 +52,8 @@ def test_points_are_found_where_they_were_added(few: int, wide: bool, monkeypatc
 
 
 def test_equal_keys_of_different_points_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "FEW_POINTS", 0)
-    table = PointPlaces(Wide())  # type: ignore[arg-type]
+    monkeypatch.setattr(trials, "DICTIONARY_POINTS", 0)
+    table = PointIndex(Wide())  # type: ignore[arg-type]
     table._weights = np.zeros(12, dtype=np.uint64)  # every point has the key 0
     rows = np.random.default_rng(0).integers(0, 300, size=(50, 12))
     assert table.add(rows)
@@ -111,7 +111,7 @@ def test_columns_that_were_given_out_do_not_change() -> None:
 
 def test_reasons_are_like_a_list() -> None:
     texts = ["memory", "", "memory", "heads, memory", ""]
-    some = Reasons.of(texts)
+    some = Reasons.encode(texts)
     assert some == texts
     assert some != texts[1:]
     assert list(some[1:3]) == texts[1:3]
@@ -128,6 +128,6 @@ def test_the_front_of_many_rows_is_that_of_few(objectives: int, monkeypatch: pyt
     losses[rng.integers(0, 4000, 50)] = np.nan
     losses[rng.integers(0, 4000, 50), -1] = np.inf
     whole = pareto_front(losses)
-    monkeypatch.setattr(pareto, "MANY", 100)
-    monkeypatch.setattr(pareto, "SAMPLE", 50)
+    monkeypatch.setattr(pareto, "LARGE_SET", 100)
+    monkeypatch.setattr(pareto, "SAMPLE_SIZE", 50)
     assert np.array_equal(pareto_front(losses), whole)

@@ -7,7 +7,7 @@ import pytest
 
 from cosmic.design import schema
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.plateau import SLOWER, find_plateau, mapping_complexity, worst_case_loss
+from cosmic.search.plateau import DEGRADED_RATE, find_plateau, mapping_complexity, worst_case_loss
 from cosmic.search.search_loop import search
 from cosmic.search.search_verdict import judge_search, proof_of
 from cosmic.search.space.space_files import load_space
@@ -41,7 +41,7 @@ def test_the_worst_case_is_with_the_slowest_part_that_matters() -> None:
     """A training step is bound by compute: with a tenth less of it, it takes nearly a ninth longer."""
     step = judge_search(search({"base": _base(), "parameters": {"workload.micro_batch": [1]}})).metrics
     assert step is not None
-    assert 1.05 * step.step_s < worst_case_loss(MINE, "step_s") < step.step_s / SLOWER
+    assert 1.05 * step.step_s < worst_case_loss(MINE, "step_s") < step.step_s / DEGRADED_RATE
 
 
 def _base() -> dict[str, object]:

@@ -160,7 +160,7 @@ def test_the_event_engine_simulates_what_can_run() -> None:
 def test_results_can_be_taken_apart_and_joined() -> None:
     space = load_space("cosmic-512-full-stack")
     results = make_problem(space).evaluate(space.sample(30, np.random.default_rng(2)))
-    joined = Results.join([results.take(np.arange(0, 11)), results.take(np.arange(11, 30))])
+    joined = Results.join([results.select(np.arange(0, 11)), results.select(np.arange(11, 30))])
     assert joined.reasons == results.reasons
     assert np.array_equal(joined.excess, results.excess)
     assert np.array_equal(joined.columns["mfu"], results.columns["mfu"], equal_nan=True)
@@ -231,7 +231,7 @@ def test_a_workload_without_any_searched_field_is_the_same_in_all_points() -> No
         }
     )
     problem = make_problem(space, ["tokens_per_s"])
-    parts, found = problem.measured(every(space))
+    parts, found = problem.evaluate_shares(every(space))
     assert found.feasible.all()
     assert parts[0].columns["step_s"].tolist() == [parts[0].columns["step_s"][0]] * 2
     assert parts[1].columns["ttft_s"][0] != parts[1].columns["ttft_s"][1]

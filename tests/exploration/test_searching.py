@@ -14,7 +14,7 @@ import pytest
 
 from cosmic.base.errors import SpecError, UnknownName
 from cosmic.search.search_inputs import Options, make_inputs
-from cosmic.search.search_loop import Found, Progress, found_so_far, resume_study, search
+from cosmic.search.search_loop import Found, Progress, read_interrupted, resume_study, search
 from cosmic.search.space import space_files
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
@@ -126,7 +126,7 @@ def kept(folder: Path, **options: Any) -> Found:
 
 def test_a_study_holds_what_the_search_found(tmp_path: Path) -> None:
     found = kept(tmp_path / "study")
-    again = found_so_far(tmp_path / "study")
+    again = read_interrupted(tmp_path / "study")
     assert again is not None
     assert same(found.trials, again.trials)
     assert found.path == tmp_path / "study"
@@ -142,7 +142,7 @@ def test_a_search_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_pa
 
     with pytest.raises(Enough):
         kept(tmp_path, watch=stop)
-    part = found_so_far(tmp_path)
+    part = read_interrupted(tmp_path)
     assert part is not None
     assert 60 <= part.trials.evaluated < 120
     resumed = kept(tmp_path, resume=True)

@@ -29,7 +29,7 @@ SERVED = {
 def trials_of(tree: object) -> tuple[Trials, TrialShape]:
     problem = make_problem(load_space(tree))  # type: ignore[arg-type]
     rows = problem.space.listed(0, problem.space.valid)
-    return Trials(rows.astype(np.uint8), problem.evaluate(rows)), TrialShape.of(problem)
+    return Trials(rows.astype(np.uint8), problem.evaluate(rows)), TrialShape.for_problem(problem)
 
 
 def metrics_in(content: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.search.learning.population import Weights
+from cosmic.search.learning.agent_memory import Weights
 from cosmic.search.space.space_files import load_space
 
 SPACE = load_space("cosmic-512-full-stack")

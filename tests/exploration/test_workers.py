@@ -25,7 +25,7 @@ from cosmic.search.search_loop import explore_batches, search
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
 from cosmic.search.trials import Ledger, Trials
-from cosmic.search.worker_pools import FAILED, PoolEvaluator, check_workers, open_evaluator
+from cosmic.search.worker_pools import FAILED_REASON, PoolEvaluator, check_workers, open_evaluator
 from tests.exploration.deadly import Deadly, DeadlyOnce, Refused, Unborn, parts
 from tests.exploration.test_problem import SMALL
 from tests.exploration.test_searching import FULL, same
@@ -105,7 +105,7 @@ def test_a_batch_that_is_begun_goes_to_one_worker_and_others_are_shared_evenly(p
     rows = some(problem, 600)
     batches = [rows[:100], rows[100:300], rows[300:]]
     for batch in (*batches, batches[1]):
-        evaluate.begin(batch)
+        evaluate.start(batch)
     assert pool.sizes == [100, 200]
     for batch in batches:
         assert same(Trials(batch, evaluate(batch)), Trials(batch, problem.evaluate(batch)))
@@ -132,7 +132,7 @@ def test_what_is_begun_and_never_asked_for_is_forgotten(problem: Problem) -> Non
     evaluate = PoolEvaluator(pool, problem, 1)
     rows = some(problem, 60)
     for start in range(0, 60, 10):
-        evaluate.begin(rows[start : start + 10])
+        evaluate.start(rows[start : start + 10])
     assert same(Trials(rows, evaluate(rows)), Trials(rows, problem.evaluate(rows)))
     assert pool.sizes == [10, 10, 10, 60]
 
@@ -157,12 +157,12 @@ def test_a_point_that_kills_three_workers_is_passed_over(problem: Problem) -> No
     with open_evaluator(deadly, 2) as evaluate:
         found = evaluate(rows)
         again = evaluate(rows[:1])
-    assert found.reasons[1] == FAILED == "its worker died 3 times"
+    assert found.reasons[1] == FAILED_REASON == "its worker died 3 times"
     assert not found.feasible[1]
     assert found.counted[1]
     first = np.array([0])
     alone = Trials(rows[:1], problem.evaluate(rows[:1]))
-    assert same(Trials(rows[:1], found.take(first)), alone)
+    assert same(Trials(rows[:1], found.select(first)), alone)
     assert same(Trials(rows[:1], again), alone)
 
 

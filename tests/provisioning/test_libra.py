@@ -9,7 +9,7 @@ import pytest
 from cosmic.accuracy.measured_rows import read_rows
 from cosmic.base.errors import SpecError
 from cosmic.search.provision import libra
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
+from cosmic.search.provision.bandwidth_problem import read_budget, read_limit
 from cosmic.search.provision.libra import bytes_of_dims
 from cosmic.search.provision.provisioning import provision
 
@@ -119,7 +119,7 @@ def test_overlap_reduction_and_weights(network: str) -> None:
     plain = time_s()
     assert time_s(loop="tp_dp_overlap") < plain
     assert time_s(in_network_reduction=True) < plain
-    compute = sum(libra.carried()["ResNet_50"].compute_s.values())
+    compute = sum(libra.shipped_workloads()["ResNet_50"].compute_s.values())
     assert time_s(loop="tp_dp_overlap") == pytest.approx(compute, rel=1e-6)  # all of it hides
     both = provision(network, workloads=["ResNet_50=2", "DLRM"], budget="300 GB/s")
     assert both.time_s == pytest.approx(2 * both.loads[0].time_s + both.loads[1].time_s)

@@ -12,9 +12,16 @@ from tests.batches import check_all
 from cosmic.accuracy.rows.bandwidth_rows import network_named
 from cosmic.base.errors import SpecError
 from cosmic.search.provision import libra
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
 from cosmic.search.provision.bandwidth_optimum import solve_bandwidth
-from cosmic.search.provision.bandwidth_problem import BandwidthProblem, Limit, Objective, Traffic, TrafficLoad
+from cosmic.search.provision.bandwidth_problem import (
+    BandwidthProblem,
+    Limit,
+    Objective,
+    Traffic,
+    TrafficLoad,
+    read_budget,
+    read_limit,
+)
 
 THREE, FOUR = "Ring(16)_FullyConnected(8)_Switch(32)", "Ring(4)_FullyConnected(8)_Ring(4)_Switch(32)"
 GB = 1e9
@@ -24,8 +31,8 @@ def libra_problem(
     topology: str, workload: str, budget: str, objective: Objective = "time", limits: tuple[str, ...] = ()
 ) -> BandwidthProblem:
     network = network_named(topology)
-    carried = libra.carried()[workload]
-    prices = libra.usd_per_bandwidth(network, libra.carried_prices(network))
+    carried = libra.shipped_workloads()[workload]
+    prices = libra.usd_per_bandwidth(network, libra.shipped_prices(network))
     stated = [read_budget(budget, prices), *(each for text in limits for each in read_limit(text, prices))]
     load = libra.load_of(carried, network, libra.usual_communicator(carried, network))
     return BandwidthProblem((load,), tuple(stated), prices, objective)
@@ -223,7 +230,7 @@ def test_shadow_prices_are_what_moved_limits_gain(seed: int) -> None:
 
 def test_twice_the_budget_takes_half_the_time_of_communication() -> None:
     once, twice = (solve_bandwidth(libra_problem(FOUR, "DLRM", f"{total} GB/s")) for total in (300, 600))
-    compute = sum(libra.carried()["DLRM"].compute_s.values())
+    compute = sum(libra.shipped_workloads()["DLRM"].compute_s.values())
     assert (twice.time_s - compute) * 2 == pytest.approx(once.time_s - compute, rel=1e-9)
 
 

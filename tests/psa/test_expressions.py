@@ -14,9 +14,9 @@ from cosmic.search.space.expressions import (
     Constant,
     Scope,
     as_exact,
+    constant_value,
     make_operation,
     substitute,
-    value_of,
     variables,
 )
 from tests.psa.spaces import space
@@ -63,14 +63,16 @@ def test_an_expression_means_what_it_means_in_python(text: str, order: list[str]
         expected = eval(text, {"__builtins__": {}, "min": min, "max": max}, short)
     except ZeroDivisionError:
         return  # what we make of it is tested below
-    assert value_of(expression, "here", text) == expected
+    assert constant_value(expression, "here", text) == expected
 
 
 def test_a_division_by_zero_is_an_error_only_where_it_is_reached() -> None:
     expression = SCOPE.bind("dp // (dp - 3) if dp != 3 else 7", "here").expression
-    assert value_of(substitute(expression, settings({"workload.dp": 3})), "here", "") == 7
+    assert constant_value(substitute(expression, settings({"workload.dp": 3})), "here", "") == 7
     with pytest.raises(SpecError, match="divides by zero"):
-        value_of(substitute(SCOPE.bind("1 / (dp - 3)", "x").expression, settings({"workload.dp": 3})), "x", "1 / …")
+        constant_value(
+            substitute(SCOPE.bind("1 / (dp - 3)", "x").expression, settings({"workload.dp": 3})), "x", "1 / …"
+        )
 
 
 def test_numbers_are_exact() -> None:

@@ -97,7 +97,7 @@ def test_streamed_points_are_the_sampled_points() -> None:
 
 
 def test_a_stream_goes_on_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("cosmic.search.space.space_files"), "BATCH", 7)
+    monkeypatch.setattr(import_module("cosmic.search.space.space_files"), "SAMPLED_AT_ONCE", 7)
     lines = list(sample_json_lines(FULL, 20, np.random.default_rng(4)))
     assert len(lines) == 20
     assert len(set(lines)) == 20

@@ -16,7 +16,7 @@ from cosmic.design.loading import design_tree
 from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.search.certify.certifying import certify
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.problem import UNMET, make_problem
+from cosmic.search.problem import UNMET_PROVISION, make_problem
 from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
 from cosmic.search.provision.space_provisioning import provision_base
 from cosmic.search.search_loop import Found, Progress, search
@@ -159,8 +159,8 @@ def test_shapes_for_which_dollars_do_not_suffice_cannot_run() -> None:
     results = problem.evaluate(rows)
     assert not results.feasible.all()
     place = int(np.flatnonzero(~results.feasible)[0])
-    assert results.reasons[place] == UNMET
-    assert problem.explain(rows[place]) == (UNMET,)
+    assert results.reasons[place] == UNMET_PROVISION
+    assert problem.explain(rows[place]) == (UNMET_PROVISION,)
 
 
 def test_one_network_serves_all_workloads() -> None:

@@ -107,7 +107,7 @@ def test_training_and_serving_share_a_machine() -> None:
     assert training.base.serving is None
     assert training.base.workload.task == "training"
     problem = make_problem(space)
-    parts, results = problem.measured(space.listed(0, space.valid))
+    parts, results = problem.evaluate_shares(space.listed(0, space.valid))
     assert results.feasible.any()
     # what training states of its mapping is its own, whatever is searched: its step varies with the machine alone
     assert len(set(parts[1].columns["step_s"].tolist())) == 2 * 2 * 2

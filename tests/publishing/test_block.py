@@ -120,8 +120,8 @@ def test_scaled_numbers_keep_their_ends_exactly() -> None:
 def test_parts_of_a_study_have_the_columns_of_the_whole() -> None:
     made = found()
     whole = block_of(made.problem, made.trials, Binary())
-    head = Trials(made.trials.rows[:0], made.trials.results.take(np.arange(0)))
-    for some in (head, Trials(made.trials.rows[5:9], made.trials.results.take(np.arange(5, 9)))):
+    head = Trials(made.trials.rows[:0], made.trials.results.select(np.arange(0)))
+    for some in (head, Trials(made.trials.rows[5:9], made.trials.results.select(np.arange(5, 9)))):
         part = block_of(made.problem, some, Binary(), first=5)
         assert part["first"] == 5
         assert [each["name"] for each in part["columns"]] == [each["name"] for each in whole["columns"]]

@@ -211,7 +211,7 @@ def test_a_timeline_comes_out_as_it_went_in() -> None:
 
 
 def empty(made: Found) -> Found:
-    none = Trials(made.trials.rows[:0], made.trials.results.take(np.arange(0)))
+    none = Trials(made.trials.rows[:0], made.trials.results.select(np.arange(0)))
     return Found(made.inputs, none, "interrupted", 0.0, 0)
 
 

@@ -293,7 +293,11 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
     machine = service.sized(cheapest.npus)
     assert machine is not None
     design = as_design(machine, cheapest.kind, cheapest.instances)
-    return service, Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1), limits
+    return (
+        service,
+        Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1),
+        limits,
+    )
 
 
 def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tuple[DeploymentsFound, Candidate]:

@@ -12,18 +12,20 @@ from cosmic.cluster.cluster_cost import cluster_cost
 from cosmic.design.design_batch import batch_of
 from cosmic.search.cluster_sizing import (
     LARGER_IS_NO_BETTER,
+    Effect,
     Question,
     Sizer,
     Sizing,
     UnsizedError,
+    measure_sensitivity,
     read_amount,
     read_days,
     scale_design,
+    simulate_risk,
     size_clusters,
     systems_asked,
 )
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.sizing_risk import Effect, measure_sensitivity, simulate_risk
 
 pytestmark = pytest.mark.xdist_group("sizing")  # what its tests share is made once
 
@@ -128,7 +130,7 @@ def test_no_number_of_whole_nodes_within_the_budget_trains_sooner(system: str, b
     for nodes in range(1, 1000):
         if not fits(node * nodes):
             break
-        tried = sizer._try(system, node * nodes, {}, sizer.question)
+        tried = sizer._evaluate_size(system, node * nodes, {}, sizer.question)
         if not isinstance(tried, str):
             days.append(tried.metrics.train_days)
     assert len(days) >= 5

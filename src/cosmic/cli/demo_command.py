@@ -51,7 +51,7 @@ def demo(
         answer: DemoAnswer = {
             **demo_facts(isolation),
             "verdict": result.verdict,
-            "study": str(isolation.whole.path),
+            "study": str(isolation.full_stack.path),
             "report": str(result.page),
         }
         emit_json(answer)
@@ -93,14 +93,14 @@ def run_demo(
     folder = free_folder(RUNS, "demo") if out is None else Path(out)
     space, usual = (PAPER, OF_PAPER) if paper else (SPACE, TRIALS)
     searches = isolate_layers(space, trials=trials or usual, seed=seed, out=folder, watch=watch)
-    write_best(searches.whole)
-    document = report(searches.whole, beside=searches.layers, say=progress)
+    write_best(searches.full_stack)
+    document = report(searches.full_stack, beside=searches.layers, say=progress)
     return Demo(document.verdict, searches, document.write(folder / PAGE))
 
 
 def demo_facts(isolation: Isolation) -> DemoFacts:
     """Return what the demo found, as JSON holds it."""
-    full_stack = isolation.whole
+    full_stack = isolation.full_stack
     return {
         "space": full_stack.problem.space.name,
         "objective": isolation.objective,
@@ -119,7 +119,7 @@ def demo_facts(isolation: Isolation) -> DemoFacts:
 def _print_demo(isolation: Isolation, report: Path) -> None:
     from cosmic.search.search_verdict import choice_text  # noqa: PLC0415  heavy
 
-    full_stack, space = isolation.whole, isolation.whole.problem.space
+    full_stack, space = isolation.full_stack, isolation.full_stack.problem.space
     point = space.base
     print_sentences(
         [

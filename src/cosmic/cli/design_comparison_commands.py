@@ -289,13 +289,13 @@ def _difference_rows(difference: Difference) -> list[list[str]]:
 
 def _notes(contrast: Contrast) -> list[str]:
     """Return how the numbers were computed, one sentence a line."""
-    from cosmic.search.compare.shapley import ORDERS  # noqa: PLC0415  heavy
+    from cosmic.search.compare.shapley import SAMPLED_ORDERS  # noqa: PLC0415  heavy
 
     between = f"{contrast.designs} designs, A and B among them"
     notes = {
         "none": "no difference has a worth: one of the designs has no time",
         "exact": f"alone: changed in A only; worth: average over all orders of changing A into B ({between})",
-        "sampled": f"alone: changed in A only; worth: average over {ORDERS} orders of changing A into B ({between})",
+        "sampled": f"alone: changed in A only; worth: average over {SAMPLED_ORDERS} orders of changing A into B ({between})",
         "one_at_a_time": (
             f"alone: changed in A only; worth: average of changing it first and last ({between}), as {contrast.invalid}"
             f" other combinations are invalid mappings; {_signed(contrast.together_s)} come from several together"

@@ -239,7 +239,7 @@ def _write_strategies(sharded: Sharded, out: Path) -> list[str]:
     """Write the strategies that say what was found, and a design that has them; return the files."""
     from cosmic.base.files import check_writable, make_folder, write_text  # noqa: PLC0415
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415
-    from cosmic.search.sharding.strategy_export import design_with, strategy_tables  # noqa: PLC0415
+    from cosmic.search.sharding.sharded_programs import design_with, strategy_tables  # noqa: PLC0415
 
     tables = strategy_tables(sharded, out.stem)
     if out.parent.name == "strategies":

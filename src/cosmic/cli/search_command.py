@@ -329,7 +329,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Search for the best mapping of a design, or the best design of a space, and keep every trial in a study."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.search_loop import PoolOptions, found_so_far, resume_study  # noqa: PLC0415  heavy
+    from cosmic.search.search_loop import PoolOptions, read_interrupted, resume_study  # noqa: PLC0415  heavy
     from cosmic.search.search_loop import search as run  # noqa: PLC0415  heavy
     from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
 
@@ -379,7 +379,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         else:
             outcome = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
-        outcome = found_so_far(folder, line.last) if line.last is not None else None  # else there is nothing new
+        outcome = read_interrupted(folder, line.last) if line.last is not None else None  # else there is nothing new
         status = TERMINATED if isinstance(ended, SearchTerminated) else INTERRUPTED
     finally:
         line.clear()
@@ -435,7 +435,7 @@ REPORTED = "why, every trial, its timeline and cluster"
 def _next_commands(outcome: Found) -> None:
     folder = shlex.quote(str(outcome.path))
     path = write_best(outcome)
-    brought = f" --engine {shlex.quote(outcome.problem.engine)}" if outcome.problem.brought is not None else ""
+    brought = f" --engine {shlex.quote(outcome.problem.engine)}" if outcome.problem.user_engine is not None else ""
     about = "the best design alone" if brought else "the best design, and what bounds it"
     best = {f"cosmic evaluate {shlex.quote(path)}{brought}": about} if path else {}
     from cosmic.report.trust import resume_command  # noqa: PLC0415

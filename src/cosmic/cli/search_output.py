@@ -258,7 +258,7 @@ def write_best(outcome: Found) -> str:
     from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
 
     point, space, trial = best_point(outcome), outcome.problem.space, outcome.trials.best(outcome.problem)
-    if outcome.problem.brought is not None and trial is not None:
+    if outcome.problem.user_engine is not None and trial is not None:
         point = space.point(outcome.trials.row(trial))
     if point is None or outcome.path is None:
         return ""
@@ -312,12 +312,12 @@ def _provable(outcome: Found) -> str:
 def best_rows(outcome: Found, best: TriedDesign) -> list[list[Any]]:
     """Return each searched and derived field with its value in the base and in the best design."""
     from cosmic.design import schema  # noqa: PLC0415  heavy
-    from cosmic.search.space.parameters import ACCELERATOR, label_of_design, value_label  # noqa: PLC0415  heavy
+    from cosmic.search.space.parameters import ACCELERATOR, design_label, value_label  # noqa: PLC0415  heavy
 
     space = outcome.problem.space
     rows = []
     for parameter in space.parameters:
-        ours, theirs = label_of_design(parameter, space.base), best["point"][parameter.name]
+        ours, theirs = design_label(parameter, space.base), best["point"][parameter.name]
         several = len(parameter.paths) > 1 and "{" in parameter.name and parameter.name != ACCELERATOR
         if several:
             own = [value_label(space.base, path, schema.get_field(space.base, path)) for path in parameter.paths]

@@ -15,8 +15,7 @@ from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.cluster_answers import SizeAnswer, SizedSystemRow
-    from cosmic.search.cluster_sizing import Row, Sizing
-    from cosmic.search.sizing_risk import Effect, Risk
+    from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing
 
 
 SHOWN_EFFECTS = 8
@@ -67,9 +66,9 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     """Print for each system how many to buy, the best mapping there, days, money, energy and risk."""
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
+    from cosmic.search.cluster_sizing import measure_sensitivity as effects_of  # noqa: PLC0415
+    from cosmic.search.cluster_sizing import simulate_risk  # noqa: PLC0415
     from cosmic.search.cluster_sizing import size as size_for  # noqa: PLC0415
-    from cosmic.search.sizing_risk import measure_sensitivity as effects_of  # noqa: PLC0415
-    from cosmic.search.sizing_risk import simulate_risk  # noqa: PLC0415
 
     named = [each.strip() for each in systems.split(",")] if systems is not None else []
     with StatusLine() as line:

@@ -381,7 +381,7 @@ def sample(
     """Print valid points, drawn uniformly; with --json one object per line."""
     import numpy as np  # noqa: PLC0415  heavy
 
-    from cosmic.search.space.space_files import BATCH, sample_json_lines  # noqa: PLC0415  heavy
+    from cosmic.search.space.space_files import SAMPLED_AT_ONCE, sample_json_lines  # noqa: PLC0415  heavy
 
     loaded = _load_space(space, stacks)
     rng = np.random.default_rng(seed)
@@ -389,7 +389,9 @@ def sample(
         emit_json_text(sample_json_lines(loaded, n, rng))
         return
     shown = min(n, TABLE_COLUMNS)
-    rows = [loaded.labels(row) for row in loaded.sample(min(n, BATCH), rng)[:shown]]  # the first that --json prints
+    rows = [
+        loaded.labels(row) for row in loaded.sample(min(n, SAMPLED_AT_ONCE), rng)[:shown]
+    ]  # the first that --json prints
     names = [*(parameter.name for parameter in loaded.parameters), *loaded.derived]
     table = [[name, *(cell(row[name]) for row in rows)] for name in names]
     emit_table(loaded.name, ["parameter", *map(str, range(shown))], table)

@@ -224,14 +224,14 @@ def _percent(share: float | None) -> str:
 
 def _notes(ranking: Importance, agent: str) -> list[str]:
     """Return what the shares mean, and how far to trust them."""
-    from cosmic.search.importance import TRUSTED  # noqa: PLC0415  heavy
+    from cosmic.search.importance import MIN_FIT  # noqa: PLC0415  heavy
     from cosmic.search.optional_libraries import how_to_install  # noqa: PLC0415  heavy
 
     notes = ["alone: what its value explains by itself; total: what is lost if it is drawn anew, all else kept."]
     if ranking.fit is None and ranking.deviation:
         notes.append(f"The total needs scikit-learn; {how_to_install('search', 'scikit-learn')}.")
     elif ranking.fit is not None:
-        trust = "; that is too little to trust the totals" if ranking.fit < TRUSTED else ""
+        trust = "; that is too little to trust the totals" if ranking.fit < MIN_FIT else ""
         notes.append(f"Totals are those of a forest that predicts {max(0.0, ranking.fit):.0%} of the variance{trust}.")
     if agent not in ("random", "exhaustive"):
         notes.append(f"The agent '{agent}' chose the trials: what it has settled appears to matter less.")
@@ -421,7 +421,7 @@ def export(
     require(not is_design, "study", study, "is a design: 'cosmic design export' writes it")
     if to == STANDARD_OUTPUT:
         require(not json, "--json", json, "cannot share standard output with the trials")
-        emit_data(exporting.study_lines(exporting.ExportedStudy.at(study, parts=not no_parts)))
+        emit_data(exporting.study_lines(exporting.ExportedStudy.open(study, parts=not no_parts)))
         return
     require(
         to not in targets,

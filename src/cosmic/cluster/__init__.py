@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from cosmic.cluster.goodput import run_goodput
     from cosmic.cluster.interruption_terms import run_fields
     from cosmic.cluster.spare_domains import healthy_domains, spares_needed
-    from cosmic.search.cluster_sizing import Question, Row, Sizing
+    from cosmic.search.cluster_sizing import Question, Row, Sizing, measure_sensitivity, simulate_risk
     from cosmic.search.fleet import best_of, fleet
     from cosmic.search.multitask import SharedAccelerators
     from cosmic.search.multitask import share_among_tasks as tasks
-    from cosmic.search.sizing_risk import measure_sensitivity, simulate_risk
 else:
     __getattr__, __dir__ = offer_names(
         __name__,
@@ -47,14 +46,14 @@ else:
             "dimension_parts": "cosmic.cluster.cluster_cost",
             "fleet": "cosmic.search.fleet",
             "healthy_domains": "cosmic.cluster.spare_domains",
-            "measure_sensitivity": "cosmic.search.sizing_risk",
+            "measure_sensitivity": "cosmic.search.cluster_sizing",
             "network_usd": "cosmic.cluster.cluster_cost",
             "owner_costs": "cosmic.accuracy.public_clusters",
             "price_cluster": "cosmic.cluster.cluster_cost:cluster_cost",
             "public_clusters": "cosmic.accuracy.public_clusters",
             "run_fields": "cosmic.cluster.interruption_terms",
             "run_goodput": "cosmic.cluster.goodput",
-            "simulate_risk": "cosmic.search.sizing_risk",
+            "simulate_risk": "cosmic.search.cluster_sizing",
             "spares_needed": "cosmic.cluster.spare_domains",
             "tasks": "cosmic.search.multitask:share_among_tasks",
             "tier_rates": "cosmic.cluster.cluster_cost",

@@ -17,9 +17,8 @@ from cosmic.report.charts.category_charts import Bar, BarGroup, bars
 from cosmic.report.charts.plots import lines
 from cosmic.report.charts.scales import Axis, Series, quantity
 from cosmic.report.page import Figure, Heading, Page, Part, Table, Text, to_html
-from cosmic.search.cluster_sizing import Row, Sizing, Tried
+from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing, Tried
 from cosmic.search.design_wording import mapping_in_words
-from cosmic.search.sizing_risk import Effect, Risk
 
 # --------------------------------------------------------------------------------------
 # The answer to what to buy, in words: cells of tables and sentences, for the terminal and for the page

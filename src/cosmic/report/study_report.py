@@ -61,7 +61,7 @@ from cosmic.search.compare.design_differences import (
     Fields,
     differing_fields,
     field_text,
-    finer_group_of,
+    fine_group_of,
 )
 from cosmic.search.compare.shapley import Group, attribute_worth, couple_groups
 from cosmic.search.design_wording import mapping_in_words, metric_text, metric_unit
@@ -175,7 +175,7 @@ def explain_gain(
 def fields_that_differ(base: DesignPoint, best: DesignPoint) -> Fields:
     """Return the fields that differ, in groups; finer ones for designs with equally many network dimensions."""
     same_dimensions = len(base.network.dims) == len(best.network.dims)
-    return differing_fields(base, best, finer_group_of if same_dimensions else None)
+    return differing_fields(base, best, fine_group_of if same_dimensions else None)
 
 
 def _change_json(group: Group, fields: Fields, worth: float | None, alone: float | None) -> ChangeJson:

@@ -81,7 +81,7 @@ class Agent(Protocol):
         ...
 
 
-LARGEST = 100_000
+MAX_SETTING = 100_000
 """The largest whole number that a setting of an agent may be: it is a number of points or rounds."""
 agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.search.agents", "cosmic.agents", ("__call__",))
 """Every agent by name: called with a `Task`, a random generator, and its settings as keywords."""
@@ -91,19 +91,19 @@ def start_agent(
     name: str, task: Task, rng: np.random.Generator, settings: Mapping[str, float | bool | str] | None = None
 ) -> Agent:
     """Return the agent *name* with these *settings*: its keyword-only arguments."""
-    make, given = agents[name], dict(settings or {})
-    known = agent_settings(name)
-    for key, value in given.items():
-        if key not in known:
-            raise UnknownName.key(f"{name}.{key}", value, known)
-        wanted = type(known[key])
-        if wanted is float and type(value) is int:
-            given[key] = float(value)
-        require(type(given[key]) is wanted, f"{name}.{key}", value, f"must be of type {wanted.__name__}")
+    make, arguments = agents[name], dict(settings or {})
+    defaults = agent_settings(name)
+    for key, value in arguments.items():
+        if key not in defaults:
+            raise UnknownName.key(f"{name}.{key}", value, defaults)
+        kind = type(defaults[key])
+        if kind is float and type(value) is int:
+            arguments[key] = float(value)
+        require(type(arguments[key]) is kind, f"{name}.{key}", value, f"must be of type {kind.__name__}")
         if isinstance(value, int):
-            require(abs(value) <= LARGEST, f"{name}.{key}", value, f"must be at most {LARGEST:,}")
+            require(abs(value) <= MAX_SETTING, f"{name}.{key}", value, f"must be at most {MAX_SETTING:,}")
     try:
-        return make(task, rng, **given)
+        return make(task, rng, **arguments)
     except CosmicError:
         raise
     except (Exception, SystemExit) as error:  # a plugin may fail in any way
@@ -116,21 +116,21 @@ def parse_agent(text: str, where: str = "agents") -> tuple[str, dict[str, float 
     >>> parse_agent("random"), parse_agent("genetic(population=64)")
     (('random', {}), ('genetic', {'population': 64}))
     """
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
+    if match is None:
         raise SpecError(where, text, "must be a name, or a name with settings: genetic(population=64)")
-    name, inside = found[1], found[2] or ""
+    name, inside = match[1], match[2] or ""
     agents.check(name, where)
     settings: dict[str, float | bool | str] = {}
     for part in filter(str.strip, inside.split(",")):
-        key, sign, value = (each.strip() for each in part.partition("="))
+        key, sign, value = (text_part.strip() for text_part in part.partition("="))
         require(bool(key and sign and value), where, text, f"{part.strip()!r} must be NAME=VALUE")
         require(key not in settings, where, text, f"sets {key} twice")
-        settings[key] = _value(value)
+        settings[key] = _parse_setting(value)
     return name, settings
 
 
-def _value(text: str) -> float | bool | str:
+def _parse_setting(text: str) -> float | bool | str:
     """Return a setting as the number, the truth value or the name that it is written as."""
     if text in ("true", "false"):
         return text == "true"
@@ -146,7 +146,7 @@ def separate_agents(text: str) -> list[str]:
     >>> separate_agents("random, genetic(population=64, mutation=0.1),tpe")
     ['random', 'genetic(population=64, mutation=0.1)', 'tpe']
     """
-    return [each.strip() for each in re.split(r",(?![^(]*\))", text) if each.strip()]
+    return [name.strip() for name in re.split(r",(?![^(]*\))", text) if name.strip()]
 
 
 def agent_settings(name: str) -> dict[str, Any]:

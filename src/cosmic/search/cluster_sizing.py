@@ -22,6 +22,9 @@ import numpy as np
 from cosmic.base import units
 from cosmic.base.errors import SpecError, require
 from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost
+from cosmic.cluster.goodput import checkpoint_bytes
+from cosmic.cluster.interruption_terms import run_fields, run_terms
+from cosmic.cluster.run_simulation import simulate_runs
 from cosmic.design import catalog_entries, schema
 from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_batch import batch_of, batch_of_changes
@@ -57,15 +60,15 @@ def smooth_numbers(most: int) -> tuple[int, ...]:
     >>> smooth_numbers(12)
     (1, 2, 3, 4, 5, 6, 8, 9, 10, 12)
     """
-    found = {1}
+    smooth = {1}
     for factor in FACTORS:
-        grown = set(found)
+        multiples = set(smooth)
         times = factor
         while times <= most:
-            grown |= {each * times for each in found if each * times <= most}
+            multiples |= {number * times for number in smooth if number * times <= most}
             times = times * factor if factor != FACTORS[-1] else most + 1
-        found = grown
-    return tuple(sorted(found))
+        smooth = multiples
+    return tuple(sorted(smooth))
 
 
 def counts_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> list[int]:
@@ -79,13 +82,13 @@ def counts_within(node: int, fits: Callable[[int], bool], most: int | None = Non
     multiples = smooth_numbers(max(1, min(MOST_ACCELERATORS, most or MOST_ACCELERATORS) // node))
     if most is not None and most < node:
         return []
-    known = bisect_right(multiples, False, key=lambda each: not fits(each * node))
-    if not known:
+    fitting = bisect_right(multiples, False, key=lambda nodes: not fits(nodes * node))
+    if not fitting:
         return []
-    largest = multiples[known - 1]
-    chosen = {multiples[index] for index in range(max(0, known - LARGEST), known)}
+    largest = multiples[fitting - 1]
+    chosen = {multiples[index] for index in range(max(0, fitting - LARGEST), fitting)}
     chosen |= {multiples[bisect_right(multiples, share * largest) - 1] for share in SHARES if share * largest >= 1}
-    return [each * node for each in sorted(chosen, reverse=True)]
+    return [nodes * node for nodes in sorted(chosen, reverse=True)]
 
 
 def fewest_accelerators(node: int, most: int, meets: Callable[[int], bool]) -> int | None:
@@ -113,26 +116,26 @@ def fewest_accelerators(node: int, most: int, meets: Callable[[int], bool]) -> i
     return node * multiples[high]
 
 
-def batch_near(wanted: int, npus: int) -> int:
-    """Return a global batch near the *wanted* one that replicas on *npus* accelerators can share.
+def batch_near(batch: int, npus: int) -> int:
+    """Return a global batch near the *batch* one that replicas on *npus* accelerators can share.
 
     Odd factors of the number of accelerators are in some axis; a batch that has them too lets that be dp.
 
-    It has as many factors of two as a batch within a part in `BATCH_SHARE` can have; the *wanted* one where none has
+    It has as many factors of two as a batch within a part in `BATCH_SHARE` can have; the *batch* one where none has
     the odd factors.
 
     >>> batch_near(2048, 16384), batch_near(2048, 12288), batch_near(2048, 15360), batch_near(2048, 8 * 557)
     (2048, 1920, 1920, 2048)
     """
     odd = _odd_factor(npus)
-    if wanted % odd == 0:
-        return wanted
+    if batch % odd == 0:
+        return batch
     for power in range(10, -1, -1):
         step = odd * 2**power
-        near: int = max(1, round(wanted / step)) * step
-        if BATCH_SHARE * abs(near - wanted) <= wanted:
+        near: int = max(1, round(batch / step)) * step
+        if BATCH_SHARE * abs(near - batch) <= batch:
             return near
-    return wanted
+    return batch
 
 
 def _odd_factor(number: int) -> int:
@@ -164,9 +167,9 @@ def ladder_counts(node: int, most: int) -> Iterator[int]:
     """
     nodes = most // node
     powers = [1 << index for index in range(nodes.bit_length())]
-    for each in sorted({odd * power for odd in (1, 3, 5, 15) for power in powers}, reverse=True):
-        if each <= nodes:
-            yield node * each
+    for count in sorted({odd * power for odd in (1, 3, 5, 15) for power in powers}, reverse=True):
+        if count <= nodes:
+            yield node * count
 
 
 def counts_around(node: int, npus: int, most: int) -> list[int]:
@@ -179,14 +182,14 @@ def counts_around(node: int, npus: int, most: int) -> list[int]:
     """
     low, high = -(-npus // (2 * node)), min(most, 2 * npus) // node
     smooth = smooth_numbers(max(1, high))
-    found = set(smooth[bisect_right(smooth, low - 1) :])
+    nodes = set(smooth[bisect_right(smooth, low - 1) :])
     for digits in range(1, SIXTEENTHS):
         power = 1
         while digits * power <= high:
             if digits * power >= low:
-                found.add(digits * power)
+                nodes.add(digits * power)
             power *= 2
-    return [node * each for each in sorted(found, reverse=True)]
+    return [node * count for count in sorted(nodes, reverse=True)]
 
 
 def largest_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> int:
@@ -196,7 +199,7 @@ def largest_within(node: int, fits: Callable[[int], bool], most: int | None = No
     112
     """
     nodes = range(1, min(MOST_ACCELERATORS, most or MOST_ACCELERATORS) // node + 1)
-    return node * bisect_right(nodes, False, key=lambda each: not fits(each * node))
+    return node * bisect_right(nodes, False, key=lambda count: not fits(count * node))
 
 
 def finer_counts(node: int, largest: int, batch: int) -> Iterator[int]:
@@ -308,10 +311,10 @@ def read_days(text: str | float | None, option: str) -> float | None:
     return None if seconds is None else seconds / SECONDS_PER_DAY
 
 
-def systems_asked(given: list[str] | tuple[str, ...]) -> list[str]:
+def systems_asked(systems: list[str] | tuple[str, ...]) -> list[str]:
     """Return the systems to look at, by their names in the catalog: those given, or all recent ones that are sold."""
-    if given:
-        names = [catalog_entries.resolve_name("systems", name) or name for name in given]
+    if systems:
+        names = [catalog_entries.resolve_name("systems", name) or name for name in systems]
         for index, name in enumerate(names):
             catalog_entries.read_entry("systems", name)  # refuses what there is not
             require(name not in names[:index], "--systems", name, "is there twice")
@@ -321,8 +324,8 @@ def systems_asked(given: list[str] | tuple[str, ...]) -> list[str]:
 
 def _is_recent_system(name: str) -> bool:
     entry = catalog_entries.read_entry("systems", name)
-    made = catalog_entries.read_entry("accelerators", entry["accelerator"]).get("year", 0)
-    return "node" in entry and made >= RECENT
+    year = catalog_entries.read_entry("accelerators", entry["accelerator"]).get("year", 0)
+    return "node" in entry and year >= RECENT
 
 
 # --------------------------------------------------------------------------------------
@@ -338,8 +341,8 @@ OUTERMOST = "network.outermost"
 def scale_design(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
     """Return a design with numbers multiplied; what is not known, or is not there at its size, stays so."""
     changes = {}
-    for stated, factor in factors.items():
-        for path in _scaled_paths(point, stated):
+    for pattern, factor in factors.items():
+        for path in _scaled_paths(point, pattern):
             value = schema.get_field(point, path)
             require(value is None or isinstance(value, int | float), path, value, "is no number")
             if value is not None:
@@ -440,11 +443,11 @@ def size_clusters(
     for name in systems_asked(tuple(systems)):
         progress(name)
         try:
-            found = sizer.row(name)
+            sized = sizer.row(name)
         except UnsizedError as error:
             refused[name] = str(error)
             continue
-        rows.append(found)
+        rows.append(sized)
     rows.sort(key=lambda row: sizer.loss(row.best.metrics))
     return Sizing(question, tuple(rows), refused, tuple(sizer.tried), replace(sizer.counted, systems=len(rows)))
 
@@ -514,46 +517,48 @@ class Sizer:
 
     def row(self, system: str, factors: Mapping[str, float] = NO_FACTORS, question: Question | None = None) -> Row:
         """Return the answer for a system; numbers of the design at paths of *factors* are multiplied by them."""
-        asked = question or self.question
+        goal = question or self.question
         machine = self._machine(system, factors)
         if machine.run.npu_mtbf_s is None:
             raise UnsizedError(f"no rate of interruptions is known for {machine.compute.accelerator}: set run.npu_mtbf")
         node = lcm(max(1, machine.node.npus), count_instance_npus(system))
-        fits, bound = self._fits(system, factors, asked)
-        counts = counts_within(node, fits, asked.accelerators)
+        fits, bound = self._fits(system, factors, goal)
+        counts = counts_within(node, fits, goal.accelerators)
         if not counts:
-            raise UnsizedError(self._too_large(system, node, factors, asked))
-        tries = _Tries(lambda npus: self._try(system, npus, factors, asked))
-        until = asked.deadline_days
+            raise UnsizedError(self._too_large(system, node, factors, goal))
+        tries = _Tries(lambda npus: self._evaluate_size(system, npus, factors, goal))
+        until = goal.deadline_days
         enough = None if until is None else fewest_accelerators(node, counts[0], lambda npus: tries.days(npus) <= until)
-        most = largest_within(node, fits, asked.accelerators)
+        most = largest_within(node, fits, goal.accelerators)
         if until is not None and enough is not None:
             self._try_below(tries, node, enough, until)
         else:
             changed = bool(factors) or question is not None
-            some = self._try_within(tries, node, counts)
-            if some and until is None and asked.objective == "train_days":
+            any_ran = self._try_within(tries, node, counts)
+            if any_ran and until is None and goal.objective == "train_days":
                 self._try_finer(tries, node, most, changed)
-            self._try_smaller(tries, node, most, asked)
-            if until is not None and (timely := [each for each in tries.found if _is_in_time(each, asked)]):
-                self._try_below(tries, node, min(each.accelerators for each in timely), until)
-        found = [each for each in tries.found if getattr(each.metrics, asked.objective) is not None]
-        if not found:
+            self._try_smaller(tries, node, most, goal)
+            if until is not None and (timely := [tried for tried in tries.clusters if _is_in_time(tried, goal)]):
+                self._try_below(tries, node, min(tried.accelerators for tried in timely), until)
+        candidates = [tried for tried in tries.clusters if getattr(tried.metrics, goal.objective) is not None]
+        if not candidates:
             raise UnsizedError(tries.reason or self._why_unknown(system))
         if not factors and question is None:
-            self.tried += found
-        best = min(found, key=lambda each: self.loss(each.metrics, asked))
-        if _is_in_time(best, asked):
+            self.tried += candidates
+        best = min(candidates, key=lambda tried: self.loss(tried.metrics, goal))
+        if _is_in_time(best, goal):
             return Row(best, "deadline")
-        tried = max(tries.known) > best.accelerators  # where none was, no batch is near for what is left of the limit
-        return Row(best, LARGER_IS_NO_BETTER if tried else bound(most + node) or LARGER_IS_NO_BETTER)
+        larger_tried = (
+            max(tries.results) > best.accelerators
+        )  # where none was, no batch is near for what is left of the limit
+        return Row(best, LARGER_IS_NO_BETTER if larger_tried else bound(most + node) or LARGER_IS_NO_BETTER)
 
     @staticmethod
     def _try_within(tries: _Tries, node: int, counts: list[int]) -> bool:
         """Try *counts*, and return whether some can run; ever fewer where the batch or the model is too small."""
         for npus in counts:
             tries.get(npus)
-        if tries.found:
+        if tries.clusters:
             return True
         for npus in smaller_counts(node, counts[-1]):
             power = node * 2 ** ((npus // node).bit_length() - 1)
@@ -566,7 +571,7 @@ class Sizer:
     def _try_below(self, tries: _Tries, node: int, enough: int, until: float) -> None:
         """Try fewer whole nodes than are *enough*, down to a number that was tried and is late."""
         for npus in islice(finer_counts(node, enough - node, self._usual_batch), FINER):
-            if npus in tries.known and tries.days(npus) > until:
+            if npus in tries.results and tries.days(npus) > until:
                 return
             tries.get(npus)
 
@@ -576,34 +581,38 @@ class Sizer:
         It could if each of its accelerators were as quick as those of the cluster that uses them best: smaller numbers
         than that train later, however well they are used.
         """
-        left, soonest = FINER_AGAIN if changed else FINER, float("inf")
+        attempts, soonest = FINER_AGAIN if changed else FINER, float("inf")
         in_vain = 0
         for npus in finer_counts(node, largest, self._usual_batch):
-            if npus in tries.known:
+            if npus in tries.results:
                 continue
-            days = [(each.metrics.train_days, each.accelerators) for each in tries.found if each.metrics.train_days]
-            quickest = min((each * of for each, of in days), default=0.0)  # accelerator-days
-            before, soonest = soonest, min((each for each, _ in days), default=float("inf"))
+            days = [
+                (cluster.metrics.train_days, cluster.accelerators)
+                for cluster in tries.clusters
+                if cluster.metrics.train_days
+            ]
+            quickest = min((cluster * accelerators for cluster, accelerators in days), default=0.0)  # accelerator-days
+            before, soonest = soonest, min((cluster for cluster, _ in days), default=float("inf"))
             in_vain = 0 if soonest < before else in_vain + 1
-            if not left or in_vain > IN_VAIN or (days and quickest >= npus * soonest):
+            if not attempts or in_vain > IN_VAIN or (days and quickest >= npus * soonest):
                 return
             tries.get(npus)
-            left -= 1
+            attempts -= 1
 
-    def _try_smaller(self, tries: _Tries, node: int, most: int, asked: Question) -> None:
+    def _try_smaller(self, tries: _Tries, node: int, most: int, goal: Question) -> None:
         """Try ever fewer accelerators unless a part of the *most* is far worse, then numbers around the best of all.
 
         Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
         """
 
-        def loss(each: Tried) -> float:
-            wanted = getattr(each.metrics, asked.objective)
-            return float("inf") if wanted is None else float(wanted)
+        def loss(cluster: Tried) -> float:
+            value = getattr(cluster.metrics, goal.objective)
+            return float("inf") if value is None else float(value)
 
-        if not tries.found:
+        if not tries.clusters:
             return
-        best = min(tries.found, key=loss)
-        parts = [each for each in tries.found if most <= 8 * each.accelerators <= 8 * best.accelerators]
+        best = min(tries.clusters, key=loss)
+        parts = [part for part in tries.clusters if most <= 8 * part.accelerators <= 8 * best.accelerators]
         if any(loss(part) >= HARDLY_WORSE * loss(best) for part in parts):
             return
         much_worse = 0
@@ -615,28 +624,28 @@ class Sizer:
             much_worse = much_worse + 1 if npus < best.accelerators and loss(tried) >= 2 * loss(best) else 0
             if much_worse > 1:
                 break
-        last = None
-        while last != best:
-            last = best
+        previous = None
+        while previous != best:
+            previous = best
             for npus in counts_around(node, best.accelerators, most):
                 tries.get(npus)
-            best = min(tries.found, key=loss)
+            best = min(tries.clusters, key=loss)
 
-    def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
+    def _evaluate_size(self, system: str, npus: int, factors: Mapping[str, float], goal: Question) -> Tried | str:
         """Return a cluster with its best mapping and checkpoints, or why there is none."""
         point = self._best_mapping(system, npus)
-        return point if isinstance(point, str) else self._run(system, point, factors, asked)
+        return point if isinstance(point, str) else self._run(system, point, factors, goal)
 
     def loss(self, metrics: Metrics, question: Question | None = None) -> tuple[float, ...]:
         """Return what is to be small: the objective; with a deadline, days too late, then dollars or the objective."""
-        asked = question or self.question
-        wanted = getattr(metrics, asked.objective)
+        goal = question or self.question
+        value = getattr(metrics, goal.objective)
         days = metrics.train_days
-        if asked.deadline_days is None or days is None or wanted is None:
-            return (float("inf") if wanted is None else wanted,)
-        late = max(0.0, days - asked.deadline_days)
-        if asked.objective != "train_days":
-            return (late, wanted, days)
+        if goal.deadline_days is None or days is None or value is None:
+            return (float("inf") if value is None else value,)
+        late = max(0.0, days - goal.deadline_days)
+        if goal.objective != "train_days":
+            return (late, value, days)
         spent = metrics.cost_usd if metrics.cost_usd is not None else metrics.train_usd
         return (late, float("inf") if spent is None else spent, days)
 
@@ -648,33 +657,33 @@ class Sizer:
     def _machine(self, system: str, factors: Mapping[str, float], npus: int | None = None) -> DesignPoint:
         entry = catalog_entries.read_entry("systems", system)
         source = self._tree(system, npus if npus is not None else entry["npus"])
-        stated = self._stated(system, npus)
-        of_machine = {path: value for path, value in stated.items() if not path.startswith(OF_MAPPING)}
+        overrides = self._overrides_at(system, npus)
+        of_machine = {path: value for path, value in overrides.items() if not path.startswith(OF_MAPPING)}
         return scale_design(load_machine(source, of_machine), factors)
 
-    def _stated(self, system: str, npus: int | None) -> dict[str, Any]:
+    def _overrides_at(self, system: str, npus: int | None) -> dict[str, Any]:
         """Return the overrides at their full paths, less those of dimensions that so few accelerators do not have."""
-        whole = {full_path(path): value for path, value in self.question.overrides.items()}
+        overrides = {full_path(path): value for path, value in self.question.overrides.items()}
         if npus is None:
-            return whole
-        there = len(catalog_system(f"{system}:{npus}")["network"]["dims"])
-        gone = tuple(f"network.dims.{index}." for index in range(there, len(system_dimensions(system))))
-        return {path: value for path, value in whole.items() if not path.startswith(gone)}
+            return overrides
+        dims = len(catalog_system(f"{system}:{npus}")["network"]["dims"])
+        absent = tuple(f"network.dims.{index}." for index in range(dims, len(system_dimensions(system))))
+        return {path: value for path, value in overrides.items() if not path.startswith(absent)}
 
     def _fits(
-        self, system: str, factors: Mapping[str, float], asked: Question
+        self, system: str, factors: Mapping[str, float], goal: Question
     ) -> tuple[Callable[[int], bool], Callable[[int], str]]:
         """Return whether so many accelerators are within the limits, and which limit they break."""
-        known: dict[int, str] = {}
+        broken_limits: dict[int, str] = {}
 
         def broken(npus: int) -> str:
-            if npus not in known:
-                known[npus] = self._broken(system, npus, factors, asked)
-            return known[npus]
+            if npus not in broken_limits:
+                broken_limits[npus] = self._find_broken_limit(system, npus, factors, goal)
+            return broken_limits[npus]
 
         return lambda npus: not broken(npus), broken
 
-    def _broken(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> str:
+    def _find_broken_limit(self, system: str, npus: int, factors: Mapping[str, float], goal: Question) -> str:
         """Return the limit that so many accelerators break; empty where they break none."""
         try:
             cost = self._cost(system, npus, factors)
@@ -683,8 +692,8 @@ class Sizer:
                 raise
             return error.rule
         for limit, spent, most in (
-            ("budget", float(cost.capital_usd), asked.budget_usd),
-            ("power", float(cost.power_w), asked.power_w),
+            ("budget", float(cost.capital_usd), goal.budget_usd),
+            ("power", float(cost.power_w), goal.power_w),
         ):
             if most is None:
                 continue
@@ -692,22 +701,22 @@ class Sizer:
                 raise UnsizedError(f"no {'price' if limit == 'budget' else 'power'} is known")
             if spent > most:
                 return limit
-        if asked.accelerators is None:
+        if goal.accelerators is None:
             return ""
         machine = self._machine(system, factors, npus)
         node = max(1, machine.node.npus)
         spare = -(-machine.run.spare_npus // node) * node  # as they are bought: in whole nodes
-        return "accelerators" if npus + spare > asked.accelerators else ""
+        return "accelerators" if npus + spare > goal.accelerators else ""
 
-    def _too_large(self, system: str, node: int, factors: Mapping[str, float], asked: Question) -> str:
+    def _too_large(self, system: str, node: int, factors: Mapping[str, float], goal: Question) -> str:
         """Return in words why one node is too much, with what it takes."""
-        cost, limit = self._cost(system, node, factors), self._broken(system, node, factors, asked)
-        says = {
-            "budget": f"budget of {asked.budget_usd or 0:,.0f} USD, and it costs {float(cost.capital_usd):,.0f} USD",
-            "power": f"power of {asked.power_w or 0:,.0f} W, and it draws {float(cost.power_w):,.0f} W",
-            "accelerators": f"at most {asked.accelerators} accelerators",
+        cost, limit = self._cost(system, node, factors), self._find_broken_limit(system, node, factors, goal)
+        limit_texts = {
+            "budget": f"budget of {goal.budget_usd or 0:,.0f} USD, and it costs {float(cost.capital_usd):,.0f} USD",
+            "power": f"power of {goal.power_w or 0:,.0f} W, and it draws {float(cost.power_w):,.0f} W",
+            "accelerators": f"at most {goal.accelerators} accelerators",
         }
-        return f"one node of {node} does not fit: {says.get(limit, limit)}"
+        return f"one node of {node} does not fit: {limit_texts.get(limit, limit)}"
 
     def _cost(self, system: str, npus: int, factors: Mapping[str, float]) -> ClusterCost:
         return cluster_cost(batch_of(self._machine(system, factors, npus)))
@@ -718,16 +727,16 @@ class Sizer:
         """Raise a `SpecError` where a field of model or workload that the question states has no value of its kind."""
         usual = self._usual
         for path, value in self.question.overrides.items():
-            whole = full_path(path)
-            if not whole.startswith(OF_MAPPING) or "." not in whole:
+            full = full_path(path)
+            if not full.startswith(OF_MAPPING) or "." not in full:
                 continue
-            slot = schema.slot_at(usual, whole)
-            read = schema.read_value(slot.hint, value, whole, slot.dimension)
-            require(whole != "workload.task" or read == "training", whole, value, "only training is sized")
+            slot = schema.slot_at(usual, full)
+            read = schema.read_value(slot.hint, value, full, slot.dimension)
+            require(full != "workload.task" or read == "training", full, value, "only training is sized")
             try:
-                schema.assign_fields(usual, {whole: read})
+                schema.assign_fields(usual, {full: read})
             except SpecError as error:
-                if error.where == whole:  # the value itself, not how it fits the others of this design
+                if error.where == full:  # the value itself, not how it fits the others of this design
                     raise
 
     def _best_mapping(self, system: str, npus: int) -> DesignPoint | str:
@@ -738,7 +747,7 @@ class Sizer:
 
     def _search(self, system: str, npus: int) -> DesignPoint | str:
         tree = self._tree(system, npus)
-        overrides = self._stated(system, npus)
+        overrides = self._overrides_at(system, npus)
         try:
             if "workload.global_batch" not in overrides:
                 overrides["workload.global_batch"] = batch_near(self._usual_batch, npus)
@@ -761,11 +770,11 @@ class Sizer:
         """The model with a usual workload."""
         return complete_design(f"{self.question.model}@dgx-h100:1024", {"recompute": "full"}).point
 
-    def _run(self, system: str, point: DesignPoint, factors: Mapping[str, float], asked: Question) -> Tried:
+    def _run(self, system: str, point: DesignPoint, factors: Mapping[str, float], goal: Question) -> Tried:
         """Return a cluster with the best checkpoints for its run."""
-        point = scale_design(schema.assign_fields(point, {"run.tokens": asked.tokens}), factors)
-        stated = {full_path(path) for path in self.question.overrides}
-        kinds = (point.run.checkpoint,) if "run.checkpoint" in stated else CHECKPOINTS
+        point = scale_design(schema.assign_fields(point, {"run.tokens": goal.tokens}), factors)
+        set_paths = {full_path(path) for path in self.question.overrides}
+        kinds = (point.run.checkpoint,) if "run.checkpoint" in set_paths else CHECKPOINTS
         changes = [{"run.checkpoint": kind} for (kind,) in product(kinds)]
         outcome = evaluate_batch(batch_of_changes(point, changes))
         self.counted = replace(self.counted, designs=self.counted.designs + len(changes))
@@ -781,8 +790,8 @@ class Sizer:
         return unknown.get(self.question.objective, f"{self.question.objective} is unknown")
 
     def _best_mapping_of(self, system: str) -> DesignPoint:
-        found = [each for (name, _), each in self._mapped.items() if name == system]
-        return next(each for each in found if isinstance(each, DesignPoint))
+        points = [candidate for (name, _), candidate in self._mapped.items() if name == system]
+        return next(candidate for candidate in points if isinstance(candidate, DesignPoint))
 
 
 @dataclass
@@ -790,13 +799,13 @@ class _Tries:
     """Numbers of accelerators of one system that were tried, each once."""
 
     run: Callable[[int], Tried | str]
-    known: dict[int, Tried | str] = field(default_factory=dict)
+    results: dict[int, Tried | str] = field(default_factory=dict)
 
     def get(self, npus: int) -> Tried | str:
         """Return what came of a number."""
-        if npus not in self.known:
-            self.known[npus] = self.run(npus)
-        return self.known[npus]
+        if npus not in self.results:
+            self.results[npus] = self.run(npus)
+        return self.results[npus]
 
     def days(self, npus: int) -> float:
         """Return the days of a number to train; infinite where there is no answer."""
@@ -805,17 +814,136 @@ class _Tries:
         return float("inf") if days is None else days
 
     @property
-    def found(self) -> list[Tried]:
+    def clusters(self) -> list[Tried]:
         """The clusters that there are."""
-        return [each for each in self.known.values() if isinstance(each, Tried)]
+        return [result for result in self.results.values() if isinstance(result, Tried)]
 
     @property
     def reason(self) -> str:
         """Why the largest number has no answer; empty if all have one."""
-        said = {npus: each for npus, each in self.known.items() if isinstance(each, str)}
-        return f"{max(said):,}: {said[max(said)]}" if said else ""
+        reasons = {npus: result for npus, result in self.results.items() if isinstance(result, str)}
+        return f"{max(reasons):,}: {reasons[max(reasons)]}" if reasons else ""
 
 
-def _is_in_time(tried: Tried, asked: Question) -> bool:
+def _is_in_time(tried: Tried, goal: Question) -> bool:
     days = tried.metrics.train_days
-    return asked.deadline_days is not None and days is not None and days <= asked.deadline_days
+    return goal.deadline_days is not None and days is not None and days <= goal.deadline_days
+
+
+# --------------------------------------------------------------------------------------
+# How sure the days of a run are: by chance of failures (simulated), and by the error of predicted steps (measured)
+# --------------------------------------------------------------------------------------
+
+SIMULATED_RUNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DaysToTrain:
+    """Days of a run at quantiles."""
+
+    p05: float
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Spread of the days to train."""
+
+    failures: DaysToTrain
+    """If the step takes what is predicted: simulated runs, which differ by when machines fail."""
+    steps: DaysToTrain
+    """If failures take what is expected: the step is off by as much as others were."""
+
+
+def simulate_risk(point: DesignPoint, metrics: Metrics, runs: int = SIMULATED_RUNS) -> Risk | None:
+    """Return the spread of the days to train; None where they are not known."""
+    if metrics.train_days is None or point.run.tokens is None:
+        return None
+    work_s = point.run.tokens / metrics.throughput_per_s
+    step_s = checkpoint_bytes(point) / point.network.npus
+    terms = run_terms(run_fields(point.run), point.network.npus, point.workload.dp, step_s, work_s)
+    assert terms is not None  # noqa: S101  the days are known, and so is the rate of interruptions
+    runs_result = simulate_runs(terms, work_s, runs=runs)
+    slower = metrics.step_s_range
+    return Risk(
+        DaysToTrain(runs_result.days_at(0.05), runs_result.days_at(0.5), runs_result.days_at(0.95)),
+        DaysToTrain(*(metrics.train_days * step_s / metrics.step_s for step_s in (slower.p05, slower.p50, slower.p95))),
+    )
+
+
+# --------------------------------------------------------------------------------------
+# What +10 % of each input does to the answer: which of them are worth a second look before money is spent
+# --------------------------------------------------------------------------------------
+
+CHANGE_FACTOR = 1.1
+"""By how much an input is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one input does, if it is a tenth more: shares by which answers change, None where that is not known."""
+
+    input: str
+    accelerators: int
+    """The best number then."""
+    train_days: float | None
+    train_usd: float | None
+    cost_usd: float | None
+    power_w: float | None
+
+
+def measure_sensitivity(sizing: Sizing) -> list[Effect]:
+    """Return the effect of every input on the best row, the one that moves the days most in front.
+
+    Prices move the number that fits, and with it days. Mappings are searched anew for numbers that were not tried.
+    """
+    if sizing.best is None:
+        return []
+    sizer = Sizer(sizing.question)
+    before = sizer.row(sizing.best.best.system)
+    effects = []
+    for name, factors, question in _vary_inputs(before.best.point, sizing.question):
+        try:
+            after = sizer.row(before.best.system, factors, question)
+        except UnsizedError:
+            continue
+        effects.append(_measure_effect(name, before, after))
+    return sorted(effects, key=_effect_size, reverse=True)
+
+
+def _effect_size(effect: Effect) -> tuple[float, ...]:
+    """Return how much an input matters: by days, then dollars; to a tenth of a per mille, as two may do the same."""
+    return tuple(round(abs(change or 0.0), 4) for change in (effect.train_days, effect.train_usd, effect.cost_usd))
+
+
+def _measure_effect(name: str, before: Row, after: Row) -> Effect:
+    changes = {}
+    for metric in ("train_days", "train_usd", "cost_usd", "power_w"):
+        old, new = getattr(before.best.metrics, metric), getattr(after.best.metrics, metric)
+        changes[metric] = None if old is None or new is None else new / old - 1
+    return Effect(name, after.best.accelerators, **changes)
+
+
+def _vary_inputs(point: DesignPoint, question: Question) -> Iterator[tuple[str, Mapping[str, float], Question]]:
+    """Yield every input: its name, the fields of designs that are multiplied, and the question then."""
+    for name, limit in (("budget", "budget_usd"), ("power limit", "power_w"), ("deadline", "deadline_days")):
+        value = getattr(question, limit)
+        if value is not None:
+            yield name, {}, replace(question, **{limit: value * CHANGE_FACTOR})
+    yield "tokens", {}, replace(question, tokens=question.tokens * CHANGE_FACTOR)
+    fabric = f"{EVERY_DIMENSION}.fabric"
+    fields = {
+        "price of an accelerator": ("compute.price",),
+        "price of a host": ("node.host_price",),
+        "prices of the network": (f"{fabric}.switch_price", f"{fabric}.optic_price", f"{fabric}.cable_price"),
+        "price of energy": ("facility.usd_per_kwh",),
+        "power usage effectiveness": ("facility.pue",),
+        "years of depreciation": ("facility.years",),
+        "time between failures": ("run.npu_mtbf",),
+        "time of every step": ("compute.time_factor",),
+        "bandwidth between nodes": (f"{OUTERMOST}.bandwidth",),
+        "bandwidth of memory": ("memory.bandwidth",),
+    }
+    for name, paths in fields.items():
+        yield name, dict.fromkeys(paths, CHANGE_FACTOR), question

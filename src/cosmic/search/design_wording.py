@@ -182,11 +182,11 @@ def path_label(path: str) -> str:
     ('npus of all dimensions', 'dp, tp')
     """
     field = path.partition(".")[2] or path
-    found = re.fullmatch(r"dims\.(\d+|\*)\.(.+)", field) or re.fullmatch(r"algorithms\.(\d+|\*)()", field)
-    if found is None:
+    match = re.fullmatch(r"dims\.(\d+|\*)\.(.+)", field) or re.fullmatch(r"algorithms\.(\d+|\*)()", field)
+    if match is None:
         return field.strip("{}").replace(",", ", ").replace("_", " ").replace(".", " ")
-    place, name = found.groups()
-    where = "all dimensions" if place == "*" else f"dimension {int(place) + 1}"
+    index, name = match.groups()
+    where = "all dimensions" if index == "*" else f"dimension {int(index) + 1}"
     return f"{(name or 'algorithm').replace('_', ' ').replace('.', ' ')} of {where}"
 
 
@@ -270,13 +270,13 @@ def sale_notes(point: DesignPoint) -> list[str]:
     >>> sale_notes(load_design("llama3-8b@mi250x:8"))
     ['cost and power are without hosts: the catalog has no node of mi250x']
     """
-    node, own = point.node, point.compute.accelerator
+    node, accelerator = point.node, point.compute.accelerator
     counted = any(dim.fabric.build != BY_BANDWIDTH for dim in point.network.dims)
     if not node.name and counted and not (point.compute.price_usd is None and point.compute.power_w is None):
-        return [f"cost and power are without hosts: the catalog has no node of {own or 'its accelerator'}"]
-    if not node.name or not node.accelerator or node.accelerator == own:
+        return [f"cost and power are without hosts: the catalog has no node of {accelerator or 'its accelerator'}"]
+    if not node.name or not node.accelerator or node.accelerator == accelerator:
         return []
-    other = own or "an accelerator of one's own"
+    accelerator_text = accelerator or "an accelerator of one's own"
     return [
-        f"not on sale: {node.name} is sold with {node.accelerator}, and not with {other}; its host is priced as it is"
+        f"not on sale: {node.name} is sold with {node.accelerator}, and not with {accelerator_text}; its host is priced as it is"
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cosmic.base.errors import SpecError, UnknownName, join_path, require
-from cosmic.cluster.fleet_jobs import FleetJob, JobList, JobTerms, Placement, Policy, SharingRules, read_jobs
+from cosmic.cluster.fleet_jobs import FleetJob, JobList, Placement, Policy, SharingRules, read_jobs
 from cosmic.cluster.fleet_result import OBJECTIVES, Fleet, GangResult, JobResult, RefusedJob, TenantTurns
 from cosmic.cluster.job_placement import SharedTier, UplinkTraffic, place_job, shared_tier
 from cosmic.cluster.job_requests import Demand, JobOption, JobRequest, JobRun, alone_step_s
@@ -34,7 +34,7 @@ from cosmic.step.step_profile import profile_step
 # What a job takes on a cluster: its design on so many accelerators, evaluated by the cost model
 # --------------------------------------------------------------------------------------
 
-POINTS = 9
+CONTENTION_POINTS = 9
 """How many factors of contention a step is evaluated at; in between it is interpolated."""
 
 
@@ -43,7 +43,7 @@ class DemandCatalogue:
 
     def __init__(self, name: str, folder: Path, tier: SharedTier) -> None:
         self._name, self._folder, self._tier = name, folder, tier
-        self._found: dict[tuple[str, int], Demand | Infeasible] = {}
+        self._cache: dict[tuple[str, int], Demand | Infeasible] = {}
 
     def options(self, job: FleetJob) -> tuple[Demand, ...] | Infeasible:
         """Return what a job takes on each number of accelerators that it may have, fewest first; or why none will do.
@@ -51,38 +51,38 @@ class DemandCatalogue:
         Where none is stated, it is the least on which it runs.
         """
         most = self._tier.npus
-        wanted = job.terms.npus
-        numbers = [each for each in wanted or self._sizes() if each <= most]
+        allowed = job.terms.npus
+        numbers = [npus for npus in allowed or self._sizes() if npus <= most]
         if not numbers:
-            asked = " or ".join(f"{each:,}" for each in wanted)
-            return Infeasible((f"it asks for {asked} accelerators of {most:,}",))
-        found: list[Demand] = []
+            allowed_text = " or ".join(f"{npus:,}" for npus in allowed)
+            return Infeasible((f"it asks for {allowed_text} accelerators of {most:,}",))
+        demands: list[Demand] = []
         reasons: tuple[str, ...] = ()
         for number in numbers:
             demand = self._demand(job, number)
             if isinstance(demand, Infeasible):
                 reasons = demand.reasons
             else:
-                found.append(demand)
-                if not wanted:
+                demands.append(demand)
+                if not allowed:
                     break
-        return tuple(found) or Infeasible(reasons)
+        return tuple(demands) or Infeasible(reasons)
 
     def _sizes(self) -> list[int]:
         """Return the numbers of accelerators that are tried where none is stated: parts of a node, then nodes."""
         node, most = self._tier.node, self._tier.npus
         inside = [
-            each for each in (1 << power for power in range(node.bit_length())) if node % each == 0 and each < node
+            part for part in (1 << power for power in range(node.bit_length())) if node % part == 0 and part < node
         ]
         return [*inside, *(node << power for power in range((most // node).bit_length()))]
 
     def _demand(self, job: FleetJob, npus: int) -> Demand | Infeasible:
-        key = _key_of_job(job), npus
-        if key not in self._found:
-            self._found[key] = self._evaluated(job, npus)
-        return self._found[key]
+        key = _job_key(job), npus
+        if key not in self._cache:
+            self._cache[key] = self._evaluate_demand(job, npus)
+        return self._cache[key]
 
-    def _evaluated(self, job: FleetJob, npus: int) -> Demand | Infeasible:
+    def _evaluate_demand(self, job: FleetJob, npus: int) -> Demand | Infeasible:
         tree: dict[str, Any] = {"model": job.model, "system": system_of_size(self._name, npus)}
         if job.workload:
             tree["workload"] = job.workload
@@ -94,9 +94,9 @@ class DemandCatalogue:
             raise error.inside(job.where) from None
 
 
-def _key_of_job(job: FleetJob) -> str:
+def _job_key(job: FleetJob) -> str:
     """Return a text that jobs of the same model and mapping share; of what is not plain, its place in the file."""
-    plain = isinstance(job.model, str) and all(isinstance(each, str | int | float) for each in job.workload.values())
+    plain = isinstance(job.model, str) and all(isinstance(value, str | int | float) for value in job.workload.values())
     return repr((job.model, sorted(job.workload.items(), key=str))) if plain else job.where
 
 
@@ -107,10 +107,12 @@ def system_of_size(name: str, npus: int) -> str:
     ('dgx-h100:64', 'tpu-v5p:32', 'tpu-v5p:2x64')
     """
     stem, count = split_size(name)
-    _, times, each = count.rpartition("x")
-    if times and npus > int(each):
-        require(npus % int(each) == 0, "npus", npus, f"must be a multiple of the {each} accelerators of a slice")
-        return f"{stem}:{npus // int(each)}x{each}"
+    _, times, slice_npus = count.rpartition("x")
+    if times and npus > int(slice_npus):
+        require(
+            npus % int(slice_npus) == 0, "npus", npus, f"must be a multiple of the {slice_npus} accelerators of a slice"
+        )
+        return f"{stem}:{npus // int(slice_npus)}x{slice_npus}"
     return f"{stem}:{npus}"
 
 
@@ -132,10 +134,10 @@ def demand_of(point: DesignPoint, tier: SharedTier) -> Demand | Infeasible:
     if isinstance(metrics, Infeasible):
         return metrics
     factors, steps_s = [1.0], [metrics.step_s]
-    sent = _traffic(alone) if crosses else ()
+    sent = _uplink_traffic(alone) if crosses else ()
     if sent and tier.oversubscription > 1:
-        for index in range(1, POINTS):
-            factors.append(tier.oversubscription ** (index / (POINTS - 1)))
+        for index in range(1, CONTENTION_POINTS):
+            factors.append(tier.oversubscription ** (index / (CONTENTION_POINTS - 1)))
             # Uplinks that others use as well leave it so much less bandwidth, wherever its own leaves end.
             slowed = evaluate(
                 schema.assign_fields(alone, {f"{outer}.bandwidth": dims[-1].bandwidth_bytes_per_s / factors[-1]})
@@ -153,7 +155,7 @@ def demand_of(point: DesignPoint, tier: SharedTier) -> Demand | Infeasible:
         traffic=sent,
         factors=tuple(factors),
         steps_s=tuple(steps_s),
-        mapping=_mapping(point),
+        mapping=_mapping_text(point),
     )
 
 
@@ -166,7 +168,7 @@ def held_npus(npus: int, inner: int, node: int) -> int:
     return npus if inner >= node or node % inner == 0 else npus // inner * node
 
 
-def _traffic(point: DesignPoint) -> tuple[UplinkTraffic, ...]:
+def _uplink_traffic(point: DesignPoint) -> tuple[UplinkTraffic, ...]:
     """Return what an accelerator of the first stage sends into the outermost dimension, by part of the step.
 
     How far each part reaches is that of its largest collective there.
@@ -183,7 +185,7 @@ def _traffic(point: DesignPoint) -> tuple[UplinkTraffic, ...]:
     return tuple(replace(spans[load.part][1], bytes=load.bytes) for load in loads if load.part in spans)
 
 
-def _mapping(point: DesignPoint) -> str:
+def _mapping_text(point: DesignPoint) -> str:
     """Return the degrees of parallelism of a design in words."""
     degrees = {axis: getattr(point.workload, axis) for axis in ("tp", "cp", "pp", "ep", "dp")}
     return " ".join(f"{axis}{size}" for axis, size in degrees.items() if size > 1) or "one accelerator"
@@ -193,7 +195,7 @@ def _mapping(point: DesignPoint) -> str:
 # Several jobs on one cluster: read, price, place and run them. Read this first
 # --------------------------------------------------------------------------------------
 
-TURNS = 2000
+SIMULATED_TURNS = 2000
 """Turns that are played to measure shares, for each tenant."""
 
 
@@ -234,17 +236,19 @@ def best_of(
         raise UnknownName.among("objective", objective, "objective", OBJECTIVES)
     jobs = read_jobs(source, system, rules)
     prepared = prepare_jobs(jobs)
-    found = [run_jobs(prepared, candidate_rule) for candidate_rule in candidate_rules(jobs.rules, rules)]
-    return tuple(sorted(found, key=lambda each: (each.value(objective), each.makespan_s, each.mean_slowdown or 0.0)))
+    results = [run_jobs(prepared, candidate_rule) for candidate_rule in candidate_rules(jobs.rules, rules)]
+    return tuple(
+        sorted(results, key=lambda result: (result.value(objective), result.makespan_s, result.mean_slowdown or 0.0))
+    )
 
 
-def candidate_rules(rules: SharingRules, held: Mapping[str, Any]) -> list[SharingRules]:
-    """Return the rules that a search goes through, with what is *held* as it is."""
+def candidate_rules(rules: SharingRules, fixed: Mapping[str, Any]) -> list[SharingRules]:
+    """Return the rules that a search goes through, with what is *fixed* as it is."""
     choices = {"sharing": ("space", "time"), "policy": get_args(Policy), "placement": get_args(Placement)}
-    free = {key: (getattr(rules, key),) if key in held else values for key, values in choices.items()}
+    free = {key: (getattr(rules, key),) if key in fixed else values for key, values in choices.items()}
     in_space = product(free["policy"], free["placement"]) if "space" in free["sharing"] else ()
-    found = [replace(rules, sharing="space", policy=policy, placement=where) for policy, where in in_space]
-    return found + ([replace(rules, sharing="time")] if "time" in free["sharing"] else [])
+    candidates = [replace(rules, sharing="space", policy=policy, placement=where) for policy, where in in_space]
+    return candidates + ([replace(rules, sharing="time")] if "time" in free["sharing"] else [])
 
 
 def prepare_jobs(jobs: JobList) -> PreparedJobs:
@@ -255,39 +259,39 @@ def prepare_jobs(jobs: JobList) -> PreparedJobs:
     requests: list[JobRequest] = []
     refused: list[RefusedJob] = []
     for job in jobs.jobs:
-        options = _options(job, catalogue, tier)
+        options = _job_options(job, catalogue, tier)
         for terms in job.each():
             if isinstance(options, Infeasible):
                 refused.append(RefusedJob(terms.name, options.reasons))
             else:
-                requests.append(_request(terms, options))
+                requests.append(
+                    JobRequest(
+                        name=terms.name,
+                        arrival_s=terms.arrival_s,
+                        options=options,
+                        priority=terms.priority,
+                        share=terms.share,
+                        gap_s=terms.gap_s,
+                    )
+                )
     return PreparedJobs(jobs.system, tier, tuple(requests), tuple(refused))
 
 
-def _options(job: FleetJob, catalogue: DemandCatalogue, tier: SharedTier) -> tuple[JobOption, ...] | Infeasible:
+def _job_options(job: FleetJob, catalogue: DemandCatalogue, tier: SharedTier) -> tuple[JobOption, ...] | Infeasible:
     demands = catalogue.options(job)
     if isinstance(demands, Infeasible):
         return demands
-    fitting = [each for each in demands if place_job(((0, tier.npus),), each.held, tier, "packed") is not None]
+    fitting = [
+        candidate for candidate in demands if place_job(((0, tier.npus),), candidate.held, tier, "packed") is not None
+    ]
     if not fitting:
-        held = ", ".join(f"{each.held:,}" for each in demands)
-        return Infeasible((f"the {held} accelerators of its nodes have no place among {tier.npus:,}",))
-    found = []
+        sizes = ", ".join(f"{candidate.held:,}" for candidate in demands)
+        return Infeasible((f"the {sizes} accelerators of its nodes have no place among {tier.npus:,}",))
+    options = []
     for demand in fitting:
         step_s = alone_step_s(demand, tier) + job.terms.gap_s
-        found.append(JobOption(demand=demand, steps=demand.steps(job.terms, step_s), alone_step_s=step_s))
-    return tuple(found)
-
-
-def _request(terms: JobTerms, options: tuple[JobOption, ...]) -> JobRequest:
-    return JobRequest(
-        name=terms.name,
-        arrival_s=terms.arrival_s,
-        options=options,
-        priority=terms.priority,
-        share=terms.share,
-        gap_s=terms.gap_s,
-    )
+        options.append(JobOption(demand=demand, steps=demand.steps(job.terms, step_s), alone_step_s=step_s))
+    return tuple(options)
 
 
 def run_jobs(prepared: PreparedJobs, rules: SharingRules) -> Fleet:
@@ -309,13 +313,13 @@ def run_jobs(prepared: PreparedJobs, rules: SharingRules) -> Fleet:
         rules=rules,
         leaf=tier.leaf,
         oversubscription=tier.oversubscription,
-        jobs=tuple(_result(request, run) for request, run in zip(requests, runs, strict=True)),
+        jobs=tuple(_job_result(request, run) for request, run in zip(requests, runs, strict=True)),
         refused=refused,
-        gangs=tuple(_gang(moment, requests, rules) for moment in moments),
+        gangs=tuple(_gang_result(moment, requests, rules) for moment in moments),
     )
 
 
-def _result(request: JobRequest, ran: JobRun) -> JobResult:
+def _job_result(request: JobRequest, ran: JobRun) -> JobResult:
     option, demand = ran.option, ran.option.demand
     spent = ran.end_s - ran.start_s or option.alone_s  # what is shorter than the clock's last digit takes no time
     return JobResult(
@@ -339,9 +343,9 @@ def _result(request: JobRequest, ran: JobRun) -> JobResult:
     )
 
 
-def _gang(moment: FullestMoment, requests: Sequence[JobRequest], rules: SharingRules) -> GangResult:
+def _gang_result(moment: FullestMoment, requests: Sequence[JobRequest], rules: SharingRules) -> GangResult:
     tenants = [tenant for _, tenant in moment.tenants]
-    played = simulate_turns(tenants, rules.quantum_s, TURNS * len(tenants))
+    played = simulate_turns(tenants, rules.quantum_s, SIMULATED_TURNS * len(tenants))
     total = sum(tenant.share for tenant in tenants)
     rows = zip(moment.tenants, played.measured(), strict=True)
     shares = tuple(TenantTurns(requests[index].name, tenant.share / total, got) for (index, tenant), got in rows)

@@ -34,7 +34,7 @@ Evaluate = Callable[[Indices], tuple[float | None, tuple[str, ...]]]
 """Returns the loss of a row, or None and the reasons why it cannot run."""
 Observation = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.int8]
-MOST = 1e9
+MAX_REWARD = 1e9
 """The largest reward: of a design whose loss is 0."""
 IDS = {"cosmic/Design-v0": "DesignEnv", "cosmic/WholeDesign-v0": "WholeDesignEnv"}
 
@@ -68,17 +68,17 @@ class Rewards:
 
     def outcome(self, row: Indices) -> tuple[float, dict[str, Any]]:
         """Return the reward of the design *row*, and its info."""
-        found, reasons = self.evaluate(row)
-        reward = 0.0 if found is None else min(loss_ratio(found, self.base), MOST)
-        return reward, {"row": row.copy(), "design": self.space.labels(row), "loss": found, "reasons": reasons}
+        evaluated_loss, reasons = self.evaluate(row)
+        reward = 0.0 if evaluated_loss is None else min(loss_ratio(evaluated_loss, self.base), MAX_REWARD)
+        return reward, {"row": row.copy(), "design": self.space.labels(row), "loss": evaluated_loss, "reasons": reasons}
 
 
 def _as_indices(action: Any, shape: tuple[int, ...]) -> Indices:
     """Return *action* as value indices, if it is whole numbers in an array of this *shape*."""
-    given = np.asarray(action)
-    if given.dtype.kind not in "iu" or given.shape != shape:
+    indices = np.asarray(action)
+    if indices.dtype.kind not in "iu" or indices.shape != shape:
         raise SpecError("action", action, f"must be whole numbers, value indices, of shape {shape}")
-    return given.astype(np.intp)
+    return indices.astype(np.intp)
 
 
 class DesignEnv(gym.Env[Observation, np.int64]):
@@ -103,13 +103,13 @@ class DesignEnv(gym.Env[Observation, np.int64]):
         width = sum(self.space.sizes) + len(self._steps)
         self.action_space = gym.spaces.Discrete(max(self.space.sizes))
         self.observation_space = gym.spaces.Box(0.0, 1.0, (width,), np.float32)
-        self._begin()
+        self._clear()
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         self._row = np.zeros(len(self._steps), dtype=np.intp)
-        self._seen = np.zeros(self.observation_space.shape or (), dtype=np.float32)
-        self._seen[sum(self.space.sizes)] = 1.0
-        self._at = 0
+        self._observation = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+        self._observation[sum(self.space.sizes)] = 1.0
+        self._position = 0
         self._node = 0
 
     def reset(
@@ -117,19 +117,21 @@ class DesignEnv(gym.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin a new design, with no parameter set."""
         super().reset(seed=seed, options=options)
-        self._begin()
-        return self._seen.copy(), self._info()
+        self._clear()
+        return self._observation.copy(), self._info()
 
     @property
     def parameter(self) -> str | None:
         """The name of the parameter that the next action sets; None when all are set."""
-        return None if self._at == len(self._steps) else self.space.parameters[self._steps[self._at][2]].name
+        return (
+            None if self._position == len(self._steps) else self.space.parameters[self._steps[self._position][2]].name
+        )
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Return which actions can still lead to a valid design, as sb3-contrib expects it."""
         mask = np.zeros(max(self.space.sizes), dtype=bool)
-        if self._at < len(self._steps):
-            part, level, _ = self._steps[self._at]
+        if self._position < len(self._steps):
+            part, level, _ = self._steps[self._position]
             live = self.space.components[part].diagram.live[level][self._node]
             mask[: len(live)] = live
         return mask
@@ -145,25 +147,25 @@ class DesignEnv(gym.Env[Observation, np.int64]):
             raise gym.error.ResetNeeded("The design is complete: call reset() to begin another.")
         value = int(live[np.abs(live - wished).argmin()])
         self._choose(value)
-        done = self._at == len(self._steps)
-        reward, said = self.rewards.outcome(self._row) if done else (0.0, {})
-        info = self._info() | said
+        done = self._position == len(self._steps)
+        reward, outcome = self.rewards.outcome(self._row) if done else (0.0, {})
+        info = self._info() | outcome
         if value != wished:
             info["wished"] = wished
-        return self._seen.copy(), reward, done, False, info
+        return self._observation.copy(), reward, done, False, info
 
     def _choose(self, value: int) -> None:
         """Set the next parameter, and go on to the one after it."""
-        part, level, column = self._steps[self._at]
+        part, level, column = self._steps[self._position]
         self._row[column] = value
-        self._seen[self._starts[column] + value] = 1.0
-        turn = sum(self.space.sizes) + self._at
-        self._seen[turn] = 0.0
+        self._observation[self._starts[column] + value] = 1.0
+        turn = sum(self.space.sizes) + self._position
+        self._observation[turn] = 0.0
         self._node = int(self.space.components[part].diagram.children[level][self._node, value])
-        self._at += 1
-        if self._at < len(self._steps):
-            self._seen[turn + 1] = 1.0
-            if self._steps[self._at][0] != part:
+        self._position += 1
+        if self._position < len(self._steps):
+            self._observation[turn + 1] = 1.0
+            if self._steps[self._position][0] != part:
                 self._node = 0
 
 

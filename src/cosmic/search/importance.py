@@ -34,14 +34,14 @@ from cosmic.search.space.parameters import Parameter
 from cosmic.search.trials import Trials
 from cosmic.simulate.user_engines import metrics_of
 
-LEAST = 3
+MIN_TRIALS = 3
 """Fewer trials have no shares."""
-LEARNED = 3000
+MAX_FOREST_TRIALS = 3000
 """How many trials a forest is fitted to at most; of more, so many are drawn."""
 TREES = 64
-TRUSTED = 0.5
+MIN_FIT = 0.5
 """Totals of a forest that predicts less of the variance are not to be trusted."""
-SAME = 1e-12
+SAME_SHARE = 1e-12
 """Objectives that differ by less, relative to their size, are the same."""
 
 
@@ -73,7 +73,7 @@ class Importance:
     deviation: float
     """The standard deviation that the parameters share in."""
     fit: float | None
-    """The share of the variance that the forest predicts for trials that it has not seen; below `TRUSTED`, distrust
+    """The share of the variance that the forest predicts for trials that it has not seen; below `MIN_FIT`, distrust
     totals. None without scikit-learn."""
     factors: tuple[Factor, ...]
     """The most important first, by their totals if those can be trusted; fields follow the parameter that sets them."""
@@ -84,29 +84,29 @@ def measure_importance(problem: Problem, trials: Trials, objective: str = "") ->
     name = objective or problem.objectives[0]
     check_objectives([name], metrics_of(problem.engine))
     metric = trials.results.columns[name]
-    places = np.flatnonzero(trials.results.feasible & ~np.isnan(metric))
-    rule = f"only {len(places):,} trials can run and have it; shares need at least {LEAST}"
-    require(len(places) >= LEAST, "objective", name, rule)
-    values, rows = metric[places], trials.points[places].astype(np.intp)
+    indices = np.flatnonzero(trials.results.feasible & ~np.isnan(metric))
+    rule = f"only {len(indices):,} trials can run and have it; shares need at least {MIN_TRIALS}"
+    require(len(indices) >= MIN_TRIALS, "objective", name, rule)
+    values, rows = metric[indices], trials.points[indices].astype(np.intp)
     logarithm = bool((values > 0).all())
-    wanted = np.log(values) if logarithm else values
-    wanted = wanted - wanted.mean()
+    target = np.log(values) if logarithm else values
+    target = target - target.mean()
     scale = max(1.0, float(np.abs(np.log(values) if logarithm else values).max()))
-    if float(np.abs(wanted).max()) <= SAME * scale:
-        wanted = np.zeros(len(wanted))
+    if float(np.abs(target).max()) <= SAME_SHARE * scale:
+        target = np.zeros(len(target))
     parameters = problem.space.parameters
-    totals, fit = _total_shares(parameters, rows, wanted)
+    totals, fit = _total_shares(parameters, rows, target)
     groups = [
-        _factors(parameter, rows[:, index], wanted, totals[index] if totals else None)
+        _measure_factors(parameter, rows[:, index], target, totals[index] if totals else None)
         for index, parameter in enumerate(parameters)
     ]
-    trusted = fit is not None and fit >= TRUSTED
+    trusted = fit is not None and fit >= MIN_FIT
     groups.sort(key=lambda group: -_sort_weight(group[0], trusted))
     return Importance(
         objective=name,
-        trials=len(places),
+        trials=len(indices),
         logarithm=logarithm,
-        deviation=float(wanted.std()),
+        deviation=float(target.std()),
         fit=fit,
         factors=tuple(factor for group in groups for factor in group),
     )
@@ -120,17 +120,17 @@ def _sort_weight(factor: Factor, trusted: bool = False) -> float:
 # ------------------------------------------------------------------------------------------------- by itself
 
 
-def _factors(parameter: Parameter, chosen: Indices, wanted: Floats, total: float | None) -> list[Factor]:
+def _measure_factors(parameter: Parameter, chosen: Indices, target: Floats, total: float | None) -> list[Factor]:
     """Return how much a parameter matters, and each of the fields that it sets to different values."""
-    count, share = _share_alone(chosen, wanted)
-    whole = Factor(parameter.name, count, share, total)
+    count, share = _share_alone(chosen, target)
+    parameter_factor = Factor(parameter.name, count, share, total)
     if "{" not in parameter.name:
-        return [whole]
+        return [parameter_factor]
     fields = []
-    for path, held in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
-        count, share = _share_alone(_equal_codes(held)[chosen], wanted)
+    for path, contents in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
+        count, share = _share_alone(_equal_codes(contents)[chosen], target)
         fields.append(Factor(path, count, share, None, parameter.name))
-    return [whole, *sorted(fields, key=lambda factor: -_sort_weight(factor))]
+    return [parameter_factor, *sorted(fields, key=lambda factor: -_sort_weight(factor))]
 
 
 def _equal_codes(values: tuple[Any, ...]) -> Indices:
@@ -139,8 +139,8 @@ def _equal_codes(values: tuple[Any, ...]) -> Indices:
     return np.array([first.setdefault(value, index) for index, value in enumerate(values)], dtype=np.intp)
 
 
-def _share_alone(chosen: Indices, wanted: Floats) -> tuple[int, float | None]:
-    """Return how many values there are, and what they explain of *wanted*, whose mean is 0.
+def _share_alone(chosen: Indices, target: Floats) -> tuple[int, float | None]:
+    """Return how many values there are, and what they explain of *target*, whose mean is 0.
 
     Two values with means 1 and -1, and as much again within each:
 
@@ -148,23 +148,24 @@ def _share_alone(chosen: Indices, wanted: Floats) -> tuple[int, float | None]:
     (2, 0.49747474747474746)
     """
     used, codes = np.unique(chosen, return_inverse=True)
-    codes, count, n = codes.reshape(-1), len(used), len(wanted)
-    whole = float(np.square(wanted).sum())
-    if whole == 0 or count == 1:
+    codes, count, n = codes.reshape(-1), len(used), len(target)
+    total = float(np.square(target).sum())
+    if total == 0 or count == 1:
         return count, 0.0
     if 2 * count > n:  # almost every trial has a value of its own: chance alone would explain all
         return count, None
-    sums = np.bincount(codes, weights=wanted, minlength=count)
+    sums = np.bincount(codes, weights=target, minlength=count)
+    # Sum of squares between the means of values: n_v mean_v², as the target has mean 0.
     between = float((np.square(sums) / np.bincount(codes, minlength=count)).sum())
-    by_chance = (count - 1) * max(0.0, whole - between) / (n - count)
-    return count, min(1.0, max(0.0, (between - by_chance) / whole))
+    by_chance = (count - 1) * max(0.0, total - between) / (n - count)
+    return count, min(1.0, max(0.0, (between - by_chance) / total))
 
 
 # --------------------------------------------------------------------------------------------- with the others
 
 
 def _total_shares(
-    parameters: tuple[Parameter, ...], rows: Indices, wanted: Floats
+    parameters: tuple[Parameter, ...], rows: Indices, target: Floats
 ) -> tuple[list[float] | None, float | None]:
     """Return the total share of each parameter and how well the forest predicts; None without scikit-learn."""
     try:
@@ -172,16 +173,16 @@ def _total_shares(
         limits = import_optional("threadpoolctl", "search", "importance").threadpool_limits
     except SpecError:
         return None, None
-    if not wanted.any():
+    if not target.any():
         return [0.0] * len(parameters), None
     rng = np.random.default_rng(0)
-    if len(rows) > LEARNED:
-        drawn = rng.choice(len(rows), LEARNED, replace=False)
-        rows, wanted = rows[drawn], wanted[drawn]
-    groups = [_features(parameter, rows[:, place]) for place, parameter in enumerate(parameters)]
+    if len(rows) > MAX_FOREST_TRIALS:
+        drawn = rng.choice(len(rows), MAX_FOREST_TRIALS, replace=False)
+        rows, target = rows[drawn], target[drawn]
+    groups = [_tree_features(parameter, rows[:, column]) for column, parameter in enumerate(parameters)]
     forest = forests.RandomForestRegressor(TREES, oob_score=True, random_state=0)
     with limits(1):
-        forest.fit(np.hstack(groups), wanted)
+        forest.fit(np.hstack(groups), target)
         before = forest.predict(np.hstack(groups))
         variance = float(before.var())
         totals = []
@@ -192,7 +193,7 @@ def _total_shares(
     return totals, float(forest.oob_score_)
 
 
-def _features(parameter: Parameter, chosen: Indices) -> npt.NDArray[np.float32]:
+def _tree_features(parameter: Parameter, chosen: Indices) -> npt.NDArray[np.float32]:
     """Return a parameter as trees take it: its numbers, or a column for each name that was tried."""
     if parameter.ordered:
         return np.array(parameter.values, dtype=np.float32)[chosen]

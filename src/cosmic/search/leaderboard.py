@@ -32,7 +32,7 @@ from cosmic.search.agent import parse_agent
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.objectives import loss, losses
 from cosmic.search.problem import Problem
-from cosmic.search.search_inputs import MOST_TRIALS, TRIALS, Options, make_inputs
+from cosmic.search.search_inputs import DEFAULT_TRIALS, MAX_TRIALS, Options, make_inputs
 from cosmic.search.search_loop import Found, PoolOptions, run_search
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
@@ -44,9 +44,9 @@ from cosmic.simulate.user_engines import read_own_point
 # Tournaments: agents on one problem with one budget and several seeds each; every winner is evaluated again
 # --------------------------------------------------------------------------------------
 
-LISTED = 20_000
+ENUMERATED_DESIGNS = 20_000
 """Spaces up to this size are enumerated, so that regret is against the true optimum."""
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 SAME_LOSS = 1e-9
 """Relative tolerance for a winner that is evaluated alone: sums over one design round otherwise than over a batch."""
 
@@ -81,7 +81,7 @@ class Standing:
 
     def row(self, objective: str) -> dict[str, Any]:
         """Return the agent's row of the leaderboard."""
-        found = sorted(self.regrets)
+        regrets = sorted(self.regrets)
         near = [entry.course.near(self.target) for entry in self.entries]
         reached = [count for count in near if count is not None]
         bests = [entry.course.best for entry in self.entries]
@@ -89,11 +89,11 @@ class Standing:
             "agent": self.agent,
             "median": metric_of_loss(objective, float(np.median(bests))),
             "best": metric_of_loss(objective, min(bests)),
-            "regret_mean": float(np.mean(found)),
-            "regret_median": float(np.median(found)),
-            "regret_worst": found[-1],
-            "within_2_percent": sum(regret <= 0.02 for regret in found),
-            "seeds": len(found),
+            "regret_mean": float(np.mean(regrets)),
+            "regret_median": float(np.median(regrets)),
+            "regret_worst": regrets[-1],
+            "within_2_percent": sum(regret <= 0.02 for regret in regrets),
+            "seeds": len(regrets),
             "trials_to_5_percent": float(np.median(reached)) if 2 * len(reached) > len(near) else None,
             "elapsed_s": float(np.mean([entry.elapsed_s for entry in self.entries])),
             "checked": all(entry.checked for entry in self.entries),
@@ -132,14 +132,14 @@ def hold_tournament(  # noqa: PLR0913  one option each
     """
     require(bool(names), "agents", list(names), "name at least one")
     rivals = {name: parse_agent(name) for name in names}
-    twice = [name for index, name in enumerate(names) if name in names[:index]]
-    require(not twice, "agents", ", ".join(twice), "is named twice")
+    repeated = [name for index, name in enumerate(names) if name in names[:index]]
+    require(not repeated, "agents", ", ".join(repeated), "is named twice")
     require(seeds >= 1, "seeds", seeds, "give at least one")
-    trials = TRIALS if options.trials is None else options.trials
-    whole = len(names) * seeds * trials
-    rule = f"at most {MOST_TRIALS:,} trials are run in all: fewer agents, seeds or trials"
-    require(whole <= MOST_TRIALS, "agents × seeds × trials", whole, rule)
-    require(seeds <= MOST_SEEDS, "seeds", seeds, f"give at most {MOST_SEEDS:,}")
+    trials = DEFAULT_TRIALS if options.trials is None else options.trials
+    total_trials = len(names) * seeds * trials
+    rule = f"at most {MAX_TRIALS:,} trials are run in all: fewer agents, seeds or trials"
+    require(total_trials <= MAX_TRIALS, "agents × seeds × trials", total_trials, rule)
+    require(seeds <= MAX_SEEDS, "seeds", seeds, f"give at most {MAX_SEEDS:,}")
     pool = PoolOptions(workers)
     entries: dict[str, list[TournamentEntry]] = {name: [] for name in names}
     for seed in range(seeds):
@@ -151,12 +151,14 @@ def hold_tournament(  # noqa: PLR0913  one option each
             inputs = make_inputs(space, chosen)
             entries[name].append(_make_entry(run_search(inputs, pool)))
     problem = inputs.problem  # the same for all
-    listed = problem.space.valid <= LISTED and problem.engine == "analytic"
-    known = [entry.course.best for each in entries.values() for entry in each]
+    listed = problem.space.valid <= ENUMERATED_DESIGNS and problem.engine == "analytic"
+    best_losses = [entry.course.best for agent_entries in entries.values() for entry in agent_entries]
     proven = None if listed or prove is None or problem.engine != "analytic" else prove(problem)
-    target = least_loss_of_space(problem) if listed else min(known) if proven is None else min(proven, *known)
+    target = (
+        least_loss_of_space(problem) if listed else min(best_losses) if proven is None else min(proven, *best_losses)
+    )
     against = "exhaustive" if listed else "found" if proven is None else "proven"
-    standings = [Standing(name, tuple(each), target) for name, each in entries.items()]
+    standings = [Standing(name, tuple(agent_entries), target) for name, agent_entries in entries.items()]
     standings.sort(key=lambda standing: float(np.mean(standing.regrets)))
     objective = problem.objectives[0]
     return Leaderboard(objective, trials, against, tuple(standings))
@@ -165,25 +167,25 @@ def hold_tournament(  # noqa: PLR0913  one option each
 def least_loss_of_space(problem: Problem) -> float:
     """Return the least loss over all valid points of a small set."""
     rows = np.array(list(problem.space.enumerate()))
-    found = losses(problem.objectives[:1], problem.evaluate(rows).columns)
-    return float(np.nanmin(found, initial=np.inf))
+    space_losses = losses(problem.objectives[:1], problem.evaluate(rows).columns)
+    return float(np.nanmin(space_losses, initial=np.inf))
 
 
-def _make_entry(found: Found) -> TournamentEntry:
-    inputs, problem, trials = found.inputs, found.problem, found.trials
+def _make_entry(result: Found) -> TournamentEntry:
+    inputs, problem, trials = result.inputs, result.problem, result.trials
     course = course_of(f"{inputs.agent}-{inputs.seed}", inputs.agent, inputs.seed, problem, trials)
-    place = trials.best(problem)
-    if place is None:
-        return TournamentEntry(course, found.elapsed_s, None, checked=True)
-    row = trials.row(place)
-    if problem.space.workloads or problem.brought is not None:
-        again = float(losses(problem.objectives[:1], problem.evaluate(row[None, :]).columns)[0, 0])
+    trial = trials.best(problem)
+    if trial is None:
+        return TournamentEntry(course, result.elapsed_s, None, checked=True)
+    row = trials.row(trial)
+    if problem.space.workloads or problem.user_engine is not None:
+        checked_loss = float(losses(problem.objectives[:1], problem.evaluate(row[None, :]).columns)[0, 0])
     else:
         outcome = evaluate(problem.space.point(row), problem.engine)
         achieved = getattr(outcome, problem.objectives[0]) if isinstance(outcome, Metrics) else np.nan
-        again = float(loss(problem.objectives[0], np.array([achieved]))[0])
-    same = bool(np.isclose(again, course.best, SAME_LOSS, 0))
-    return TournamentEntry(course, found.elapsed_s, problem.space.labels(row), same, tuple(row.tolist()))
+        checked_loss = float(loss(problem.objectives[0], np.array([achieved]))[0])
+    same = bool(np.isclose(checked_loss, course.best, SAME_LOSS, 0))
+    return TournamentEntry(course, result.elapsed_s, problem.space.labels(row), same, tuple(row.tolist()))
 
 
 # --------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ def _make_entry(found: Found) -> TournamentEntry:
 # --------------------------------------------------------------------------------------
 
 PROBLEM, ENTRIES = "problem.json", "entries.jsonl"
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 Losses = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -253,16 +255,18 @@ def make_board(
 def enter_design(folder: str | Path, name: str, source: str | Path) -> None:
     """Enter the design in a file: it must be a point of the board's space, and run within its limits."""
     rules, problem = open_board(folder)
-    _check_name(_entries(folder, rules, problem), name)
-    brought = problem.brought
-    own = brought is not None and brought.fields is not None
-    row = problem.space.row_of(read_own_point(brought, str(source), {}) if own and brought else load_design(source))
+    _check_name(_read_entries(folder, rules, problem), name)
+    user_engine = problem.user_engine
+    has_own_fields = user_engine is not None and user_engine.fields is not None
+    row = problem.space.row_of(
+        read_own_point(user_engine, str(source), {}) if has_own_fields and user_engine else load_design(source)
+    )
     if row is None:
         raise SpecError("design", str(source), "is no point of the board's space")
-    [found] = _evaluate_entries(problem, [row.tolist()])
-    require(bool(np.isfinite(found)), "design", str(source), "cannot run, or breaks a limit of the board")
-    entry = {"name": name, "kind": "design", "rows": [row.tolist()], "losses": [float(found)]}
-    _append(folder, problem, entry | {"rules": _digest_of(rules)})
+    [design_loss] = _evaluate_entries(problem, [row.tolist()])
+    require(bool(np.isfinite(design_loss)), "design", str(source), "cannot run, or breaks a limit of the board")
+    entry = {"name": name, "kind": "design", "rows": [row.tolist()], "losses": [float(design_loss)]}
+    _append_entry(folder, problem, entry | {"rules": _digest_of(rules)})
 
 
 def enter_agent(
@@ -270,13 +274,13 @@ def enter_agent(
 ) -> None:
     """Enter an agent, with settings as a tournament takes them: it is run here, by the board's rules."""
     rules, problem = open_board(folder)
-    _check_name(_entries(folder, rules, problem), name or agent)
-    rows, kept = _winners(rules, problem, agent, watch)
-    entry = {"name": name or agent, "kind": "agent", "agent": agent, "rows": rows, "losses": kept}
-    _append(folder, problem, entry | {"rules": _digest_of(rules)})
+    _check_name(_read_entries(folder, rules, problem), name or agent)
+    rows, best_losses = _run_agent(rules, problem, agent, watch)
+    entry = {"name": name or agent, "kind": "agent", "agent": agent, "rows": rows, "losses": best_losses}
+    _append_entry(folder, problem, entry | {"rules": _digest_of(rules)})
 
 
-def _winners(
+def _run_agent(
     rules: BoardRules, problem: Problem, agent: str, watch: Callable[[str, int], None] | None
 ) -> tuple[list[list[int] | None], list[float]]:
     """Return what an agent finds by a board's rules with each seed: the design, and its loss."""
@@ -294,16 +298,22 @@ def show_board(
     With *rerun*, agents are run again, too: what they find now counts.
     """
     rules, problem = open_board(folder)
-    entries = list(_entries(folder, rules, problem))
-    wanted = [entry["rows"] for entry in entries]
+    entries = list(_read_entries(folder, rules, problem))
+    rows_by_entry = [entry["rows"] for entry in entries]
     if rerun:
         agents = [entry.get("agent") if entry["kind"] == "agent" else None for entry in entries]
-        again = [None if agent is None else _winners(rules, problem, agent, watch)[0] for agent in agents]
-        wanted = [rows if new is None else new for rows, new in zip(wanted, again, strict=True)]
-    found = [_evaluate_entries(problem, rows) for rows in wanted]
-    listed = problem.space.valid <= LISTED and problem.engine == "analytic"
-    least = least_loss_of_space(problem) if listed else min((float(each.min()) for each in found), default=np.inf)
-    lines = [_make_line(rules, entry, again, least) for entry, again in zip(entries, found, strict=True)]
+        rerun_rows = [None if agent is None else _run_agent(rules, problem, agent, watch)[0] for agent in agents]
+        rows_by_entry = [rows if new is None else new for rows, new in zip(rows_by_entry, rerun_rows, strict=True)]
+    losses_by_entry = [_evaluate_entries(problem, rows) for rows in rows_by_entry]
+    listed = problem.space.valid <= ENUMERATED_DESIGNS and problem.engine == "analytic"
+    least = (
+        least_loss_of_space(problem)
+        if listed
+        else min((float(entry_losses.min()) for entry_losses in losses_by_entry), default=np.inf)
+    )
+    lines = [
+        _make_line(rules, entry, rerun_rows, least) for entry, rerun_rows in zip(entries, losses_by_entry, strict=True)
+    ]
     return sorted(lines, key=lambda line: (line.regret, line.name))
 
 
@@ -319,10 +329,10 @@ def open_board(folder: str | Path) -> tuple[BoardRules, Problem]:
     except (TypeError, KeyError):
         raise SpecError("board", str(path), "does not hold the rules of a leaderboard") from None
     texts = (rules.space, rules.identity, rules.objective, *rules.constraints)
-    known = all(isinstance(text, str) for text in texts) and all(
-        type(each) is int and each >= 1 for each in (rules.trials, rules.seeds)
+    valid = all(isinstance(text, str) for text in texts) and all(
+        type(number) is int and number >= 1 for number in (rules.trials, rules.seeds)
     )
-    require(known, "board", str(path), "does not hold the rules of a leaderboard")
+    require(valid, "board", str(path), "does not hold the rules of a leaderboard")
     problem = _board_problem(rules.space, rules.objective, rules.constraints, rules.trials)
     same = problem.space.identity == rules.identity
     require(same, "board", rules.space, "is another space now: entries of the old one cannot be compared with new ones")
@@ -336,25 +346,25 @@ def _board_problem(space: str, objective: str, constraints: tuple[str, ...], tri
 
 def _evaluate_entries(problem: Problem, rows: list[list[int] | None]) -> Losses:
     """Return the loss of each design now; infinite where there is none, it cannot run, or it breaks a limit."""
-    found = np.full(len(rows), np.inf)
-    places = [index for index, row in enumerate(rows) if row is not None]
-    if places:
-        table = np.array([rows[place] for place in places], dtype=np.intp)
+    entry_losses = np.full(len(rows), np.inf)
+    indices = [index for index, row in enumerate(rows) if row is not None]
+    if indices:
+        table = np.array([rows[number] for number in indices], dtype=np.intp)
         results = problem.evaluate(table)
         values = losses(problem.objectives[:1], results.columns)[:, 0]
-        found[places] = np.where(results.feasible & np.isfinite(values), values, np.inf)
-    return found
+        entry_losses[indices] = np.where(results.feasible & np.isfinite(values), values, np.inf)
+    return entry_losses
 
 
-def _make_line(rules: BoardRules, entry: Mapping[str, Any], found: Losses, least: float) -> BoardLine:
-    kept = np.array([np.inf if each is None else each for each in entry["losses"]], dtype=float)
-    middle = float(np.median(found))
-    same = bool(np.isclose(found, kept, SAME_LOSS, 0.0).all())
+def _make_line(rules: BoardRules, entry: Mapping[str, Any], entry_losses: Losses, least: float) -> BoardLine:
+    recorded = np.array([np.inf if value is None else value for value in entry["losses"]], dtype=float)
+    middle = float(np.median(entry_losses))
+    same = bool(np.isclose(entry_losses, recorded, SAME_LOSS, 0.0).all())
     return BoardLine(
         name=entry["name"],
         kind=entry["kind"],
         value=metric_of_loss(rules.objective, middle),
-        best=metric_of_loss(rules.objective, float(found.min())),
+        best=metric_of_loss(rules.objective, float(entry_losses.min())),
         regret=share_behind(middle, least),
         confirmed=same and entry.get("rules") == _digest_of(rules),
         digest=digest(dump_json(entry, sort_keys=True))[:12],
@@ -366,7 +376,7 @@ def _digest_of(rules: BoardRules) -> str:
     return digest(dump_json(asdict(rules), sort_keys=True))[:16]
 
 
-def _entries(folder: str | Path, rules: BoardRules, problem: Problem) -> Iterator[dict[str, Any]]:
+def _read_entries(folder: str | Path, rules: BoardRules, problem: Problem) -> Iterator[dict[str, Any]]:
     """Yield the entries of a board; one that no command writes is refused."""
     path = Path(folder) / ENTRIES
     names: set[str] = set()
@@ -382,20 +392,20 @@ def _is_entry(entry: Any, rules: BoardRules, problem: Problem) -> bool:
     """Return whether *entry* has what an entry has: a design of the space, or one of each seed."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         return False
-    rows, kept = entry.get("rows"), entry.get("losses")
+    rows, recorded = entry.get("rows"), entry.get("losses")
     agent = entry.get("kind") == "agent" and isinstance(entry.get("agent"), str)
-    if not (agent or entry.get("kind") == "design") or not isinstance(rows, list) or not isinstance(kept, list):
+    if not (agent or entry.get("kind") == "design") or not isinstance(rows, list) or not isinstance(recorded, list):
         return False
-    numbers = all(each is None or (type(each) in (int, float)) for each in kept)
-    wanted = rules.seeds if agent else 1
+    numbers = all(value is None or (type(value) in (int, float)) for value in recorded)
+    expected = rules.seeds if agent else 1
     points = all((agent and row is None) or _is_point(row, problem) for row in rows)
-    return numbers and points and len(rows) == len(kept) == wanted
+    return numbers and points and len(rows) == len(recorded) == expected
 
 
 def _is_point(row: Any, problem: Problem) -> bool:
     sizes = problem.space.sizes
-    whole = isinstance(row, list) and len(row) == len(sizes) and all(type(each) is int for each in row)
-    within = whole and all(0 <= each < size for each, size in zip(row, sizes, strict=True))
+    typed = isinstance(row, list) and len(row) == len(sizes) and all(type(index) is int for index in row)
+    within = typed and all(0 <= index < size for index, size in zip(row, sizes, strict=True))
     return within and bool(problem.space.contains(np.array([row], dtype=np.intp))[0])
 
 
@@ -404,10 +414,10 @@ def _check_name(entries: Iterable[Mapping[str, Any]], name: str) -> None:
     require(all(entry["name"] != name for entry in entries), "name", name, "is on the board already")
 
 
-def _append(folder: str | Path, problem: Problem, entry: dict[str, Any]) -> None:
+def _append_entry(folder: str | Path, problem: Problem, entry: dict[str, Any]) -> None:
     """Add an entry; somebody else may have entered one since the board was read."""
     rules, _ = open_board(folder)
-    known = list(_entries(folder, rules, problem))
-    _check_name(known, entry["name"])
-    require(len(known) < MOST_ENTRIES, "board", len(known), f"holds at most {MOST_ENTRIES:,} entries")
-    write_text(Path(folder) / ENTRIES, "".join(dump_json(each) + "\n" for each in (*known, entry)), "board")
+    entries = list(_read_entries(folder, rules, problem))
+    _check_name(entries, entry["name"])
+    require(len(entries) < MAX_ENTRIES, "board", len(entries), f"holds at most {MAX_ENTRIES:,} entries")
+    write_text(Path(folder) / ENTRIES, "".join(dump_json(line) + "\n" for line in (*entries, entry)), "board")

@@ -76,17 +76,17 @@ def share_out(batches: Sequence[int], npus: int, unit: int = 1) -> tuple[int, ..
     require(npus % unit == 0, "npus", npus, f"must be a multiple of the {unit} accelerators that are given at a time")
     # no task gets less than what its fair share leaves after one more for each other task: greedy steps start there
     tasks, units, samples = len(batches), npus // unit, sum(batches)
-    given = [unit * max(1, (units - tasks) * each // samples - tasks) for each in batches]
-    for _ in range((npus - sum(given)) // unit):
-        fullest = max(range(len(batches)), key=lambda task: batches[task] / given[task])
-        given[fullest] += unit
-    return tuple(given)
+    shares = [unit * max(1, (units - tasks) * batch_size // samples - tasks) for batch_size in batches]
+    for _ in range((npus - sum(shares)) // unit):
+        fullest = max(range(len(batches)), key=lambda task: batches[task] / shares[task])
+        shares[fullest] += unit
+    return tuple(shares)
 
 
 def evaluate_tasks(
     source: str,
     batches: Sequence[int],
-    given: Sequence[int],
+    shares: Sequence[int],
     overrides: Mapping[str, Any] | None = None,
     load: DesignLoader = load_design,
 ) -> SharedAccelerators | Infeasible:
@@ -96,32 +96,32 @@ def evaluate_tasks(
     Microbatches that are not stated are the quickest of powers of two and of what divides the fullest accelerator's
     samples.
     """
-    require(len(given) == len(batches), "npus", list(given), f"must be as many numbers as tasks, {len(batches)}")
-    for each in given:
-        require(each >= 1, "npus", each, "must be at least 1 accelerator for each task")
+    require(len(shares) == len(batches), "npus", list(shares), f"must be as many numbers as tasks, {len(batches)}")
+    for share in shares:
+        require(share >= 1, "npus", share, "must be at least 1 accelerator for each task")
     require("@" in source and ":" not in source.rpartition("@")[2], "design", source, "must be MODEL@SYSTEM, no size")
-    npus = sum(given)
-    own = [-(-batch // count) for batch, count in zip(batches, given, strict=True)]
-    most = max(own)
-    stated = {path.removeprefix("workload."): value for path, value in (overrides or {}).items()}
+    npus = sum(shares)
+    samples = [-(-batch // count) for batch, count in zip(batches, shares, strict=True)]
+    most_samples = max(samples)
+    settings = {path.removeprefix("workload."): value for path, value in (overrides or {}).items()}
     for key in ("dp", "global_batch"):
-        require(key not in stated, key, stated.get(key), "follows from the batches of tasks: leave it out")
+        require(key not in settings, key, settings.get(key), "follows from the batches of tasks: leave it out")
     for key in ("tp", "cp", "pp"):
-        require(stated.get(key, 1) == 1, key, stated.get(key), "must be 1: tasks are data-parallel")
-    mapping: dict[str, Any] = {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none", "dp": npus, **stated}
+        require(settings.get(key, 1) == 1, key, settings.get(key), "must be 1: tasks are data-parallel")
+    mapping: dict[str, Any] = {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none", "dp": npus, **settings}
     outcomes = []
-    sizes = {*divisors(most), *(2**power for power in range(most.bit_length()))}
-    for size in [stated["micro_batch"]] if "micro_batch" in stated else sorted(sizes):
+    sizes = {*divisors(most_samples), *(2**power for power in range(most_samples.bit_length()))}
+    for size in [settings["micro_batch"]] if "micro_batch" in settings else sorted(sizes):
         require(isinstance(size, int) and size >= 1, "micro_batch", size, "must be a whole number, 1 or more")
-        whole = {"micro_batch": size, "global_batch": -(-most // size) * size * npus}
-        outcomes.append(evaluate(load(f"{source}:{npus}", mapping | whole)))
-    outcome = min(outcomes, key=lambda each: np.inf if isinstance(each, Infeasible) else each.step_s)
+        batch_settings = {"micro_batch": size, "global_batch": -(-most_samples // size) * size * npus}
+        outcomes.append(evaluate(load(f"{source}:{npus}", mapping | batch_settings)))
+    outcome = min(outcomes, key=lambda share: np.inf if isinstance(share, Infeasible) else share.step_s)
     if isinstance(outcome, Infeasible):
         return outcome
     rate = sum(batches) / outcome.step_s
     tasks = tuple(
-        TrainingTask(batch, count, here, batch / count / most)
-        for batch, count, here in zip(batches, given, own, strict=True)
+        TrainingTask(batch, count, task_samples, batch / count / most_samples)
+        for batch, count, task_samples in zip(batches, shares, samples, strict=True)
     )
     return SharedAccelerators(npus, tasks, outcome.step_s, rate, rate / npus)
 

@@ -7,22 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.search.agent import Floats
 from cosmic.simulate.metrics import BETTER
 from cosmic.simulate.user_engines import direction
 
+Floats = npt.NDArray[np.float64]
 _LIMIT = re.compile(r"\s*(\w+)\s*([<>]=?)\s*([^\s=].*?)\s*")
 
 
-def check_objectives(names: Sequence[str], known: Mapping[str, str] = BETTER) -> tuple[str, ...]:
-    """Return *names* if each is one of the *known* metrics and none is there twice."""
+def check_objectives(names: Sequence[str], metrics: Mapping[str, str] = BETTER) -> tuple[str, ...]:
+    """Return *names* if each is one of the *metrics* metrics and none is there twice."""
     require(bool(names), "objective", list(names), "name at least one metric to improve")
     for name in names:
-        if name not in known:
-            raise UnknownName.among("objective", name, "objective", known)
+        if name not in metrics:
+            raise UnknownName.among("objective", name, "objective", metrics)
         require(names.count(name) == 1, "objective", name, "is there twice")
     return tuple(names)
 
@@ -39,15 +40,15 @@ def loss(name: str, values: Floats) -> Floats:
         return np.asarray(1 / values)
 
 
-def loss_ratio(least: float, other: float) -> float:
-    """Return how many times the loss *least* goes into *other*: 1 for equal ones, infinite for 0 beside more.
+def loss_ratio(least: float, larger: float) -> float:
+    """Return how many times the loss *least* goes into *larger*: 1 for equal ones, infinite for 0 beside more.
 
     >>> loss_ratio(2.0, 5.0), loss_ratio(0.0, 0.0), loss_ratio(0.0, 5.0), loss_ratio(5.0, 0.0)
     (2.5, 1.0, inf, 0.0)
     """
-    if least == other:
+    if least == larger:
         return 1.0
-    return other / least if least else float("inf")
+    return larger / least if least else float("inf")
 
 
 def losses(names: Iterable[str], columns: Mapping[str, Floats]) -> Floats:
@@ -76,25 +77,25 @@ class MetricLimit:
         return np.where(np.isnan(values), np.inf, np.where(beyond > 0, beyond, 0.0))
 
 
-def read_limit(text: str, known: Mapping[str, str] = BETTER) -> MetricLimit:
+def read_limit(text: str, metrics: Mapping[str, str] = BETTER) -> MetricLimit:
     """Return the limit that *text* states: a metric, a comparison, and a number with or without its unit.
 
     >>> read_limit("ttft_s <= 500 ms").bound, read_limit("mfu >= 0.4").most
     (0.5, False)
     """
-    found = _LIMIT.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise SpecError("constraint", text, "write METRIC <= VALUE, such as 'memory_bytes <= 80 GB'")
-    metric, comparison, value = found.groups()
-    if metric not in known:
-        raise UnknownName.among("constraint", metric, "metric", known)
-    bound = _quantity(metric, value)
+    metric, comparison, value = match.groups()
+    if metric not in metrics:
+        raise UnknownName.among("constraint", metric, "metric", metrics)
+    bound = _read_bound(metric, value)
     require(0 < bound < np.inf, "constraint", text, "the bound must be a number above 0")
-    said = text if text.isprintable() else " ".join(text.split())  # it becomes a reason, which is one line
-    return MetricLimit(said, metric, comparison.startswith("<"), bound)
+    shown = text if text.isprintable() else " ".join(text.split())  # it becomes a reason, which is one line
+    return MetricLimit(shown, metric, comparison.startswith("<"), bound)
 
 
-def _quantity(metric: str, text: str) -> float:
+def _read_bound(metric: str, text: str) -> float:
     try:
         return float(text.replace("_", ""))
     except ValueError:

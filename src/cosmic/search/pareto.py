@@ -16,10 +16,10 @@ import numpy as np
 from cosmic.search.agent import Flags, Floats
 from cosmic.search.space.diagram import Indices
 
-BLOCK = 256
+BLOCK_ROWS = 256
 """How many points are compared with all others at a time: bounds memory with three objectives or more."""
 
-MANY, SAMPLE, STRONG = 50_000, 4096, 32
+LARGE_SET, SAMPLE_SIZE, FILTER_SIZE = 50_000, 4096, 32
 """Of more rows than *many*, most are dropped first: those that the best of some *sample*, so many, dominate."""
 
 
@@ -30,58 +30,58 @@ def pareto_front(losses: Floats) -> Flags:
     [True, True, False, True]
     """
     inside = np.zeros(len(losses), dtype=bool)
-    known = np.flatnonzero(~np.isnan(losses).any(axis=1))
-    if len(known) and losses.shape[1] == 1:
-        inside[known] = losses[known, 0] == losses[known, 0].min()
+    comparable = np.flatnonzero(~np.isnan(losses).any(axis=1))
+    if len(comparable) and losses.shape[1] == 1:
+        inside[comparable] = losses[comparable, 0] == losses[comparable, 0].min()
         return inside
-    if len(known) > MANY:
-        known = known[_promising(losses[known])]
-    if len(known):
-        distinct, which = np.unique(losses[known] + 0.0, axis=0, return_inverse=True)  # -0.0 is 0.0
+    if len(comparable) > LARGE_SET:
+        comparable = comparable[_survives_sample(losses[comparable])]
+    if len(comparable):
+        distinct, which = np.unique(losses[comparable] + 0.0, axis=0, return_inverse=True)  # -0.0 is 0.0
         best = _front_of_two(distinct) if losses.shape[1] <= 2 else _front_of_many(distinct)
-        inside[known] = best[which.reshape(-1)]
+        inside[comparable] = best[which.reshape(-1)]
     return inside
 
 
-def _promising(losses: Floats) -> Flags:
+def _survives_sample(losses: Floats) -> Flags:
     """Return which of many rows the front of a small sample does not dominate: the whole front, and few others."""
-    sample = losses[:: len(losses) // SAMPLE]
-    best = sample[pareto_front(sample)][:STRONG]
-    found = np.ones(len(losses), dtype=bool)
+    sample = losses[:: len(losses) // SAMPLE_SIZE]
+    best = sample[pareto_front(sample)][:FILTER_SIZE]
+    survives = np.ones(len(losses), dtype=bool)
     for row in best:
-        found &= ~((row <= losses).all(axis=1) & (row < losses).any(axis=1))
-    return found
+        survives &= ~((row <= losses).all(axis=1) & (row < losses).any(axis=1))
+    return survives
 
 
 def _front_of_two(distinct: Floats) -> Flags:
     """Return the front of distinct rows in lexicographic order: rows whose last objective is less than any before."""
-    last = distinct[:, -1]
-    least_before = np.concatenate(([np.inf], np.minimum.accumulate(last)[:-1]))
-    found = last < least_before
-    found[0] = True  # nothing comes before it, even where its last objective is infinite
-    return found
+    last_objective = distinct[:, -1]
+    least_before = np.concatenate(([np.inf], np.minimum.accumulate(last_objective)[:-1]))
+    on_front = last_objective < least_before
+    on_front[0] = True  # nothing comes before it, even where its last objective is infinite
+    return on_front
 
 
 def _front_of_many(distinct: Floats) -> Flags:
     """Return the front of distinct rows, taken in the order of the sum of their ranks: no later row dominates one."""
-    places = np.stack([np.unique(column, return_inverse=True)[1].reshape(-1) for column in distinct.T], axis=1)
-    order = np.argsort(places.sum(axis=1), kind="stable")
+    ranks = np.stack([np.unique(column, return_inverse=True)[1].reshape(-1) for column in distinct.T], axis=1)
+    order = np.argsort(ranks.sum(axis=1), kind="stable")
     chosen = np.empty(0, dtype=np.intp)
-    for start in range(0, len(order), BLOCK):
-        block = order[start : start + BLOCK]
-        block = block[~_dominated(places[block], places[chosen])]
-        block = block[~_dominated(places[block], places[block])]
+    for start in range(0, len(order), BLOCK_ROWS):
+        block = order[start : start + BLOCK_ROWS]
+        block = block[~_dominated(ranks[block], ranks[chosen])]
+        block = block[~_dominated(ranks[block], ranks[block])]
         chosen = np.concatenate((chosen, block))
-    found = np.zeros(len(distinct), dtype=bool)
-    found[chosen] = True
-    return found
+    on_front = np.zeros(len(distinct), dtype=bool)
+    on_front[chosen] = True
+    return on_front
 
 
-def _dominated(rows: Indices, others: Indices) -> Flags:
-    """Return for each of *rows* whether one of *others* dominates it; no row equals another but itself."""
-    no_worse = np.ones((len(rows), len(others)), dtype=bool)
+def _dominated(rows: Indices, rivals: Indices) -> Flags:
+    """Return for each of *rows* whether one of *rivals* dominates it; no row equals another but itself."""
+    no_worse = np.ones((len(rows), len(rivals)), dtype=bool)
     better = np.zeros_like(no_worse)
-    for mine, theirs in zip(rows.T, others.T, strict=True):
+    for mine, theirs in zip(rows.T, rivals.T, strict=True):
         no_worse &= theirs[None, :] <= mine[:, None]
         better |= theirs[None, :] < mine[:, None]
     return np.asarray((no_worse & better).any(axis=1))
@@ -96,29 +96,31 @@ def pareto_ranks(losses: Floats, excess: Floats | None = None) -> Indices:
     [0, 2, 1]
     """
     missed = np.zeros(len(losses)) if excess is None else excess
-    known = (missed == 0) & ~np.isnan(losses).any(axis=1)
-    found = np.zeros(len(losses), dtype=np.intp)
-    if known.any():
-        found[known] = _ranks_of_known(losses[known])
-    rest = np.where(missed > 0, missed, np.inf)[~known]  # a loss that is NaN although nothing is exceeded comes last
-    found[~known] = np.unique(rest, return_inverse=True)[1].reshape(-1) + found[known].max(initial=-1) + 1
-    return found
+    feasible = (missed == 0) & ~np.isnan(losses).any(axis=1)
+    ranks = np.zeros(len(losses), dtype=np.intp)
+    if feasible.any():
+        ranks[feasible] = _ranks_of_feasible(losses[feasible])
+    distances = np.where(missed > 0, missed, np.inf)[
+        ~feasible
+    ]  # a loss that is NaN although nothing is exceeded comes last
+    ranks[~feasible] = np.unique(distances, return_inverse=True)[1].reshape(-1) + ranks[feasible].max(initial=-1) + 1
+    return ranks
 
 
-def _ranks_of_known(losses: Floats) -> Indices:
+def _ranks_of_feasible(losses: Floats) -> Indices:
     distinct, which = np.unique(losses + 0.0, axis=0, return_inverse=True)  # -0.0 is 0.0
     if losses.shape[1] == 1:
-        found = np.arange(len(distinct))
+        ranks = np.arange(len(distinct))
     elif losses.shape[1] == 2:
-        found = _ranks_of_two(distinct)
+        ranks = _ranks_of_two(distinct)
     else:
-        found = np.zeros(len(distinct), dtype=np.intp)
-        left = np.arange(len(distinct))
-        while len(left):
-            best = _front_of_many(distinct[left])
-            left = left[~best]
-            found[left] += 1
-    return found[which.reshape(-1)]
+        ranks = np.zeros(len(distinct), dtype=np.intp)
+        remaining = np.arange(len(distinct))
+        while len(remaining):
+            best = _front_of_many(distinct[remaining])
+            remaining = remaining[~best]
+            ranks[remaining] += 1
+    return ranks[which.reshape(-1)]
 
 
 def _ranks_of_two(distinct: Floats) -> Indices:
@@ -128,12 +130,12 @@ def _ranks_of_two(distinct: Floats) -> Indices:
     front, so bisection finds the front (Jensen, 2003).
     """
     least: list[float] = []
-    found = []
+    ranks = []
     for second in distinct[:, 1].tolist():
-        place = bisect_right(least, second)
-        least[place : place + 1] = [second]
-        found.append(place)
-    return np.array(found, dtype=np.intp)
+        rank = bisect_right(least, second)
+        least[rank : rank + 1] = [second]
+        ranks.append(rank)
+    return np.array(ranks, dtype=np.intp)
 
 
 def crowding_distance(losses: Floats) -> Floats:
@@ -144,15 +146,15 @@ def crowding_distance(losses: Floats) -> Floats:
     >>> crowding_distance(np.array([[0.0, 4.0], [1.0, 2.0], [4.0, 0.0]])).tolist()
     [inf, 2.0, inf]
     """
-    found = np.zeros(len(losses))
+    distances = np.zeros(len(losses))
     for column in losses.T:
         order = np.argsort(column, kind="stable")
         inner = column[order]
         span = inner[-1] - inner[0] if len(inner) and np.isfinite(inner[[0, -1]]).all() else 0.0
         if span > 0:
-            found[order[1:-1]] += (inner[2:] - inner[:-2]) / span
-        found[order[[0, -1]] if len(order) else order] = np.inf
-    return found
+            distances[order[1:-1]] += (inner[2:] - inner[:-2]) / span
+        distances[order[[0, -1]] if len(order) else order] = np.inf
+    return distances
 
 
 def pareto_order(losses: Floats, excess: Floats) -> Indices:
@@ -161,13 +163,13 @@ def pareto_order(losses: Floats, excess: Floats) -> Indices:
     Infeasible rows come after all feasible ones, by their excess.
     """
     if losses.shape[1] == 1:  # no ranks are needed, and this is twenty times as fast
-        able = (excess == 0) & ~np.isnan(losses[:, 0])
-        missed = np.where(able, 0.0, np.where(excess > 0, excess, np.inf))
-        return np.lexsort((np.where(able, losses[:, 0], 0.0), missed))
+        feasible = (excess == 0) & ~np.isnan(losses[:, 0])
+        missed = np.where(feasible, 0.0, np.where(excess > 0, excess, np.inf))
+        return np.lexsort((np.where(feasible, losses[:, 0], 0.0), missed))
     rank = pareto_ranks(losses, excess)
     distance = np.zeros(len(losses))
-    able = np.flatnonzero(excess == 0)
-    by_rank = able[np.argsort(rank[able], kind="stable")]
+    feasible = np.flatnonzero(excess == 0)
+    by_rank = feasible[np.argsort(rank[feasible], kind="stable")]
     starts = np.flatnonzero(np.diff(rank[by_rank], prepend=-1))
     for group in np.split(by_rank, starts[1:]):
         distance[group] = crowding_distance(losses[group])

@@ -1,6 +1,6 @@
 """The plateau: all designs that are as good as the best, as far as a model can tell, and which of them to take.
 
-A model that is off by a few percent cannot rank designs that differ by less. Of those within `TIE` of the best, the
+A model that is off by a few percent cannot rank designs that differ by less. Of those within `TIE_SHARE` of the best, the
 cheapest to buy is taken, then the simplest to run, then the one that loses least where links, memory or compute
 turn out slower than their catalog says.
 """
@@ -23,13 +23,13 @@ from cosmic.search.problem import Problem
 from cosmic.search.space.diagram import Indices
 from cosmic.search.trials import Trials
 
-TIE = 0.01
+TIE_SHARE = 0.01
 """Designs whose loss is at most this share above the least are equal: the order of mappings is no surer than that."""
 SAME_PRICE = 1e-6
 """Share by which prices may differ and be the same."""
-LOOKED_AT = 256
+COMPARED_DESIGNS = 256
 """Of equally cheap designs, how many of the best are compared for simplicity."""
-SLOWER = 0.9
+DEGRADED_RATE = 0.9
 """What is left of a rate, where a design is tried against slower parts than its catalog has."""
 
 
@@ -51,7 +51,7 @@ class Plateau:
     """Trials whose loss is within that error of the least."""
 
 
-def find_plateau(problem: Problem, trials: Trials, within: float = TIE) -> Plateau | None:
+def find_plateau(problem: Problem, trials: Trials, within: float = TIE_SHARE) -> Plateau | None:
     """Return the plateau of a search by its first objective, and the design to take; None where nothing can run.
 
     With several objectives, or several workloads, the best trial is taken: the front says what there is to choose.
@@ -59,22 +59,22 @@ def find_plateau(problem: Problem, trials: Trials, within: float = TIE) -> Plate
     best = trials.best(problem)
     if best is None:
         return None
-    found = losses(problem.objectives[:1], trials.results.columns)[:, 0]
+    trial_losses = losses(problem.objectives[:1], trials.results.columns)[:, 0]
     if not problem.of_designs:  # nobody knows how far off it is, nor which of two is simpler
         return Plateau(0.0, 1, best, 0.0)
-    least = found[best]
+    least = trial_losses[best]
     with np.errstate(invalid="ignore"):
-        equal = np.flatnonzero(trials.results.feasible & (found <= least * (1 + within)))
+        equal = np.flatnonzero(trials.results.feasible & (trial_losses <= least * (1 + within)))
     alone = len(problem.objectives) > 1 or bool(problem.space.workloads) or problem.engine != "analytic"
-    place = best if alone else _choose_design(problem, trials, equal[np.argsort(found[equal], kind="stable")])
-    above = float(found[place] / least - 1) if least else 0.0
-    error = None if problem.space.workloads else _expected(problem.space.point(trials.row(best)))
+    trial = best if alone else _choose_design(problem, trials, equal[np.argsort(trial_losses[equal], kind="stable")])
+    above = float(trial_losses[trial] / least - 1) if least else 0.0
+    error = None if problem.space.workloads else _expected_error(problem.space.point(trials.row(best)))
     with np.errstate(invalid="ignore"):
-        near = int((trials.results.feasible & (found <= least * (1 + (error or 0.0)))).sum())
-    return Plateau(within, len(equal), place, above, error, near)
+        near = int((trials.results.feasible & (trial_losses <= least * (1 + (error or 0.0)))).sum())
+    return Plateau(within, len(equal), trial, above, error, near)
 
 
-def _expected(point: DesignPoint) -> float | None:
+def _expected_error(point: DesignPoint) -> float | None:
     from cosmic.design.prediction_accuracy import expected_error  # noqa: PLC0415  its tables are read when first asked for
     from cosmic.serving.serving_accuracy import tpot_expectation  # noqa: PLC0415  the same
 
@@ -86,12 +86,12 @@ def _choose_design(problem: Problem, trials: Trials, equal: Indices) -> int:
     prices = trials.results.columns["cost_usd"][equal]
     if not np.isnan(prices).any():
         equal = equal[prices <= prices.min() * (1 + SAME_PRICE)]
-    points = [problem.space.point(trials.row(int(place))) for place in equal[:LOOKED_AT]]
+    points = [problem.space.point(trials.row(int(index))) for index in equal[:COMPARED_DESIGNS]]
     effort = np.array([mapping_complexity(point) for point in points])
     simplest = np.flatnonzero(effort == effort.min())
     if len(simplest) == 1:
         return int(equal[simplest[0]])
-    worst = [worst_case_loss(points[place], problem.objectives[0]) for place in simplest]
+    worst = [worst_case_loss(points[index], problem.objectives[0]) for index in simplest]
     return int(equal[simplest[int(np.argmin(worst))]])
 
 
@@ -124,14 +124,14 @@ def mapping_complexity(point: DesignPoint) -> int:
 
 def worst_case_loss(point: DesignPoint, objective: str) -> float:
     """Return the greatest loss of a design among those whose links, memory or compute are slower than stated."""
-    outcome = evaluate_batch(batch_of_changes(point, list(_slower(point))))
-    found: npt.NDArray[np.float64] = losses([objective], outcome.columns)[:, 0]
-    return float(np.max(np.where(outcome.feasible, found, np.inf)))
+    outcome = evaluate_batch(batch_of_changes(point, list(_degrade_parts(point))))
+    degraded_losses: npt.NDArray[np.float64] = losses([objective], outcome.columns)[:, 0]
+    return float(np.max(np.where(outcome.feasible, degraded_losses, np.inf)))
 
 
-def _slower(point: DesignPoint) -> Iterator[dict[str, float]]:
+def _degrade_parts(point: DesignPoint) -> Iterator[dict[str, float]]:
     for index, dim in enumerate(point.network.dims):
-        yield {f"network.dims.{index}.bandwidth": SLOWER * dim.bandwidth_bytes_per_s}
-    yield {"memory.bandwidth": SLOWER * point.memory.bandwidth_bytes_per_s}
+        yield {f"network.dims.{index}.bandwidth": DEGRADED_RATE * dim.bandwidth_bytes_per_s}
+    yield {"memory.bandwidth": DEGRADED_RATE * point.memory.bandwidth_bytes_per_s}
     rates = {name: getattr(point.compute, f"{name}_flop_per_s") for name in ("bf16", "fp8", "tf32", "achieved_bf16")}
-    yield {f"compute.{name}": SLOWER * rate for name, rate in rates.items() if rate is not None}
+    yield {f"compute.{name}": DEGRADED_RATE * rate for name, rate in rates.items() if rate is not None}

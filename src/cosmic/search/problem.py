@@ -56,44 +56,44 @@ from cosmic.simulate.user_engines import BUILT_IN, EngineAnswer, UserEngine, eng
 # --------------------------------------------------------------------------------------
 
 SERVING = "serving a load"
-TASKS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
-TASKS |= dict.fromkeys(OF_RUNS, ("training",))
+TASK_METRICS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
+TASK_METRICS |= dict.fromkeys(OF_RUNS, ("training",))
 """Metrics of some tasks alone."""
-LIMITS = ("ttft_slo", "tpot_slo")
+SLO_FIELDS = ("ttft_slo", "tpot_slo")
 """Limits of requests, without which none counts as good."""
-OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
-OF_LENGTH = ("train_days", "train_usd", "train_energy_j", "train_co2_kg")
+NETWORK_METRICS = ("perf_per_bandwidth", "perf_per_network_cost")
+LENGTH_METRICS = ("train_days", "train_usd", "train_energy_j", "train_co2_kg")
 """Metrics of training runs that have a length."""
 
 
-def why_never_known(space: ParameterSet, metric: str) -> str:
+def why_unavailable(space: ParameterSet, metric: str) -> str:
     """Return why no design of *space* has a *metric*: for want of a figure, a network or a task; empty if some do."""
     if reason := _why_other_task(space, metric) or _why_counted_otherwise(space, metric):
         return reason
     if metric == "goodput_per_s" and not _has_limits(space):
         return "no request has a limit: give serving.load.ttft_slo or tpot_slo"
-    if metric in OF_NETWORK and not space.base.network.dims:
+    if metric in NETWORK_METRICS and not space.base.network.dims:
         return "one accelerator has no network"
     if metric in OF_RUNS and all(value is None for value in space.values_of("run.npu_mtbf")):
         return "no rate of interruptions is known for any of the accelerators: set run.npu_mtbf"
-    if metric in OF_LENGTH and all(value is None for value in space.values_of("run.tokens")):
+    if metric in LENGTH_METRICS and all(value is None for value in space.values_of("run.tokens")):
         return "the run has no length: set run.tokens, such as 15T"
-    if metric == OF_NETWORK[1] and _all_included(space):
+    if metric == NETWORK_METRICS[1] and _all_included(space):
         return IN_THE_NODE
     for quantity in NEEDS.get(metric, ()):
         for path, part in needed_figures(space.base, quantity).items():
-            if all(value is None for value in space.values_of(path)) and not _builds_vary(space, path):
-                of = "any of the accelerators" if path.startswith("compute.") else part
-                return unknown_metrics(space.base).get(metric, f"no {quantity.rpartition('.')[2]} is known for {of}")
+            if all(value is None for value in space.values_of(path)) and not _varies_build(space, path):
+                owner = "any of the accelerators" if path.startswith("compute.") else part
+                return unknown_metrics(space.base).get(metric, f"no {quantity.rpartition('.')[2]} is known for {owner}")
     return ""
 
 
 def _why_other_task(space: ParameterSet, metric: str) -> str:
     """Return that a *metric* is one of other tasks than those of *space*."""
     tasks = _tasks_of_designs(space)
-    if metric not in TASKS or set(TASKS[metric]) & set(tasks):
+    if metric not in TASK_METRICS or set(TASK_METRICS[metric]) & set(tasks):
         return ""
-    return f"it is a metric of {' or '.join(TASKS[metric])}, and the task is {' or '.join(tasks)}"
+    return f"it is a metric of {' or '.join(TASK_METRICS[metric])}, and the task is {' or '.join(tasks)}"
 
 
 def _why_counted_otherwise(space: ParameterSet, metric: str) -> str:
@@ -106,11 +106,11 @@ def _why_counted_otherwise(space: ParameterSet, metric: str) -> str:
 
 def _all_included(space: ParameterSet) -> bool:
     """Return whether every dimension of every design of *space* is part of a node."""
-    places = range(len(space.base.network.dims))
-    return {name for place in places for name in space.values_of(f"network.dims.{place}.fabric.build")} == {INCLUDED}
+    dims = range(len(space.base.network.dims))
+    return {name for dim in dims for name in space.values_of(f"network.dims.{dim}.fabric.build")} == {INCLUDED}
 
 
-def _builds_vary(space: ParameterSet, path: str) -> bool:
+def _varies_build(space: ParameterSet, path: str) -> bool:
     """Return whether designs of *space* have the dimension of a figure at *path* built in several ways."""
     where, fabric, _ = path.partition(".fabric.")
     return bool(fabric) and len(set(space.values_of(f"{where}.fabric.build"))) > 1
@@ -119,18 +119,20 @@ def _builds_vary(space: ParameterSet, path: str) -> bool:
 def _tasks_of_designs(space: ParameterSet) -> list[str]:
     """Return what designs of *space* do: tasks of a step, or serving."""
     bases = [share.base for share in space.workloads] or [space.base]
-    found = {SERVING if base.serving is not None else base.workload.task for base in bases}
+    tasks = {SERVING if base.serving is not None else base.workload.task for base in bases}
     if not space.workloads and space.base.serving is None:
-        found = set(space.values_of("workload.task"))
-    return sorted(found)
+        tasks = set(space.values_of("workload.task"))
+    return sorted(tasks)
 
 
 def _has_limits(space: ParameterSet) -> bool:
     """Return whether some request of some design has a limit."""
-    if any(path.rpartition(".")[2] in LIMITS for parameter in space.parameters for path in parameter.paths):
+    if any(path.rpartition(".")[2] in SLO_FIELDS for parameter in space.parameters for path in parameter.paths):
         return True
-    loads = [each.serving.load for each in (space.base, *(share.base for share in space.workloads)) if each.serving]
-    return any(getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in LIMITS)
+    loads = [base.serving.load for base in (space.base, *(share.base for share in space.workloads)) if base.serving]
+    return any(
+        getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in SLO_FIELDS
+    )
 
 
 # --------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ Codes = npt.NDArray[np.uint32]
 class Reasons(Sequence[str]):
     """A sequence of texts in which few are different: a million of them take 4 MB.
 
-    >>> some = Reasons.of(["memory", "", "memory"])
+    >>> some = Reasons.encode(["memory", "", "memory"])
     >>> some.texts, some.codes.tolist(), some[2], list(some[1:])
     (('memory', ''), [0, 1, 0], 'memory', ['', 'memory'])
     """
@@ -156,7 +158,7 @@ class Reasons(Sequence[str]):
         self.codes = codes
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Reasons:
+    def encode(cls, texts: Sequence[str]) -> Reasons:
         """Return *texts* as codes."""
         if isinstance(texts, Reasons):
             return texts
@@ -181,15 +183,15 @@ class Reasons(Sequence[str]):
         table = np.array([code.setdefault(text, len(code)) for text in self.texts], dtype=np.uint32)
         return table[self.codes] if len(self.codes) else self.codes
 
-    def take(self, places: Indices) -> Reasons:
-        """Return the texts at *places*."""
-        return Reasons(self.texts, self.codes[places])
+    def select(self, indices: Indices) -> Reasons:
+        """Return the texts at *indices*."""
+        return Reasons(self.texts, self.codes[indices])
 
     def counts(self) -> dict[str, int]:
         """Return how often each text is there, in the order in which they first appear."""
         used, first, count = np.unique(self.codes, return_index=True, return_counts=True)
-        found = sorted(zip(first.tolist(), used.tolist(), count.tolist(), strict=True))
-        return {self.texts[code]: times for _, code, times in found}
+        order = sorted(zip(first.tolist(), used.tolist(), count.tolist(), strict=True))
+        return {self.texts[code]: times for _, code, times in order}
 
     def differs(self, other: Reasons) -> Flags:
         """Return at which places two sequences of the same length have different texts."""
@@ -203,23 +205,23 @@ class Reasons(Sequence[str]):
         return map(self.texts.__getitem__, self.codes.tolist())
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> Reasons: ...
-    def __getitem__(self, place: int | slice) -> str | Reasons:
-        if isinstance(place, slice):
-            return Reasons(self.texts, self.codes[place])
-        return self.texts[int(self.codes[place])]
+    def __getitem__(self, index: slice) -> Reasons: ...
+    def __getitem__(self, index: int | slice) -> str | Reasons:
+        if isinstance(index, slice):
+            return Reasons(self.texts, self.codes[index])
+        return self.texts[int(self.codes[index])]
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
             return NotImplemented
-        return len(self) == len(other) and not self.differs(Reasons.of(other)).any()
+        return len(self) == len(other) and not self.differs(Reasons.encode(other)).any()
 
     __hash__ = None  # type: ignore[assignment]  # like a list
 
     def __repr__(self) -> str:
-        return f"Reasons.of({list(self)!r})"
+        return f"Reasons.encode({list(self)!r})"
 
 
 # --------------------------------------------------------------------------------------
@@ -227,16 +229,16 @@ class Reasons(Sequence[str]):
 # --------------------------------------------------------------------------------------
 
 METRICS = tuple(BETTER)
-SAME_SYSTEM = (
+MAXIMUM_METRICS = (
     *("cost_usd", "network_usd", "power_w", "memory_bytes", "offloaded_bytes"),
     *("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s"),
 )
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""
-UNKNOWN = " is unknown"
+UNKNOWN_SUFFIX = " is unknown"
 """Ends the reason of a design that has no value of an objective."""
-NEVER = 99.0
+INFEASIBLE_LOG_LOSS = 99.0
 """The logarithm of the loss of a design that cannot run, for models that take numbers only."""
-UNMET = "no bandwidth meets the limits of provision"
+UNMET_PROVISION = "no bandwidth meets the limits of provision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ class Results:
     """Which points took an evaluation: all but those with an invalid mapping."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reasons", Reasons.of(self.reasons))
+        object.__setattr__(self, "reasons", Reasons.encode(self.reasons))
 
     def __len__(self) -> int:
         return len(self.excess)
@@ -261,35 +263,35 @@ class Results:
     @property
     def coded(self) -> Reasons:
         """The reasons as codes."""
-        return Reasons.of(self.reasons)
+        return Reasons.encode(self.reasons)
 
     @property
     def feasible(self) -> agent_Flags:
         """Which points can run."""
         return np.asarray(self.excess == 0)
 
-    def figures(self, place: int) -> dict[str, float | None]:
-        """Return the metrics of the point at *place*; None for a metric that it does not have."""
-        values = {name: float(column[place]) for name, column in self.columns.items()}
+    def figures(self, index: int) -> dict[str, float | None]:
+        """Return the metrics of the point at *index*; None for a metric that it does not have."""
+        values = {name: float(column[index]) for name, column in self.columns.items()}
         return {name: None if np.isnan(value) else value for name, value in values.items()}
 
-    def part(self, places: slice) -> Results:
+    def part(self, span: slice) -> Results:
         """Return consecutive results; nothing is copied."""
-        columns = {name: column[places] for name, column in self.columns.items()}
-        return Results(columns, self.excess[places], self.coded[places], self.counted[places])
+        columns = {name: column[span] for name, column in self.columns.items()}
+        return Results(columns, self.excess[span], self.coded[span], self.counted[span])
 
-    def take(self, places: Indices) -> Results:
-        """Return the results at *places*."""
-        columns = {name: column[places] for name, column in self.columns.items()}
-        return Results(columns, self.excess[places], self.coded.take(places), self.counted[places])
+    def select(self, indices: Indices) -> Results:
+        """Return the results at *indices*."""
+        columns = {name: column[indices] for name, column in self.columns.items()}
+        return Results(columns, self.excess[indices], self.coded.select(indices), self.counted[indices])
 
     @classmethod
     def join(cls, parts: Iterable[Results]) -> Results:
         """Return the results of several batches as those of one."""
-        some = list(parts)
-        columns = {name: np.concatenate([part.columns[name] for part in some]) for name in some[0].columns}
-        reasons = Reasons.join(part.coded for part in some)
-        excess, counted = (np.concatenate([getattr(part, name) for part in some]) for name in ("excess", "counted"))
+        batches = list(parts)
+        columns = {name: np.concatenate([part.columns[name] for part in batches]) for name in batches[0].columns}
+        reasons = Reasons.join(part.coded for part in batches)
+        excess, counted = (np.concatenate([getattr(part, name) for part in batches]) for name in ("excess", "counted"))
         return cls(columns, excess, reasons, counted)
 
     @classmethod
@@ -312,7 +314,7 @@ class Problem:
         check_objectives(self.objectives, metrics_of(self.engine))
 
     @property
-    def brought(self) -> UserEngine | None:
+    def user_engine(self) -> UserEngine | None:
         """The engine, where somebody else brought it; None for COSMIC's own."""
         return engine_of(self.engine)
 
@@ -341,38 +343,41 @@ class Problem:
         """Return the results of the points *rows*."""
         if not len(rows):
             return Results.failed(0, "", self.metrics)
-        brought = self.brought
-        return self.measured(rows)[1] if brought is None else self._answered(rows, brought)
+        brought = self.user_engine
+        return self.evaluate_shares(rows)[1] if brought is None else self._ask_engine(rows, brought)
 
-    def _answered(self, rows: Indices, engine: UserEngine) -> Results:
+    def _ask_engine(self, rows: Indices, engine: UserEngine) -> Results:
         """Return what the engine of somebody else says of the points *rows*; all count, as each was asked."""
-        able = np.ones(len(rows), dtype=bool)
+        possible = np.ones(len(rows), dtype=bool)
         if self.space.provisioner is not None:
-            able = self.space.provisioner.possible(rows)
-        unmet = EngineAnswer({}, (UNMET,))
-        found = [engine.ask(self.space.point(row)) if can else unmet for row, can in zip(rows, able, strict=True)]
-        columns = {name: np.array([each.metrics.get(name, np.nan) for each in found]) for name in self.metrics}
-        silent = np.array([bool(each.reasons) for each in found])
-        results = self._limited(columns, np.where(silent, np.inf, 0.0), {})
-        said = [", ".join(each.reasons) or text for each, text in zip(found, results.reasons, strict=True)]
-        return Results(results.columns, results.excess, said, np.ones(len(rows), dtype=bool))
+            possible = self.space.provisioner.possible(rows)
+        unmet = EngineAnswer({}, (UNMET_PROVISION,))
+        answers = [
+            engine.ask(self.space.point(row)) if is_possible else unmet
+            for row, is_possible in zip(rows, possible, strict=True)
+        ]
+        columns = {name: np.array([answer.metrics.get(name, np.nan) for answer in answers]) for name in self.metrics}
+        silent = np.array([bool(answer.reasons) for answer in answers])
+        results = self._apply_limits(columns, np.where(silent, np.inf, 0.0), {})
+        reasons = [", ".join(answer.reasons) or text for answer, text in zip(answers, results.reasons, strict=True)]
+        return Results(results.columns, results.excess, reasons, np.ones(len(rows), dtype=bool))
 
-    def measured(self, rows: Indices) -> tuple[list[BatchOutcome], Results]:
+    def evaluate_shares(self, rows: Indices) -> tuple[list[BatchOutcome], Results]:
         """Return what each workload achieves in closed form, and the results of the points *rows*."""
         fields = self.space.columns(rows)
         batches = [Batch(share.base, self._fields_of(share, fields, rows)) for share in self.shares]
-        found = [_spread_outcome(evaluate_batch(batch), len(rows)) for batch in batches]
-        columns = self._mixed([each.columns for each in found])
-        excess = np.sum([each.excess for each in found], axis=0)
+        outcomes = [_spread_outcome(evaluate_batch(batch), len(rows)) for batch in batches]
+        columns = self._mix_shares([outcome.columns for outcome in outcomes])
+        excess = np.sum([outcome.excess for outcome in outcomes], axis=0)
         why: dict[str, agent_Flags] = {}
-        for share, each in zip(self.shares, found, strict=True):
-            why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in each.broken.items()}
+        for share, outcome in zip(self.shares, outcomes, strict=True):
+            why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in outcome.broken.items()}
         if self.space.provisioner is not None:
-            why[UNMET] = ~self.space.provisioner.possible(rows)
-            excess = excess + why[UNMET]
+            why[UNMET_PROVISION] = ~self.space.provisioner.possible(rows)
+            excess = excess + why[UNMET_PROVISION]
         if self.engine != "analytic":
-            columns = self._simulated(rows, columns, excess == 0)
-        return found, self._limited(columns, excess, why)
+            columns = self._simulate_feasible(rows, columns, excess == 0)
+        return outcomes, self._apply_limits(columns, excess, why)
 
     def _fields_of(self, share: Share, fields: Mapping[str, Column], rows: Indices) -> dict[str, Column]:
         """Return the fields of one workload: those of the set, and those that follow them; or its own instead."""
@@ -384,7 +389,7 @@ class Problem:
     def _spaces(self) -> dict[str, ParameterSet]:
         return {share.name: replace_base(self.space, share) for share in self.shares}
 
-    def _mixed(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    def _mix_shares(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
         """Return the metrics of a round in which each workload runs as often as its weight says.
 
         Times and energies are sums; utilisation is averaged over time, dollars per token over tokens; memory is the
@@ -397,23 +402,24 @@ class Problem:
         def column(name: str) -> Floats:
             return np.stack([part[name] for part in parts])
 
+        # A round runs workload i weight_i times: T = sum of w_i t_i, and rates are totals over T.
         seconds = weights * column("step_s")
         tokens = seconds * column("tokens_per_s")
         samples = seconds * column("samples_per_s")
-        whole = seconds.sum(axis=0)
-        slower = whole / column("step_s")[0]
-        mixed = {name: np.fmax.reduce(column(name)) for name in SAME_SYSTEM}
-        mixed |= {name: (seconds * column(name)).sum(axis=0) / whole for name in ("mfu", "hfu")}
+        round_s = seconds.sum(axis=0)
+        slower = round_s / column("step_s")[0]
+        mixed = {name: np.fmax.reduce(column(name)) for name in MAXIMUM_METRICS}
+        mixed |= {name: (seconds * column(name)).sum(axis=0) / round_s for name in ("mfu", "hfu")}
         mixed |= {name: column(name)[0] / slower for name in ("perf_per_bandwidth", "perf_per_network_cost")}
-        mixed |= {name: np.full_like(whole, np.nan) for name in OF_RUNS}  # a mix is no training run
+        mixed |= {name: np.full_like(round_s, np.nan) for name in OF_RUNS}  # a mix is no training run
         return (
             mixed
             | self._of_requests(column, seconds)
             | {
-                "step_s": whole,
-                "tokens_per_s": tokens.sum(axis=0) / whole,
+                "step_s": round_s,
+                "tokens_per_s": tokens.sum(axis=0) / round_s,
                 "cost_usd_per_token": (tokens * column("cost_usd_per_token")).sum(axis=0) / tokens.sum(axis=0),
-                "samples_per_s": samples.sum(axis=0) / whole,
+                "samples_per_s": samples.sum(axis=0) / round_s,
                 "cost_usd_per_sample": (samples * column("cost_usd_per_sample")).sum(axis=0) / samples.sum(axis=0),
                 "energy_j": (weights * column("energy_j")).sum(axis=0),
             }
@@ -422,40 +428,40 @@ class Problem:
     @staticmethod
     def _of_requests(column: Callable[[str], Floats], seconds: Floats) -> dict[str, Floats]:
         """Return what the workloads that serve a load have: rates over the time that they serve; of users the worst."""
-        found = {"tokens_per_s_per_user": np.fmin.reduce(column("tokens_per_s_per_user"))}
+        metrics = {"tokens_per_s_per_user": np.fmin.reduce(column("tokens_per_s_per_user"))}
         for name, weights in (
             ("goodput_per_s", seconds),
             ("tokens_per_s_per_npu", seconds),
             ("energy_j_per_token", seconds * column("tokens_per_s")),
         ):
-            known = np.where(np.isnan(column(name)), 0.0, weights)
+            weight = np.where(np.isnan(column(name)), 0.0, weights)
             with np.errstate(invalid="ignore"):
-                found[name] = np.nansum(known * column(name), axis=0) / known.sum(axis=0)
-        return found
+                metrics[name] = np.nansum(weight * column(name), axis=0) / weight.sum(axis=0)
+        return metrics
 
-    def _limited(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, agent_Flags]) -> Results:
+    def _apply_limits(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, agent_Flags]) -> Results:
         """Return results in which designs beyond a limit are infeasible too; infeasible ones have no metrics."""
         reasons, fitting = dict(why), np.isfinite(excess)
         for name in self.objectives:
             unknown = np.isnan(columns[name])
             if unknown.any():
                 excess = np.where(unknown, np.inf, excess)
-                reasons[f"{name}{UNKNOWN}"] = unknown & fitting
+                reasons[f"{name}{UNKNOWN_SUFFIX}"] = unknown & fitting
         for limit in self.limits:
             beyond = limit.excess(columns[limit.metric])
             excess = excess + beyond
             reasons[limit.text] = beyond > 0
         runs = excess == 0
-        kept = {name: np.where(runs, columns[name], np.nan) for name in self.metrics}
-        return Results(kept, excess, _reason_texts(reasons, len(excess)), fitting)
+        metrics = {name: np.where(runs, columns[name], np.nan) for name in self.metrics}
+        return Results(metrics, excess, _reason_texts(reasons, len(excess)), fitting)
 
-    def _simulated(self, rows: Indices, columns: Mapping[str, Floats], runs: agent_Flags) -> dict[str, Floats]:
+    def _simulate_feasible(self, rows: Indices, columns: Mapping[str, Floats], runs: agent_Flags) -> dict[str, Floats]:
         """Return the metrics after the event engine has simulated the points that can run."""
         simulated = {name: column.copy() for name, column in columns.items()}
-        for place in np.flatnonzero(runs).tolist():
-            parts = [_figures(self._outcome(share, rows[place])) for share in self.shares]
-            for name, value in self._mixed(parts).items():
-                simulated[name][place] = value[0]
+        for index in np.flatnonzero(runs).tolist():
+            parts = [_metric_columns(self._outcome(share, rows[index])) for share in self.shares]
+            for name, value in self._mix_shares(parts).items():
+                simulated[name][index] = value[0]
         return simulated
 
     # ------------------------------------------------------------------------------------------- one point
@@ -467,17 +473,20 @@ class Problem:
         """Return the reasons why the point *row* cannot run, a sentence each; none for one that can."""
         if outside := self.space.broken(row):
             return tuple(outside.values())
-        if self.brought is not None:
+        if self.user_engine is not None:
             return tuple(text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text)
-        said = []
+        sentences = []
         for share in self.shares:
             outcome = self._outcome(share, row)
             if isinstance(outcome, Infeasible):
-                said += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
-        if not said:
+                sentences += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
+        if not sentences:
             broken = [text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
-            said += [text if text.endswith((UNKNOWN, UNMET)) else f"exceeds the limit {text}" for text in broken]
-        return tuple(said)
+            sentences += [
+                text if text.endswith((UNKNOWN_SUFFIX, UNMET_PROVISION)) else f"exceeds the limit {text}"
+                for text in broken
+            ]
+        return tuple(sentences)
 
     def base(self) -> Results:
         """Return the results of the base design, which every search is compared with."""
@@ -491,74 +500,77 @@ class Problem:
         memory, bubble and other parts.
         """
         closed = replace(self, engine="analytic", limits=()).evaluate(rows)
-        known = np.stack([closed.columns[name] for name in METRICS], axis=1)
-        found = np.log(np.where(known > 0, known, 1.0))
+        metrics = np.stack([closed.columns[name] for name in METRICS], axis=1)
+        logs = np.log(np.where(metrics > 0, metrics, 1.0))
         if len(self.shares) > 1:
-            return found
+            return logs
         parts = physics_features(Batch(self.space.base, self.space.columns(rows)))[0].columns
         names = [f"bytes of {part}" for part in COMMUNICATED]  # those that some design has, or all rows would not match
         columns = {name: parts.get(name, np.zeros(len(rows))) for name in (*parts, *names)}
-        return np.concatenate([found, np.stack([columns[name] for name in sorted(columns)], axis=1)], axis=1)
+        return np.concatenate([logs, np.stack([columns[name] for name in sorted(columns)], axis=1)], axis=1)
 
     def closed_losses(self, rows: Indices) -> Floats:
         """Return the logarithm of the first objective's loss of points by closed forms; large where they cannot run."""
         closed = replace(self, engine="analytic", limits=()).evaluate(rows)
-        found = losses(self.objectives[:1], closed.columns)[:, 0]
+        closed_loss = losses(self.objectives[:1], closed.columns)[:, 0]
         with np.errstate(invalid="ignore", divide="ignore"):
-            logs = np.log(np.abs(found))
-        return np.where(np.isfinite(logs), logs, NEVER)
+            logs = np.log(np.abs(closed_loss))
+        return np.where(np.isfinite(logs), logs, INFEASIBLE_LOG_LOSS)
 
 
 def make_problem(
     space: ParameterSet, objectives: Sequence[str] = (), constraints: Sequence[str] = (), engine: str = "analytic"
 ) -> Problem:
     """Return the problem of searching *space*, by default for its own objective; its own limits hold as well."""
-    engine = _engine_for(space, engine)
-    known = metrics_of(engine)
-    wanted = tuple(objectives) or (space.objective,)
-    limits = tuple(read_limit(text, known) for text in (*space.limits, *constraints))
+    engine = _choose_engine(space, engine)
+    metrics = metrics_of(engine)
+    objective_names = tuple(objectives) or (space.objective,)
+    limits = tuple(read_limit(text, metrics) for text in (*space.limits, *constraints))
     if engine not in BUILT_IN:
-        _check_given(space, engine, wanted)
-        return Problem(space, wanted, limits, engine)
-    for name in wanted:
-        require(not (why := why_never_known(space, name)), "objective", name, f"is unknown for every design: {why}")
+        _check_engine_objectives(space, engine, objective_names)
+        return Problem(space, objective_names, limits, engine)
+    for name in objective_names:
+        require(not (why := why_unavailable(space, name)), "objective", name, f"is unknown for every design: {why}")
     for limit in limits:
-        why = why_never_known(space, limit.metric)
+        why = why_unavailable(space, limit.metric)
         require(not why, "constraint", limit.text, f"{limit.metric} is unknown for every design: {why}")
-    return Problem(space, wanted, limits, engine)
+    return Problem(space, objective_names, limits, engine)
 
 
-def _engine_for(space: ParameterSet, engine: str) -> str:
+def _choose_engine(space: ParameterSet, engine: str) -> str:
     """Return the engine that evaluates *space*: the one that is asked for, unless the set names its own."""
-    brought = engine_of(engine)
+    user_engine = engine_of(engine)
     if not space.engine or engine == space.engine:
-        own = brought is not None and brought.fields is not None and space.of_designs
+        has_own_fields = user_engine is not None and user_engine.fields is not None and space.of_designs
         rule = f"has fields of its own, and takes no designs: search a set that says 'engine: {engine}'"
-        require(not own, "engine", engine, rule)
+        require(not has_own_fields, "engine", engine, rule)
         require(
-            brought is None or not space.workloads, "engine", engine, "takes one design, and the set mixes workloads"
+            user_engine is None or not space.workloads,
+            "engine",
+            engine,
+            "takes one design, and the set mixes workloads",
         )
         return engine
     rule = f"the set {space.name} is for the engine {space.engine}"
     require(engine == BUILT_IN[0], "engine", engine, rule)  # which is what nobody asked for
-    return _engine_for(space, space.engine)
+    return _choose_engine(space, space.engine)
 
 
-def _check_given(space: ParameterSet, engine: str, wanted: Sequence[str]) -> None:
+def _check_engine_objectives(space: ParameterSet, engine: str, objectives: Sequence[str]) -> None:
     """Refuse objectives that an engine does not give; of those of the set, say how to choose another."""
-    for name in wanted:
+    for name in objectives:
         if name not in metrics_of(engine) and name == space.objective:
             rule = f"is the objective of {space.name}, and {engine} gives {', '.join(metrics_of(engine))}: choose one"
             raise SpecError("objective", name, f"{rule} (--objective)")
 
 
-def _spread_outcome(found: BatchOutcome, n: int) -> BatchOutcome:
+def _spread_outcome(outcome: BatchOutcome, n: int) -> BatchOutcome:
     """Return an outcome for each of *n* points, also of a workload in which they do not differ."""
-    if len(found.excess) == n:
-        return found
-    columns = {name: np.broadcast_to(column, (n,)) for name, column in found.columns.items()}
-    broken = {name: np.broadcast_to(flags, (n,)) for name, flags in found.broken.items()}
-    return BatchOutcome(columns, broken, np.broadcast_to(found.excess, (n,)))
+    if len(outcome.excess) == n:
+        return outcome
+    columns = {name: np.broadcast_to(column, (n,)) for name, column in outcome.columns.items()}
+    broken = {name: np.broadcast_to(flags, (n,)) for name, flags in outcome.broken.items()}
+    return BatchOutcome(columns, broken, np.broadcast_to(outcome.excess, (n,)))
 
 
 def design_of_row(space: ParameterSet, share: Share, row: Indices) -> DesignPoint:
@@ -570,7 +582,7 @@ def design_of_row(space: ParameterSet, share: Share, row: Indices) -> DesignPoin
     return point
 
 
-def _figures(outcome: Outcome) -> dict[str, Floats]:
+def _metric_columns(outcome: Outcome) -> dict[str, Floats]:
     if not isinstance(outcome, Metrics):
         raise SpecError("engine", "event", "refuses a design that the analytic engine accepts")
     values = {name: getattr(outcome, name) for name in METRICS}
@@ -588,8 +600,8 @@ def _reason_texts(why: Mapping[str, agent_Flags], n: int) -> Reasons:
     key[:, : packed.shape[1]] = packed
     wide = key.view(np.uint64) if key.shape[1] > 8 else key.view(np.uint64)[:, 0]  # much faster
     _, first, codes = np.unique(wide, axis=0, return_index=True, return_inverse=True)
-    texts = [", ".join(name for name, flag in zip(broken, table[place], strict=True) if flag) for place in first]
-    return Reasons.of(texts).take(codes.reshape(-1))
+    texts = [", ".join(name for name, flag in zip(broken, table[index], strict=True) if flag) for index in first]
+    return Reasons.encode(texts).select(codes.reshape(-1))
 
 
 # --------------------------------------------------------------------------------------
@@ -615,9 +627,9 @@ def make_loss_bound(problem: Problem) -> Callable[[Indices], Floats] | None:
     """Return a function that gives a lower bound of the loss of points; None where a problem has no such bound."""
     if not problem.of_designs:
         return None
-    one = len(problem.objectives) == 1 and problem.objectives[0] in BOUNDED
+    single = len(problem.objectives) == 1 and problem.objectives[0] in BOUNDED
     served = problem.space.base.serving is not None  # its seconds are of many steps
-    if not one or served or problem.engine != "analytic" or problem.space.workloads:
+    if not single or served or problem.engine != "analytic" or problem.space.workloads:
         return None
     if problem.space.provisioner is not None:  # the bandwidth of one mapping is not that of another
         return None
@@ -636,15 +648,20 @@ def lower_bounds(problem: Problem, rows: Indices) -> Floats:
     fields = space.columns(rows[first])
     fields |= {path: column_of([value] * len(first)) for path, value in FASTEST_SWITCHES.items() if path in fields}
     tried = [fields, *([fields | {EITHER_FASTER: column_of([False] * len(first))}] if EITHER_FASTER in fields else [])]
-    least = np.min([loss(objective, evaluate_batch(Batch(space.base, each)).columns[objective]) for each in tried], 0)
+    least = np.min(
+        [loss(objective, evaluate_batch(Batch(space.base, columns)).columns[objective]) for columns in tried], 0
+    )
     return np.asarray(np.where(np.isfinite(least), least, 0.0)[group.reshape(-1)])
 
 
 def _group_switches(parameter: Parameter) -> Indices:
     """Return a number for each value: two have the same if they differ in switches of `FASTEST_SWITCHES` alone."""
-    known: dict[tuple[Any, ...], int] = {}
-    kept = [index for index, path in enumerate(parameter.paths) if path not in FASTEST_SWITCHES]
-    values = [known.setdefault(tuple(row[place] for place in kept), len(known)) for row in parameter.values]
+    group_numbers: dict[tuple[Any, ...], int] = {}
+    other_fields = [index for index, path in enumerate(parameter.paths) if path not in FASTEST_SWITCHES]
+    values = [
+        group_numbers.setdefault(tuple(row[field] for field in other_fields), len(group_numbers))
+        for row in parameter.values
+    ]
     return np.array(values, dtype=np.intp)
 
 

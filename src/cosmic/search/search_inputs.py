@@ -13,12 +13,12 @@ import numpy as np
 from cosmic.base.errors import BackendError, SpecError, UnknownName, as_key, require
 from cosmic.search.agent import Task, start_agent
 from cosmic.search.learning.prior_knowledge import (
-    MOST_SOURCES,
+    MAX_SOURCES,
     Lessons,
     Source,
     arithmetic_of,
-    fits_of,
     identify_sources,
+    memory_filter,
     read_lessons,
 )
 from cosmic.search.problem import Problem, make_loss_bound, make_problem
@@ -26,27 +26,27 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
 from cosmic.simulate.user_engines import identity_of
 
-MOST_TRIALS = 10_000_000
+MAX_TRIALS = 10_000_000
 """Most trials of a search: their results are kept in memory, several GB of them."""
 EVENT_BATCH = 32
 """The largest batch of designs that the event engine simulates: a crash can lose one batch."""
-LARGEST_BATCH = 1_000_000
+MAX_BATCH = 1_000_000
 """All its designs are in memory at the same time."""
-LARGEST_SEED = 2**128
+MAX_SEED = 2**128
 AUTO = "auto"
-"""The agent that goes through every design of a set that is small enough, and else searches it (`GENERAL`)."""
-GENERAL, TRIALS = "genetic", 10_000
+"""The agent that goes through every design of a set that is small enough, and else searches it (`DEFAULT_AGENT`)."""
+DEFAULT_AGENT, DEFAULT_TRIALS = "genetic", 10_000
 """The agent for sets that are too large to go through, and how many designs it may evaluate if nothing is said."""
-GONE_THROUGH, BOUNDED = 1_500_000, 4_000_000
+MAX_EXHAUSTIVE, MAX_BOUNDED = 1_500_000, 4_000_000
 """Designs of a set that is gone through, a minute or two: each of them, or but for those that bounds rule out."""
-LEARNING, LEARNED_TRIALS = "surrogate", 300
+LEARNING_AGENT, LEARNED_TRIALS = "surrogate", 300
 """The same for searches that learn from earlier studies and measured runs."""
-PROVISIONED_THROUGH, PROVISIONED_TRIALS = 3_000, 2_000
+MAX_PROVISIONED, PROVISIONED_TRIALS = 3_000, 2_000
 """The same where bandwidth is provisioned: a design takes 10 to 40 ms, a thousand times as long."""
-BROUGHT_THROUGH, BROUGHT_TRIALS = 2_000, 1_000
+MAX_USER_ENGINE, USER_ENGINE_TRIALS = 2_000, 1_000
 """The same where an engine of somebody else evaluates."""
-LONGEST_PATH = 4096
-MOST_TEXTS, LONGEST_TEXT = 100, 500
+MAX_PATH_LENGTH = 4096
+MAX_TEXTS, MAX_TEXT_LENGTH = 100, 500
 """Of objectives, constraints and layers: how many there may be, and how long each."""
 
 
@@ -64,7 +64,7 @@ class Options:
     stacks: Sequence[str] = ()
     """The layers to search, the others frozen; by default all."""
     trials: int | None = None
-    """Designs to evaluate; if not given, all of a set that is gone through, else `TRIALS`."""
+    """Designs to evaluate; if not given, all of a set that is gone through, else `DEFAULT_TRIALS`."""
     seed: int = 0
     batch: int | None = None
     """How many designs to ask for at once; by default what the agent prefers."""
@@ -126,8 +126,8 @@ class Inputs:
 
         The identity of the parameter set comes last: frozen layers change it too, and say more.
         """
-        apart = ("space", "identity", "trials", "pace", "batch")
-        names = [*(each.name for each in fields(self) if each.name not in apart), "identity"]
+        excluded = ("space", "identity", "trials", "pace", "batch")
+        names = [*(input_field.name for input_field in fields(self) if input_field.name not in excluded), "identity"]
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
 
@@ -144,39 +144,41 @@ def task_of(problem: Problem, trials: int, lessons: Lessons | None = None, *, ex
     closed forms, or if earlier studies teach: to know the memory of a design costs as much as its closed form.
     """
     simulated = problem.engine == "event"
-    known = lessons or Lessons()
-    beforehand = expensive if expensive is not None else problem.engine != "analytic" or known.prior is not None
+    prior_lessons = lessons or Lessons()
+    beforehand = expensive if expensive is not None else problem.engine != "analytic" or prior_lessons.prior is not None
     return Task(
         problem.space,
         trials,
         len(problem.objectives),
         describe=problem.features if simulated else None,
         arithmetic=arithmetic_of(problem, with_memory=beforehand),
-        prior=known.prior or (known.measured(problem.closed_losses) if simulated else None),
-        starts=known.starts,
-        fits=fits_of(problem) if beforehand else None,
-        bound=None if known.factor is not None else make_loss_bound(problem),  # a corrected loss may be below the bound
+        prior=prior_lessons.prior or (prior_lessons.measured(problem.closed_losses) if simulated else None),
+        starts=prior_lessons.starts,
+        fits=memory_filter(problem) if beforehand else None,
+        bound=None
+        if prior_lessons.factor is not None
+        else make_loss_bound(problem),  # a corrected loss may be below the bound
     )
 
 
 # ------------------------------------------------------------------------------------------- from plain data
 
 
-def read_inputs(given: Any) -> Inputs:
+def read_inputs(tree: Any) -> Inputs:
     """Return the inputs that plain data states, each of its type and within its range; others are refused."""
-    if not isinstance(given, Mapping):
-        raise SpecError("inputs", given, "must map names to values")
-    known = {each.name: each for each in fields(Inputs)}
-    for name in given:
-        if name not in known:
-            raise UnknownName.key(as_key(name), given[name], known)
-    for name, each in known.items():
-        if name not in given and each.default is MISSING and each.default_factory is MISSING:
+    if not isinstance(tree, Mapping):
+        raise SpecError("inputs", tree, "must map names to values")
+    input_fields = {input_field.name: input_field for input_field in fields(Inputs)}
+    for name in tree:
+        if name not in input_fields:
+            raise UnknownName.key(as_key(name), tree[name], input_fields)
+    for name, input_field in input_fields.items():
+        if name not in tree and input_field.default is MISSING and input_field.default_factory is MISSING:
             raise SpecError(name, None, "is missing")
-    _check_values(given)
-    texts: dict[str, Any] = {name: tuple(given[name]) for name in TEXTS if name in given}
-    learn = tuple((str(path), str(digest)) for path, digest in given.get("learn", ()))
-    return Inputs(**{**given, **texts, "learn": learn})
+    _check_inputs(tree)
+    texts: dict[str, Any] = {name: tuple(tree[name]) for name in TEXT_LISTS if name in tree}
+    learn = tuple((str(path), str(digest)) for path, digest in tree.get("learn", ()))
+    return Inputs(**{**tree, **texts, "learn": learn})
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
@@ -184,54 +186,54 @@ def _is_whole(value: Any, least: int, most: int) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_TEXT and value.isprintable()
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH and value.isprintable()
 
 
-def _is_settings(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(name) and (_is_text(each) or isinstance(each, int | float)) for name, each in value.items()
+def _is_settings(settings: Any) -> bool:
+    return isinstance(settings, Mapping) and all(
+        _is_text(name) and (_is_text(value) or isinstance(value, int | float)) for name, value in settings.items()
     )
 
 
 def _is_learn(value: Any) -> bool:
     return (
         isinstance(value, list | tuple)
-        and len(value) <= MOST_SOURCES
+        and len(value) <= MAX_SOURCES
         and all(isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_path, pair)) for pair in value)
     )
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_PATH and value.isprintable()
+    return isinstance(value, str) and 0 < len(value) <= MAX_PATH_LENGTH and value.isprintable()
 
 
-TEXTS = ("stacks", "objectives", "constraints")
+TEXT_LISTS = ("stacks", "objectives", "constraints")
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "trials": (lambda value: _is_whole(value, 1, MOST_TRIALS), f"must be a number from 1 to {MOST_TRIALS:,}"),
-    "batch": (lambda value: _is_whole(value, 1, LARGEST_BATCH), f"must be a number from 1 to {LARGEST_BATCH:,}"),
-    "seed": (lambda value: _is_whole(value, 0, LARGEST_SEED), "must be a number from 0 to 2**128"),
+    "trials": (lambda value: _is_whole(value, 1, MAX_TRIALS), f"must be a number from 1 to {MAX_TRIALS:,}"),
+    "batch": (lambda value: _is_whole(value, 1, MAX_BATCH), f"must be a number from 1 to {MAX_BATCH:,}"),
+    "seed": (lambda value: _is_whole(value, 0, MAX_SEED), "must be a number from 0 to 2**128"),
     "space": (lambda value: isinstance(value, Mapping), "must be the content of a parameter set"),
     "settings": (_is_settings, "must map names to numbers or texts"),
-    "identity": (_is_text, f"must be printable text of at most {LONGEST_TEXT} characters"),
+    "identity": (_is_text, f"must be printable text of at most {MAX_TEXT_LENGTH} characters"),
 }
-_RULES["learn"] = (_is_learn, f"must be a list of at most {MOST_SOURCES} pairs, each of a path and a digest")
+_RULES["learn"] = (_is_learn, f"must be a list of at most {MAX_SOURCES} pairs, each of a path and a digest")
 _RULES["pace"] = _RULES["trials"]
 _RULES["agent"] = _RULES["engine"] = _RULES["engine_identity"] = _RULES["identity"]
 _RULES |= dict.fromkeys(
-    TEXTS,
+    TEXT_LISTS,
     (
-        lambda value: isinstance(value, list | tuple) and len(value) <= MOST_TEXTS and all(map(_is_text, value)),
-        f"must be a list of at most {MOST_TEXTS} printable texts, each of at most {LONGEST_TEXT} characters",
+        lambda value: isinstance(value, list | tuple) and len(value) <= MAX_TEXTS and all(map(_is_text, value)),
+        f"must be a list of at most {MAX_TEXTS} printable texts, each of at most {MAX_TEXT_LENGTH} characters",
     ),
 )
 _RULES["objectives"] = (
     lambda value: bool(value) and _RULES["stacks"][0](value),
-    f"must be a list of 1 to {MOST_TEXTS} metrics",
+    f"must be a list of 1 to {MAX_TEXTS} metrics",
 )
 
 
-def _check_values(given: Mapping[str, Any]) -> None:
-    for name, value in given.items():
+def _check_inputs(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
         holds, rule = _RULES[name]
         require(holds(value), name, value, rule)
 
@@ -242,14 +244,14 @@ def _check_values(given: Mapping[str, Any]) -> None:
 def check_trials(trials: int) -> None:
     """Refuse a number of trials that no search can have."""
     require(trials >= 1, "trials", trials, "give at least one")
-    require(trials <= MOST_TRIALS, "trials", trials, f"at most {MOST_TRIALS:,} are kept")
+    require(trials <= MAX_TRIALS, "trials", trials, f"at most {MAX_TRIALS:,} are kept")
 
 
 def check_engine(inputs: Inputs) -> None:
     """Refuse to go on with another version of the engine than the study was begun with: results would be mixed."""
-    now = identity_of(inputs.engine)
-    rule = f"the study was begun with version {inputs.engine_identity}, and this is {now}: begin another"
-    require(now == inputs.engine_identity, "engine", inputs.engine, rule)
+    current = identity_of(inputs.engine)
+    rule = f"the study was begun with version {inputs.engine_identity}, and this is {current}: begin another"
+    require(current == inputs.engine_identity, "engine", inputs.engine, rule)
 
 
 def choose_effort(problem: Problem, options: Options) -> tuple[str, int]:
@@ -257,23 +259,26 @@ def choose_effort(problem: Problem, options: Options) -> tuple[str, int]:
     if options.trials is not None:
         check_trials(options.trials)
     valid, bounded = problem.space.valid, make_loss_bound(problem) is not None
-    most, usual = BOUNDED if bounded else GONE_THROUGH, TRIALS
+    most, usual = MAX_BOUNDED if bounded else MAX_EXHAUSTIVE, DEFAULT_TRIALS
     if problem.space.provisioner is not None:
-        most, usual = PROVISIONED_THROUGH, PROVISIONED_TRIALS
-    if problem.brought is not None:  # nobody knows how long it takes
-        most, usual = BROUGHT_THROUGH, BROUGHT_TRIALS
+        most, usual = MAX_PROVISIONED, PROVISIONED_TRIALS
+    if problem.user_engine is not None:  # nobody knows how long it takes
+        most, usual = MAX_USER_ENGINE, USER_ENGINE_TRIALS
     listed = problem.engine != "event" and valid <= most and not options.settings
     if options.agent == AUTO and options.learn:
-        return LEARNING, min(valid, LEARNED_TRIALS) if options.trials is None else options.trials
+        return LEARNING_AGENT, min(valid, LEARNED_TRIALS) if options.trials is None else options.trials
     if options.agent == AUTO and listed and (options.trials is None or options.trials >= valid):
         return ("bounded" if bounded else "exhaustive"), valid
-    return GENERAL if options.agent == AUTO else options.agent, usual if options.trials is None else options.trials
+    return (
+        DEFAULT_AGENT if options.agent == AUTO else options.agent,
+        usual if options.trials is None else options.trials,
+    )
 
 
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked before it begins."""
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
-    require(options.seed <= LARGEST_SEED, "seed", options.seed, "is too large")
+    require(options.seed <= MAX_SEED, "seed", options.seed, "is too large")
     if space.source is None:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
     opened = space.restrict(options.stacks) if options.stacks else space
@@ -286,9 +291,9 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     if not isinstance(preferred, int | np.integer) or preferred < 1:
         raise BackendError(f"agent {name}: prefers batches of {preferred!r}; wanted a number of points")
     most = trials if problem.engine == "analytic" else min(EVENT_BATCH, trials)
-    batch = min(int(preferred), most, LARGEST_BATCH) if options.batch is None else options.batch
+    batch = min(int(preferred), most, MAX_BATCH) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
-    require(batch <= LARGEST_BATCH, "batch", batch, f"give at most {LARGEST_BATCH:,}")
+    require(batch <= MAX_BATCH, "batch", batch, f"give at most {MAX_BATCH:,}")
     if space.workloads:  # they are kept as they were written, and may name files
         load_space(space.source, files=False)
     inputs = Inputs(
@@ -308,5 +313,7 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         learn=tuple((source.path, source.digest) for source in sources),
     )
     inputs.__dict__["lessons"] = lessons
-    _check_values({each.name: getattr(inputs, each.name) for each in fields(inputs)})  # or it could not be opened again
+    _check_inputs(
+        {input_field.name: getattr(inputs, input_field.name) for input_field in fields(inputs)}
+    )  # or it could not be opened again
     return with_problem(inputs, problem)

@@ -1,7 +1,7 @@
 """Search: ask an agent for points, evaluate them, write the results to a study, tell the agent.
 
 A search is a function of its inputs. To resume one is to run it again: the agent is asked and told as before, and
-results that the study already has are looked up instead of evaluated (`Record`). So a resumed search ends as one that
+results that the study already has are looked up instead of evaluated (`BatchLog`). So a resumed search ends as one that
 was never interrupted, bit for bit, with any agent, and no state of the agent is on disk.
 
 What agents propose is checked before it is evaluated: an agent may be a plugin that does as it likes. An answer that is
@@ -37,7 +37,7 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study import trial_table
 from cosmic.search.study.measured_runs import Evidence, gather_evidence
-from cosmic.search.study.study import FORMAT, Study, keep_text, lock_study, name_study, open_study, render_inputs
+from cosmic.search.study.study import FORMAT, keep_text, lock_study, name_study, open_study, render_inputs
 from cosmic.search.study.study_database import INPUTS, TRIALS, BatchRecord, StudyError
 from cosmic.search.study.trial_storage import Storage, holds_trials
 from cosmic.search.study.trial_table import Part, TrialTable
@@ -58,12 +58,12 @@ class CheckedAgent:
     def __init__(self, name: str, agent: Agent, space: ParameterSet) -> None:
         self._name, self._agent, self._space = name, agent, space
         self._learns = getattr(agent, "learns", True) is not False
-        self.coming: deque[Indices] = deque()
+        self.proposals: deque[Indices] = deque()
         """What it has proposed already for the next times that it is asked."""
 
     def ask(self, n: int) -> Indices:
         """Return up to *n* points: rows of indices, each of a value that its parameter has."""
-        return self.coming.popleft() if self.coming else self._ask(n)
+        return self.proposals.popleft() if self.proposals else self._ask(n)
 
     @property
     def finished(self) -> bool:
@@ -73,13 +73,13 @@ class CheckedAgent:
     @property
     def learned(self) -> Learned | None:
         """What it says of its model; None for one that has none."""
-        found = self._call("learned", lambda: getattr(self._agent, "learned", None))
-        return found if isinstance(found, Learned) else None
+        report = self._call("learned", lambda: getattr(self._agent, "learned", None))
+        return report if isinstance(report, Learned) else None
 
     def look_ahead(self, n: int, times: int) -> None:
         """Ask now for what it will be asked for the next *times*, *n* points each, unless it learns meanwhile."""
         if not self._learns:
-            self.coming.extend(self._ask(n) for _ in range(times - len(self.coming)))
+            self.proposals.extend(self._ask(n) for _ in range(times - len(self.proposals)))
 
     def _ask(self, n: int) -> Indices:
         answer = as_plain_rows(self._call("ask", lambda: self._agent.ask(n)))
@@ -91,33 +91,31 @@ class CheckedAgent:
         """Tell the agent the outcomes of some points."""
         self._call("tell", lambda: self._agent.tell(outcomes))
 
-    def _call(self, what: str, call: Callable[[], T]) -> T:
+    def _call(self, method: str, call: Callable[[], T]) -> T:
         try:
             with redirect_stdout(sys.stderr):  # what a plugin prints is no result
                 return call()
         except CosmicError:
             raise
         except (Exception, SystemExit) as error:
-            raise BackendError(f"agent {self._name}: {what} failed: {describe_error(error)}") from error
+            raise BackendError(f"agent {self._name}: {method} failed: {describe_error(error)}") from error
 
 
 def why_no_points(answer: Any, n: int, space: ParameterSet) -> str:
     """Return why *answer* is no array of at most *n* points of *space*, valid or not; empty if it is one."""
     width = len(space.parameters)
     if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "iu":
-        what = f"an array of {answer.dtype}" if isinstance(answer, np.ndarray) else one_line(shorten(answer))
-        return f"proposed {what}; wanted an array of whole numbers, a row of value indices for each point"
+        shown = f"an array of {answer.dtype}" if isinstance(answer, np.ndarray) else one_line(shorten(answer))
+        return f"proposed {shown}; wanted an array of whole numbers, a row of value indices for each point"
     if answer.ndim != 2 or answer.shape[1] != width:
         return f"proposed an array of shape {answer.shape}; wanted rows of {width} value indices"
     if len(answer) > n:
         return f"proposed {len(answer):,} points; it was asked for {n:,}"
     beyond = (answer < 0) | (answer >= np.array(space.sizes, dtype=np.intp))
     if beyond.any():
-        place, column = np.argwhere(beyond)[0].tolist()
+        row, column = np.argwhere(beyond)[0].tolist()
         parameter = space.parameters[column]
-        return (
-            f"proposed value {answer[place, column]} of {parameter.name}, which has {len(parameter.values)} from 0 on"
-        )
+        return f"proposed value {answer[row, column]} of {parameter.name}, which has {len(parameter.values)} from 0 on"
     return ""
 
 
@@ -131,16 +129,18 @@ def as_plain_rows(answer: Any) -> Any:
         return answer
 
 
-def judge_proposals(problem: Problem, rows: Indices, inside: Flags, evaluate: Callable[[Indices], Results]) -> Results:
-    """Return the results of *rows*, of which those *inside* the set are evaluated; the others break its constraints."""
-    if inside.all():
+def evaluate_proposals(
+    problem: Problem, rows: Indices, valid: Flags, evaluate: Callable[[Indices], Results]
+) -> Results:
+    """Return the results of *rows*, of which those *valid* the set are evaluated; the others break its constraints."""
+    if valid.all():
         return evaluate(rows)
-    invalid = np.flatnonzero(~inside)
+    invalid = np.flatnonzero(~valid)
     refused = Results.failed(len(invalid), "", problem.metrics)
-    reasons = [", ".join(problem.space.broken(rows[place])) for place in invalid.tolist()]
+    reasons = [", ".join(problem.space.broken(rows[row])) for row in invalid.tolist()]
     refused = Results(refused.columns, refused.excess, reasons, refused.counted)
-    both = Results.join([evaluate(rows[inside]), refused])
-    return both.take(np.argsort(np.concatenate((np.flatnonzero(inside), invalid)), kind="stable"))
+    joined = Results.join([evaluate(rows[valid]), refused])
+    return joined.select(np.argsort(np.concatenate((np.flatnonzero(valid), invalid)), kind="stable"))
 
 
 # --------------------------------------------------------------------------------------
@@ -148,27 +148,27 @@ def judge_proposals(problem: Problem, rows: Indices, inside: Flags, evaluate: Ca
 # --------------------------------------------------------------------------------------
 
 
-class Record:
+class BatchLog:
     """The batches of a study, written and to be written; without *storage*, nothing is kept."""
 
     def __init__(self, problem: Problem, storage: Storage | None) -> None:
         self._storage = storage
         self.batches: list[BatchRecord] = []
         """The batches that were there."""
-        self.written: Trials | None = None
+        self.recorded_trials: Trials | None = None
         """Their trials; None once all are repeated, as the search then has them."""
         self._saved = Ledger(problem)
         """Results of points that are in no batch: what the doctor saved, and what is evaluated beside them."""
-        self._at = 0
+        self._position = 0
         self.computed = 0
         """How many points this run evaluated."""
         if storage is not None:
-            self.batches, self.written = storage.history()
+            self.batches, self.recorded_trials = storage.history()
             saved = storage.trials("salvaged")
             new = self._saved.unknown(saved.rows)
-            self._saved.add(saved.rows[new], saved.results.take(new))
+            self._saved.add(saved.rows[new], saved.results.select(new))
 
-    def remembered(self, evaluate: Evaluate, ledger: Ledger) -> Evaluate:
+    def cache_results(self, evaluate: Evaluate, ledger: Ledger) -> Evaluate:
         """Return *evaluate*, with results that the study holds looked up instead; *ledger* has its trials ahead."""
 
         def look_up(rows: Indices) -> Results:
@@ -176,14 +176,14 @@ class Record:
             if ahead.all():
                 return ledger.recall(rows)
             if not ahead.any():
-                return self._saved_or(evaluate, rows)
-            both = Results.join([ledger.recall(rows[ahead]), self._saved_or(evaluate, rows[~ahead])])
+                return self._evaluate_unsaved(evaluate, rows)
+            joined = Results.join([ledger.recall(rows[ahead]), self._evaluate_unsaved(evaluate, rows[~ahead])])
             order = np.concatenate((np.flatnonzero(ahead), np.flatnonzero(~ahead)))
-            return both.take(np.argsort(order, kind="stable"))
+            return joined.select(np.argsort(order, kind="stable"))
 
         return look_up
 
-    def _saved_or(self, evaluate: Evaluate, rows: Indices) -> Results:
+    def _evaluate_unsaved(self, evaluate: Evaluate, rows: Indices) -> Results:
         """Return the results of *rows*, of which those that were saved are looked up."""
         unknown = self._saved.unknown(rows) if len(self._saved) else np.arange(len(rows))
         self.computed += len(unknown)
@@ -197,20 +197,21 @@ class Record:
         """Write a batch, or check that it equals the one that was written."""
         if self._storage is None:
             return
-        batch = BatchRecord(self._at, asked, len(trials))
-        if self._at >= len(self.batches):
+        batch = BatchRecord(self._position, asked, len(trials))
+        if self._position >= len(self.batches):
             self._storage.append(batch, trials, first)
-        elif self.batches[self._at] != batch or not self._proposed(trials.points, first):
+        elif self.batches[self._position] != batch or not self._proposed(trials.points, first):
             version = "another release of COSMIC, or of a library that its agent uses, wrote it"
-            raise StudyError(f"{self._storage.path.parent}: cannot be resumed from batch {self._at}: {version}")
-        self._at += 1
-        if self._at >= len(self.batches):
-            self.written = None
+            raise StudyError(f"{self._storage.path.parent}: cannot be resumed from batch {self._position}: {version}")
+        self._position += 1
+        if self._position >= len(self.batches):
+            self.recorded_trials = None
 
     def _proposed(self, points: Indices, first: int) -> bool:
         """Return whether *points* equal those of the study from its trial *first* on."""
         return not len(points) or (
-            self.written is not None and np.array_equal(self.written.points[first : first + len(points)], points)
+            self.recorded_trials is not None
+            and np.array_equal(self.recorded_trials.points[first : first + len(points)], points)
         )
 
 
@@ -220,13 +221,13 @@ class Record:
 
 PATIENCE = 200
 """A search ends after this many batches in a row without a new design: its agent has nothing left to propose."""
-INVALID = 1_000_000
+MAX_INVALID = 1_000_000
 """A search also ends after this many invalid mappings, plus a thousand for each trial."""
-BARREN = 200_000
+MAX_BARREN = 200_000
 """It ends after this many if no other design was among them."""
-SCOUTING = 32
+SCOUT_AFTER = 32
 """After this many batches in a row of invalid mappings only, random points are tried until one is another."""
-SCOUTS = 4096
+SCOUT_BATCH = 4096
 """How many of them at once."""
 
 
@@ -283,13 +284,13 @@ class Found:
     @property
     def best(self) -> dict[str, Any] | None:
         """The best design: its point and its metrics; None where nothing can run."""
-        place = self.trials.best(self.problem)
-        return None if place is None else self.trials.describe(self.problem, place)
+        trial = self.trials.best(self.problem)
+        return None if trial is None else self.trials.describe(self.problem, trial)
 
     @property
     def front(self) -> list[dict[str, Any]]:
         """The Pareto front: the designs that no other dominates."""
-        return [self.trials.describe(self.problem, place) for place in self.trials.front(self.problem).tolist()]
+        return [self.trials.describe(self.problem, trial) for trial in self.trials.front(self.problem).tolist()]
 
     def to_pandas(self, *, parts: bool = True) -> Any:
         """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
@@ -387,29 +388,25 @@ def keep_search(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool
             raise SpecError("out", str(folder), "holds a study already: resume it (--resume), or choose another")
         study = open_study(folder) if exists else None
         if study is not None:
-            inputs = _continue_inputs(inputs, study)
+            # The inputs of a resumed study: as they were, with the number of trials now asked for.
+            if inputs.engine == study.inputs.engine:
+                check_engine(study.inputs)
+            if different := inputs.differences(study.inputs):
+                name = different[0]
+                ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
+                rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
+                raise SpecError("space" if name == "identity" else name, ours, rule)
+            inputs = with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
         storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True, problem=inputs.problem))
         if study is None or inputs != study.inputs or study.format != FORMAT or storage.inputs() is None:
             text = render_inputs(inputs, study.created if study else "")
             storage.set_inputs(text)  # before study.json, which says that the database is complete
             keep_text(folder / INPUTS, text)
-        found = run_search(inputs, pool, storage=storage, watch=watch)
-        storage.set_learned(found.learned, len(found.trials))
-        storage.set_ending(found.stopped, len(found.trials))
-        beside = gather_evidence(inputs.problem, storage.runs(), found.trials.points)
-        return replace(found, path=folder, evidence=beside)
-
-
-def _continue_inputs(inputs: Inputs, study: Study) -> Inputs:
-    """Return the inputs of a resumed study: as they were, with the number of trials now asked for."""
-    if inputs.engine == study.inputs.engine:
-        check_engine(study.inputs)
-    if different := inputs.differences(study.inputs):
-        name = different[0]
-        ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
-        rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
-        raise SpecError("space" if name == "identity" else name, ours, rule)
-    return with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
+        result = run_search(inputs, pool, storage=storage, watch=watch)
+        storage.set_learned(result.learned, len(result.trials))
+        storage.set_ending(result.stopped, len(result.trials))
+        evidence = gather_evidence(inputs.problem, storage.runs(), result.trials.points)
+        return replace(result, path=folder, evidence=evidence)
 
 
 def resume_study(
@@ -424,7 +421,7 @@ def resume_study(
         return keep_search(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
 
 
-def found_so_far(folder: Path, progress: Progress | None = None) -> Found | None:
+def read_interrupted(folder: Path, progress: Progress | None = None) -> Found | None:
     """Return what an interrupted search has written; None if it has written nothing."""
     if not (folder / INPUTS).exists():
         return None
@@ -444,46 +441,46 @@ def run_search(
     """Return what a search finds; results that *storage* holds are not evaluated again."""
     began = time.perf_counter()
     problem = inputs.problem
-    record = Record(problem, storage)
-    ledger = Ledger(problem, record.written)
+    record = BatchLog(problem, storage)
+    ledger = Ledger(problem, record.recorded_trials)
     with open_evaluator(problem, pool.workers, pool.address) as evaluate:
         pooled = evaluate if isinstance(evaluate, PoolEvaluator) else None
         agent = make_agent(inputs)
-        steps = explore_batches(inputs, ledger, record.remembered(evaluate, ledger), record.batches, pooled, agent)
+        steps = explore_batches(inputs, ledger, record.cache_results(evaluate, ledger), record.batches, pooled, agent)
         stopped, sizes = "", []
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
             stopped = why
             sizes.append(len(rows))
             if watch is not None:
-                watch(_progress(inputs, ledger, record.computed, time.perf_counter() - began))
+                watch(_report_progress(inputs, ledger, record.computed, time.perf_counter() - began))
     elapsed_s = time.perf_counter() - began
     trials = ledger.trials
     learned = _report_learned(inputs, agent.learned, trials)
     return Found(inputs, trials, stopped, elapsed_s, record.computed, batches=tuple(sizes), learned=learned)
 
 
-def _report_learned(inputs: Inputs, said: Learned | None, trials: Trials) -> Learned | None:
+def _report_learned(inputs: Inputs, report: Learned | None, trials: Trials) -> Learned | None:
     """Return what the agent says of its model, with what was learned before and what is expected of measurements."""
     lessons, problem = inputs.lessons, inputs.problem
     notes = list(lessons.notes)
     if (best := lessons.expected(problem, trials)) is not None:
-        place, times = best
+        trial, times = best
         notes.append(
-            f"By these measurements trial {place:,} is expected to be the best: {times:.3f}× its predicted time."
+            f"By these measurements trial {trial:,} is expected to be the best: {times:.3f}× its predicted time."
         )
-    if said is None:
+    if report is None:
         return Learned(None, notes=tuple(notes)) if notes else None
-    return replace(said, notes=(*notes, *said.notes))
+    return replace(report, notes=(*notes, *report.notes))
 
 
 def make_agent(inputs: Inputs) -> CheckedAgent:
     """Return the agent of a search, as it is before the first batch."""
-    made = start_agent(inputs.agent, inputs.task(), inputs.rng(), inputs.settings)
-    return CheckedAgent(inputs.agent, made, inputs.problem.space)
+    agent = start_agent(inputs.agent, inputs.task(), inputs.rng(), inputs.settings)
+    return CheckedAgent(inputs.agent, agent, inputs.problem.space)
 
 
-def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -> Progress:
+def _report_progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -> Progress:
     return Progress(
         objective=inputs.objectives[0],
         evaluated=ledger.evaluated,
@@ -500,13 +497,13 @@ def explore_batches(
     inputs: Inputs,
     ledger: Ledger,
     evaluate: Evaluate,
-    before: Sequence[BatchRecord] = (),
+    recorded: Sequence[BatchRecord] = (),
     pool: PoolEvaluator | None = None,
     agent: CheckedAgent | None = None,
 ) -> Iterator[tuple[int, Indices, Results, str]]:
     """Yield each batch: how many points were asked for, the new ones, their results, and why the search ends.
 
-    *before* is the batches of a search that is resumed or replayed. A *pool* of workers begins with the next batches of
+    *recorded* is the batches of a search that is resumed or replayed. A *pool* of workers begins with the next batches of
     an agent that does not learn before the batch at hand is done.
 
     A known point is told to the agent again, and not evaluated. An invalid mapping is told as infeasible, and does not
@@ -515,35 +512,42 @@ def explore_batches(
     """
     problem, space = inputs.problem, inputs.problem.space
     agent = agent or make_agent(inputs)
-    scouting = np.random.default_rng((inputs.seed, SCOUTS))
+    # A generator of its own: what the agent draws must not depend on whether scouts were sent.
+    scouting = np.random.default_rng((inputs.seed, SCOUT_BATCH))
     idle, barren, stopped = 0, 0, ""
     base = space.row_of(space.base)
     for batch in count():
-        if stopped and batch >= len(before):
+        if stopped and batch >= len(recorded):
             break
         if batch == 0 and base is not None:
             asked, rows = 0, base[None, :]
-        elif barren >= SCOUTING:
-            asked, rows = SCOUTS, space.sample(SCOUTS, scouting)
+        elif barren >= SCOUT_AFTER:
+            asked, rows = SCOUT_BATCH, space.sample(SCOUT_BATCH, scouting)
         else:
-            left = inputs.trials - ledger.evaluated
-            asked = before[batch].asked if batch < len(before) else min(inputs.batch, left)
+            remaining = inputs.trials - ledger.evaluated
+            asked = recorded[batch].asked if batch < len(recorded) else min(inputs.batch, remaining)
             rows = agent.ask(asked)
-            if pool is not None and batch >= len(before):  # the next batches will be as large, however this one ends
-                sure = min((left - asked) // inputs.batch, SCOUTING - barren - 1)
+            if pool is not None and batch >= len(recorded):  # the next batches will be as large, however this one ends
+                sure = min((remaining - asked) // inputs.batch, SCOUT_AFTER - barren - 1)
                 agent.look_ahead(inputs.batch, min(sure, pool.ahead))
         new = _unknown_points(ledger, rows)
         inside = space.contains(new)
-        _begin_evaluations(pool, space, (new, *agent.coming))
-        results = judge_proposals(problem, new, inside, evaluate)
-        most = before[batch].trials if batch < len(before) else _fitting(results, inputs.trials - ledger.evaluated)
-        if barren >= SCOUTING and most < len(new):  # scouts: what comes after the last trial is as if it was not tried
-            new, inside, results = new[:most], inside[:most], results.take(np.arange(most))
+        _start_evaluations(pool, space, (new, *agent.proposals))
+        results = evaluate_proposals(problem, new, inside, evaluate)
+        most = (
+            recorded[batch].trials
+            if batch < len(recorded)
+            else _count_within_budget(results, inputs.trials - ledger.evaluated)
+        )
+        if barren >= SCOUT_AFTER and most < len(
+            new
+        ):  # scouts: what comes after the last trial is as if it was not tried
+            new, inside, results = new[:most], inside[:most], results.select(np.arange(most))
         ledger.add(new, results)
         ledger.outside += int((~inside).sum())
-        told = new[results.counted] if barren >= SCOUTING else rows  # of scouts, only what is worth to learn
-        if len(told) or barren < SCOUTING:
-            agent.tell(inputs.lessons.corrected(problem, problem.outcomes(told, ledger.recall(told))))
+        reported = new[results.counted] if barren >= SCOUT_AFTER else rows  # of scouts, only what is worth to learn
+        if len(reported) or barren < SCOUT_AFTER:
+            agent.tell(inputs.lessons.corrected(problem, problem.outcomes(reported, ledger.recall(reported))))
         idle = 0 if len(new) else idle + 1
         barren = 0 if results.counted.any() else barren + bool(len(new))
         stopped = "exhausted" if agent.finished else _why_stop(inputs, ledger, idle)
@@ -556,17 +560,19 @@ def _unknown_points(ledger: Ledger, rows: Indices) -> Indices:
     return rows if len(unknown) == len(rows) else rows[unknown]
 
 
-def _begin_evaluations(pool: PoolEvaluator | None, space: ParameterSet, batches: Sequence[Indices]) -> None:
+def _start_evaluations(pool: PoolEvaluator | None, space: ParameterSet, batches: Sequence[Indices]) -> None:
     """Let workers begin with the valid ones of several *batches*; with a single one they do when it is evaluated."""
     if pool is not None and len(batches) > 1:
         for batch in batches:
             if space.contains(batch).all():
-                pool.begin(batch)
+                pool.start(batch)
 
 
-def _fitting(results: Results, left: int) -> int:
-    """Return how many of *results*, from the first on, there are up to the last one that *left* trials allow."""
-    return int(np.searchsorted(results.counted.cumsum(), left)) + 1 if results.counted.sum() > left else len(results)
+def _count_within_budget(results: Results, budget: int) -> int:
+    """Return how many of *results*, from the first on, there are up to the last one that *budget* trials allow."""
+    return (
+        int(np.searchsorted(results.counted.cumsum(), budget)) + 1 if results.counted.sum() > budget else len(results)
+    )
 
 
 def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
@@ -575,5 +581,5 @@ def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
     if ledger.evaluated >= inputs.trials:
         return "trials"
     invalid = len(ledger) - ledger.evaluated
-    most = INVALID + 1000 * inputs.trials if ledger.evaluated else BARREN
+    most = MAX_INVALID + 1000 * inputs.trials if ledger.evaluated else MAX_BARREN
     return "stalled" if idle >= PATIENCE or invalid >= most else ""

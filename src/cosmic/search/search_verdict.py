@@ -33,9 +33,9 @@ from cosmic.simulate.metrics import Metrics
 # The verdict on a search in one sentence: how much better than the base its best design is, and what bounds it
 # --------------------------------------------------------------------------------------
 
-BASE = "the base design"
-CANNOT = "cannot run"
-SAME = 5e-3
+BASE_TEXT = "the base design"
+CANNOT_RUN = "cannot run"
+SAME_GAIN = 5e-3
 """A gain nearer to 1 than this rounds to 1.00."""
 
 
@@ -72,56 +72,56 @@ class SearchVerdict:
     """Sentences that qualify the verdict."""
 
 
-def judge_search(found: Found, beside: Mapping[str, Found] | None = None) -> SearchVerdict:
+def judge_search(result: Found, beside: Mapping[str, Found] | None = None) -> SearchVerdict:
     """Return the verdict on a search; *beside* are searches of one layer each, by the layer's name."""
-    problem = found.problem
-    ground = found.plateau
-    caveats = _caveats(found)
-    if ground is None:
-        return SearchVerdict(_nothing(found), "", (), "", None, None, None, "", caveats)
-    place = ground.place
-    point = _point(problem, found.trials.row(place))
+    problem = result.problem
+    plateau = result.plateau
+    caveats = _caveats(result)
+    if plateau is None:
+        return SearchVerdict(_no_design_text(result), "", (), "", None, None, None, "", caveats)
+    trial = plateau.place
+    point = _design_of(problem, result.trials.row(trial))
     outcome = None if point is None else evaluate(point, problem.engine)
     metrics = outcome if isinstance(outcome, Metrics) else None
     bound = "" if point is None or metrics is None else explain_bound(point, metrics)
-    gains = _gains(found, place, beside or {})
-    proof = proof_of(found)
+    gains = _measure_gains(result, trial, beside or {})
+    proof = proof_of(result)
     gained = _gain_text(gains, base_fault(problem))
     if len(problem.objectives) > 1:  # gains are in the first of them
         gained = gained.replace(
-            f"no better than {BASE}", f"no better than {BASE} in {metric_label(problem.objectives[0])}"
+            f"no better than {BASE_TEXT}", f"no better than {BASE_TEXT} in {metric_label(problem.objectives[0])}"
         )
-    said = "; ".join(filter(None, [proof, gained, bound]))
+    sentence = "; ".join(filter(None, [proof, gained, bound]))
     if len(problem.objectives) > 1:
-        said += f"; {_front_text(found, place)}"
+        sentence += f"; {_front_text(result, trial)}"
     design = "" if point is None else design_in_few_words(point)
-    return SearchVerdict(said, design, gains, bound, metrics, point, ground, proof, caveats)
+    return SearchVerdict(sentence, design, gains, bound, metrics, point, plateau, proof, caveats)
 
 
-def _point(problem: Problem, row: Indices) -> DesignPoint | None:
+def _design_of(problem: Problem, row: Indices) -> DesignPoint | None:
     """Return the design of *row*; None where COSMIC cannot say more of it than its metrics."""
     return None if problem.space.workloads or not problem.of_designs else problem.space.point(row)
 
 
-def best_point(found: Found) -> DesignPoint | None:
+def best_point(result: Found) -> DesignPoint | None:
     """Return the design to take, complete; None where nothing can run, or with several workloads."""
-    ground = found.plateau
-    return None if ground is None else _point(found.problem, found.trials.row(ground.place))
+    plateau = result.plateau
+    return None if plateau is None else _design_of(result.problem, result.trials.row(plateau.place))
 
 
-def proof_of(found: Found) -> str:
+def proof_of(result: Found) -> str:
     """Return that a search went through every design, in words; empty where it did not."""
-    problem = found.problem
-    if found.stopped != "exhausted":
+    problem = result.problem
+    if result.stopped != "exhausted":
         return ""
-    what = "mappings" if set(problem.space.stacks) <= {"workload"} else "designs"
-    said = "best" if len(problem.objectives) == 1 else "front"
+    noun = "mappings" if set(problem.space.stacks) <= {"workload"} else "designs"
+    claim = "best" if len(problem.objectives) == 1 else "front"
     if problem.space.provisioner is not None:
-        return f"{said} of all {problem.space.valid:,} {what}, each with the bandwidth found for it"
-    said = f"proven {said}"
-    said_by = {"analytic": "", "event": ", simulated"}
-    simulated = said_by.get(problem.engine, f", by {problem.engine}")
-    return f"{said} of {problem.space.valid:,} {what}{simulated}"
+        return f"{claim} of all {problem.space.valid:,} {noun}, each with the bandwidth found for it"
+    claim = f"proven {claim}"
+    engine_texts = {"analytic": "", "event": ", simulated"}
+    simulated = engine_texts.get(problem.engine, f", by {problem.engine}")
+    return f"{claim} of {problem.space.valid:,} {noun}{simulated}"
 
 
 def choice_text(ground: Plateau) -> str:
@@ -139,7 +139,7 @@ def choice_text(ground: Plateau) -> str:
     )
 
 
-def gain_over(objective: str, value: float | None, other: float | None) -> float | None:
+def gain_over(objective: str, value: float | None, baseline: float | None) -> float | None:
     """Return how many times better one value of an objective is than another.
 
     >>> gain_over("step_s", 2.0, 5.0), gain_over("tokens_per_s", 2.0, 5.0), gain_over("step_s", 2.0, None)
@@ -147,19 +147,19 @@ def gain_over(objective: str, value: float | None, other: float | None) -> float
     >>> gain_over("offloaded_bytes", 0.0, 0.0), gain_over("offloaded_bytes", 0.0, 1.0)
     (1.0, inf)
     """
-    if value is None or other is None:
+    if value is None or baseline is None:
         return None
-    first, second = (float(loss(objective, np.array([each]))[0]) for each in (value, other))
+    first, second = (float(loss(objective, np.array([metric]))[0]) for metric in (value, baseline))
     return loss_ratio(first, second)
 
 
-def _gains(found: Found, place: int, beside: Mapping[str, Found]) -> tuple[SearchGain, ...]:
-    problem = found.problem
+def _measure_gains(result: Found, trial: int, beside: Mapping[str, Found]) -> tuple[SearchGain, ...]:
+    problem = result.problem
     objective = problem.objectives[0]
-    best = found.trials.results.figures(place)[objective]
-    gains = [SearchGain(BASE, gain_over(objective, best, base_value(problem)))]
-    for name, each in beside.items():
-        reached = each.best["metrics"][objective] if each.best else None
+    best = result.trials.results.figures(trial)[objective]
+    gains = [SearchGain(BASE_TEXT, gain_over(objective, best, base_value(problem)))]
+    for name, isolated in beside.items():
+        reached = isolated.best["metrics"][objective] if isolated.best else None
         gains.append(SearchGain(f"the best of {name} alone", gain_over(objective, best, reached)))
     return tuple(gains)
 
@@ -177,7 +177,7 @@ def base_fault(problem: Problem) -> str:
         return ""
     reasons = base.reasons[0].split(", ")
     limits = [limit.text for limit in problem.limits if limit.text in reasons]
-    return f"breaks the limit {limits[0]}" if len(limits) == len(reasons) else CANNOT
+    return f"breaks the limit {limits[0]}" if len(limits) == len(reasons) else CANNOT_RUN
 
 
 def gain_times_text(ratio: float) -> str:
@@ -190,80 +190,82 @@ def gain_times_text(ratio: float) -> str:
         return "∞×"
     if ratio >= 100:
         return f"{ratio:.0f}×"
-    return f"{ratio:.3f}×" if SAME / 10 < abs(ratio - 1) < SAME * 2 else f"{ratio:.2f}×"
+    return f"{ratio:.3f}×" if SAME_GAIN / 10 < abs(ratio - 1) < SAME_GAIN * 2 else f"{ratio:.2f}×"
 
 
 def _gain_text(gains: tuple[SearchGain, ...], fault: str) -> str:
     """Return how much better the best design is than the base, and than the best isolated search."""
-    base, others = gains[0].times, [gain for gain in gains[1:] if gain.times is not None]
-    said = (
-        f"{BASE} {fault}, the best of the search {'can' if fault == CANNOT else 'meets it'}"
+    base, isolated = gains[0].times, [gain for gain in gains[1:] if gain.times is not None]
+    sentence = (
+        f"{BASE_TEXT} {fault}, the best of the search {'can' if fault == CANNOT_RUN else 'meets it'}"
         if base is None
-        else _gain_over_text(base, BASE)
+        else _gain_over_text(base, BASE_TEXT)
     )
-    if others:
-        nearest = min(others, key=lambda each: each.times or 0.0)
+    if isolated:
+        nearest = min(isolated, key=lambda other_gain: other_gain.times or 0.0)
         ratio = nearest.times or 0.0
-        ahead = ratio < 1 - SAME / 10
-        said += (
-            f", but {nearest.over} is {gain_times_text(_turned(ratio))} better"
-            if ahead
+        is_worse = ratio < 1 - SAME_GAIN / 10
+        sentence += (
+            f", but {nearest.over} is {gain_times_text(_invert_ratio(ratio))} better"
+            if is_worse
             else f" and {_gain_over_text(ratio, nearest.over)}"
         )
-    return said
+    return sentence
 
 
-def _gain_over_text(ratio: float, other: str) -> str:
+def _gain_over_text(ratio: float, baseline: str) -> str:
     """Return a gain over something, in words.
 
     >>> _gain_over_text(2.314, "the base design"), _gain_over_text(0.5, "the base design"), _gain_over_text(1.0, "the base design")
     ('2.31× over the base design', '2.00× worse than the base design', 'no better than the base design')
     """
-    if abs(ratio - 1) < SAME / 10:
-        return f"no better than {other}"
+    if abs(ratio - 1) < SAME_GAIN / 10:
+        return f"no better than {baseline}"
     return (
-        f"{gain_times_text(ratio)} over {other}"
+        f"{gain_times_text(ratio)} over {baseline}"
         if ratio > 1
-        else f"{gain_times_text(_turned(ratio))} worse than {other}"
+        else f"{gain_times_text(_invert_ratio(ratio))} worse than {baseline}"
     )
 
 
-def _turned(ratio: float) -> float:
+def _invert_ratio(ratio: float) -> float:
     return 1 / ratio if ratio else float("inf")
 
 
-def _front_text(found: Found, place: int) -> str:
+def _front_text(result: Found, trial: int) -> str:
     """Return how many designs the front has, and the range of each objective on it.
 
-    Of a front of one design, at *place*, the gain in objectives but the first, which is said already.
+    Of a front of one design, at *trial*, the gain in objectives but the first, which is said already.
     """
-    names = found.problem.objectives
-    front = found.front
+    names = result.problem.objectives
+    front = result.front
     if len(front) == 1:
-        said = f"that design is the best in all {len(names)} objectives"
-        base, best = found.problem.base(), found.trials.results.figures(place)
+        sentence = f"that design is the best in all {len(names)} objectives"
+        base, best = result.problem.base(), result.trials.results.figures(trial)
         if not base.feasible[0]:
-            return said
-        known = ((name, gain_over(name, best[name], base.figures(0)[name])) for name in names[1:])
-        gains = [f"{metric_label(name)} {_gain_over_text(ratio, BASE)}" for name, ratio in known if ratio is not None]
-        return f"{said}: {', '.join(gains)}" if gains else said
+            return sentence
+        ratios = ((name, gain_over(name, best[name], base.figures(0)[name])) for name in names[1:])
+        gains = [
+            f"{metric_label(name)} {_gain_over_text(ratio, BASE_TEXT)}" for name, ratio in ratios if ratio is not None
+        ]
+        return f"{sentence}: {', '.join(gains)}" if gains else sentence
     spans = []
     for name in names:
-        values = [each["metrics"][name] for each in front if each["metrics"][name] is not None]
+        values = [design["metrics"][name] for design in front if design["metrics"][name] is not None]
         spans.append(f"{metric_label(name)} from {metric_text(name, min(values))} to {metric_text(name, max(values))}")
     return f"the front has {len(front):,} designs: {', '.join(spans)}"
 
 
-def _nothing(found: Found) -> str:
-    if not len(found.trials):
+def _no_design_text(result: Found) -> str:
+    if not len(result.trials):
         return "No design was tried: the search has not begun"
-    said = f"No design that was tried can run{' within the limits' if found.problem.limits else ''}"
-    reasons = found.trials.reasons()
+    sentence = f"No design that was tried can run{' within the limits' if result.problem.limits else ''}"
+    reasons = result.trials.reasons()
     if not reasons:
-        return said
+        return sentence
     reason, count = next(iter(reasons.items()))
     many = f"{count:,} design{'' if count == 1 else 's'}"
-    return f"{said}; the most frequent reason is {reason_text(reason)} ({many})"
+    return f"{sentence}; the most frequent reason is {reason_text(reason)} ({many})"
 
 
 def reason_text(reason: str) -> str:
@@ -275,10 +277,10 @@ def reason_text(reason: str) -> str:
     'chat: invalid mapping: tp does not divide the number of attention heads'
     """
     share, _, rule = reason.rpartition(": ")
-    said = REASONS.get(rule)
-    if said is None:
+    explanation = REASONS.get(rule)
+    if explanation is None:
         return f"the limit {reason}" if any(sign in reason for sign in "<>") else reason
-    return f"{share}: {said}" if share else said
+    return f"{share}: {explanation}" if share else explanation
 
 
 _MAPPING = {
@@ -326,26 +328,28 @@ REASONS = {
 memory."""
 
 
-def _caveats(found: Found) -> tuple[str, ...]:
-    said = []
-    inputs, trials = found.inputs, found.trials
-    if found.stopped == "interrupted":
-        said.append(
+def _caveats(result: Found) -> tuple[str, ...]:
+    sentences = []
+    inputs, trials = result.inputs, result.trials
+    if result.stopped == "interrupted":
+        sentences.append(
             f"The search is not complete: {trials.evaluated:,} of {inputs.trials:,} designs were evaluated."
             " Resume it, and it ends as if it had never been interrupted."
         )
-    if found.problem.space.workloads:
-        names = ", ".join(f"{workload.name} (weight {workload.weight:g})" for workload in found.problem.space.workloads)
-        said.append(
+    if result.problem.space.workloads:
+        names = ", ".join(
+            f"{workload.name} (weight {workload.weight:g})" for workload in result.problem.space.workloads
+        )
+        sentences.append(
             f"The system runs several workloads: {names}. Times are of a round of all of them, so there is no single"
             " design to analyse: see trials, front and convergence."
         )
-    said += [] if found.learned is None else found.learned.sentences()
-    said += [] if found.evidence is None else summarize_evidence(found.evidence)
-    fault = base_fault(found.problem) if trials.feasible else ""
+    sentences += [] if result.learned is None else result.learned.sentences()
+    sentences += [] if result.evidence is None else summarize_evidence(result.evidence)
+    fault = base_fault(result.problem) if trials.feasible else ""
     if fault:
-        said.append(f"The base design {fault}, so there is no gain over it.")
-    return tuple(said)
+        sentences.append(f"The base design {fault}, so there is no gain over it.")
+    return tuple(sentences)
 
 
 def design_in_few_words(point: DesignPoint) -> str:
@@ -359,7 +363,7 @@ def design_in_few_words(point: DesignPoint) -> str:
 # --------------------------------------------------------------------------------------
 
 FULL_STACK = "full stack"
-ALL = 12_000
+MAX_LAYER_DESIGNS = 12_000
 """Layers with at most this many designs are searched exhaustively."""
 
 
@@ -367,44 +371,44 @@ ALL = 12_000
 class Isolation:
     """A full-stack search, and a search of each of its layers alone."""
 
-    whole: Found
+    full_stack: Found
     layers: Mapping[str, Found]
 
     @property
     def objective(self) -> str:
         """The first objective of all of the searches."""
-        return self.whole.problem.objectives[0]
+        return self.full_stack.problem.objectives[0]
 
     @property
     def evaluated(self) -> int:
         """How many designs all searches evaluated together."""
-        return sum(each.trials.evaluated for each in (*self.layers.values(), self.whole))
+        return sum(result.trials.evaluated for result in (*self.layers.values(), self.full_stack))
 
     @property
     def elapsed_s(self) -> float:
         """The seconds that all searches took together."""
-        return sum(each.elapsed_s for each in (*self.layers.values(), self.whole))
+        return sum(result.elapsed_s for result in (*self.layers.values(), self.full_stack))
 
     @property
     def base(self) -> dict[str, float | None] | None:
         """The metrics of the base design; None where it cannot run."""
-        found = self.whole.problem.base()
-        return found.figures(0) if found.feasible[0] else None
+        results = self.full_stack.problem.base()
+        return results.figures(0) if results.feasible[0] else None
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for the base, each layer and the full stack: its best, and the full stack over that."""
         before = self.base[self.objective] if self.base else None
         rows = [self._row("nothing: the base", 1, 1, self.base or {}, before)]
-        for name, found in {**self.layers, FULL_STACK: self.whole}.items():
-            metrics = found.best["metrics"] if found.best else {}
-            rows.append(self._row(name, found.problem.space.valid, found.trials.evaluated, metrics, before))
+        for name, result in {**self.layers, FULL_STACK: self.full_stack}.items():
+            metrics = result.best["metrics"] if result.best else {}
+            rows.append(self._row(name, result.problem.space.valid, result.trials.evaluated, metrics, before))
         return rows
 
     def _row(
         self, name: str, valid: int, evaluated: int, metrics: Mapping[str, float | None], before: float | None
     ) -> dict[str, Any]:
         reward = metrics.get(self.objective)
-        best = self.whole.best["metrics"][self.objective] if self.whole.best else None
+        best = self.full_stack.best["metrics"][self.objective] if self.full_stack.best else None
         return {
             "searched": name,
             "valid": valid,
@@ -422,29 +426,35 @@ def isolate_layers(
     """Return a full-stack search with a budget of *trials*, kept in *out*, and a search of each layer alone."""
     space = load_space(source)
     layers = {
-        stack: search_layer(space, stack, most=ALL, trials=max(1, trials // 5), seed=seed, watch=watch)
+        stack: search_layer(space, stack, most=MAX_LAYER_DESIGNS, trials=max(1, trials // 5), seed=seed, watch=watch)
         for stack in space.stacks
     }
-    whole = search(space, trials=trials, seed=seed, out=out, watch=watch)
-    return Isolation(whole, layers)
+    full_stack = search(space, trials=trials, seed=seed, out=out, watch=watch)
+    return Isolation(full_stack, layers)
 
 
 def search_open_layers(
-    found: Found, trials: int, watch: Callable[[str], Watch | None] | None = None
+    result: Found, trials: int, watch: Callable[[str], Watch | None] | None = None
 ) -> dict[str, Found]:
     """Return a search of each layer that a study opened, alone, with at most *trials* designs each.
 
     Objectives, limits and seed are the study's. There are none where the study opened one layer only, where it has no
     trials, or where the event engine simulates its designs, which takes too long.
     """
-    inputs, space = found.inputs, found.problem.space
-    if trials < 1 or len(space.stacks) < 2 or found.problem.engine != "analytic" or not len(found.trials):
+    inputs, space = result.inputs, result.problem.space
+    if trials < 1 or len(space.stacks) < 2 or result.problem.engine != "analytic" or not len(result.trials):
         return {}
-    whole = load_space(inputs.space, files=False) if inputs.stacks else space
+    full_space = load_space(inputs.space, files=False) if inputs.stacks else space
     goals = {"objectives": inputs.objectives, "constraints": inputs.constraints}
     return {
         stack: search_layer(
-            whole, stack, most=trials, trials=trials, seed=inputs.seed, watch=watch(stack) if watch else None, **goals
+            full_space,
+            stack,
+            most=trials,
+            trials=trials,
+            seed=inputs.seed,
+            watch=watch(stack) if watch else None,
+            **goals,
         )
         for stack in space.stacks
     }

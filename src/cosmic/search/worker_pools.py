@@ -34,18 +34,18 @@ from cosmic.search.space.diagram import Indices
 # --------------------------------------------------------------------------------------
 
 Evaluate = Callable[[Indices], Results]
-DEATHS = 3
+MAX_DEATHS = 3
 """A point has failed once it has killed this many workers."""
-FAILED = f"its worker died {DEATHS} times"
-MOST_HERE = 32
+FAILED_REASON = f"its worker died {MAX_DEATHS} times"
+MAX_LOCAL_WORKERS = 32
 """Most worker processes of a small machine; a larger one may have four for each core."""
-MOST_ON_CLUSTER = 10_000
+MAX_CLUSTER_WORKERS = 10_000
 """Most workers on a Ray cluster."""
-SMALLEST = 32
+MIN_CHUNK = 32
 """The smallest chunk of designs that are worth to send to another process if the analytic engine evaluates them."""
-START_S = 300.0
+START_TIMEOUT_S = 300.0
 """How long workers may take to start: many at once on a busy machine take a while."""
-END_S = 1.0
+END_TIMEOUT_S = 1.0
 """How long a process may take to end before it is killed."""
 
 
@@ -53,9 +53,9 @@ def check_workers(workers: int, address: str | None = None) -> None:
     """Raise a `SpecError` unless so many *workers* can be started: on this machine, or on Ray at an *address*."""
     require(workers >= 1, "workers", workers, "give at least one")
     cores = os.cpu_count() or 1
-    most, where = max(MOST_HERE, 4 * cores), f"on this machine, which has {cores} cores"
+    most, where = max(MAX_LOCAL_WORKERS, 4 * cores), f"on this machine, which has {cores} cores"
     if address is not None and address != "local":
-        most, where = MOST_ON_CLUSTER, "on a cluster"
+        most, where = MAX_CLUSTER_WORKERS, "on a cluster"
     require(workers <= most, "workers", workers, f"at most {most:,} are started {where}")
 
 
@@ -92,7 +92,7 @@ class _PoolJob:
     rows: Indices
     order: Indices
     """The places of the points in the order in which chunks take them."""
-    left: int
+    pending: int
     """How many points have no result yet."""
     done: dict[int, Results] = field(default_factory=dict)
     """Results of chunks, by where they start in that order."""
@@ -102,9 +102,9 @@ class _PoolJob:
         joined = Results.join(self.done[start] for start in sorted(self.done))
         if (self.order[1:] > self.order[:-1]).all():
             return joined
-        places = np.empty_like(self.order)
-        places[self.order] = np.arange(len(self.order))
-        return joined.take(places)
+        positions = np.empty_like(self.order)
+        positions[self.order] = np.arange(len(self.order))
+        return joined.select(positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,37 +125,37 @@ class PoolEvaluator:
         self._workers = workers
         self._metrics = problem.metrics
         # The analytic engine has an overhead per batch; the event engine takes long enough for a single point.
-        self._smallest = SMALLEST if problem.engine == "analytic" else 1
-        self._named = _named_columns(problem) if problem.engine == "analytic" else []
+        self._min_chunk = MIN_CHUNK if problem.engine == "analytic" else 1
+        self._categorical = _categorical_columns(problem) if problem.engine == "analytic" else []
         self._waiting: deque[_Chunk] = deque()
         self._free, self._busy = set(range(workers)), dict[int, _Chunk]()
-        self._begun: list[_PoolJob] = []
+        self._started: list[_PoolJob] = []
         self.ahead = workers
         """How many batches after the one at hand `begin` is of use for."""
 
-    def begin(self, rows: Indices) -> None:
+    def start(self, rows: Indices) -> None:
         """Let a worker begin with all of *rows*, an array that this will be called with later.
 
         The oldest of too many such arrays is forgotten.
         """
-        if any(job.rows is rows for job in self._begun):
+        if any(job.rows is rows for job in self._started):
             return
-        if len(self._begun) > self.ahead:
-            self._waiting = deque(chunk for chunk in self._waiting if chunk.job is not self._begun[0])
-            del self._begun[0]
-        self._begun.append(self._queued(rows, np.arange(len(rows)), 1))
+        if len(self._started) > self.ahead:
+            self._waiting = deque(chunk for chunk in self._waiting if chunk.job is not self._started[0])
+            del self._started[0]
+        self._started.append(self._queue_chunks(rows, np.arange(len(rows)), 1))
         self._submit()
 
     def __call__(self, rows: Indices) -> Results:
         """Return the results of the points *rows*."""
         if not len(rows):
             return Results.failed(0, "", self._metrics)
-        job = next((each for each in self._begun if each.rows is rows), None)
+        job = next((started for started in self._started if started.rows is rows), None)
         if job is None:
             job = self._split(rows)
         else:
-            self._begun.remove(job)
-        while job.left:
+            self._started.remove(job)
+        while job.pending:
             self._submit()
             self._collect()
         return job.results()
@@ -174,21 +174,25 @@ class PoolEvaluator:
         for worker, results in self._pool.collect():
             chunk = self._busy.pop(worker)
             self._free.add(worker)
-            if results is None and (len(chunk.rows) > 1 or chunk.deaths + 1 < DEATHS):
+            if results is None and (len(chunk.rows) > 1 or chunk.deaths + 1 < MAX_DEATHS):
                 self._waiting.extendleft(reversed(_retries(chunk)))
                 continue
-            chunk.job.done[chunk.start] = Results.failed(1, FAILED, self._metrics) if results is None else results
-            chunk.job.left -= len(chunk.rows)
+            chunk.job.done[chunk.start] = (
+                Results.failed(1, FAILED_REASON, self._metrics) if results is None else results
+            )
+            chunk.job.pending -= len(chunk.rows)
 
     def _split(self, rows: Indices) -> _PoolJob:
         """Return *rows* as a job for all workers."""
-        parts = len(rows) if self._smallest == 1 else max(1, min(self._workers, len(rows) // self._smallest))
+        parts = len(rows) if self._min_chunk == 1 else max(1, min(self._workers, len(rows) // self._min_chunk))
         order = np.arange(len(rows))
-        if parts > 1 and self._named:  # designs with the same switches are evaluated together: not in several chunks
-            order = np.lexsort([rows[:, column] for column in reversed(self._named)])
-        return self._queued(rows, order, parts)
+        if (
+            parts > 1 and self._categorical
+        ):  # designs with the same switches are evaluated together: not in several chunks
+            order = np.lexsort([rows[:, column] for column in reversed(self._categorical)])
+        return self._queue_chunks(rows, order, parts)
 
-    def _queued(self, rows: Indices, order: Indices, parts: int) -> _PoolJob:
+    def _queue_chunks(self, rows: Indices, order: Indices, parts: int) -> _PoolJob:
         """Return *rows* as a job whose chunks wait for workers: so many *parts* of the places in *order*."""
         job = _PoolJob(rows, order, len(rows))
         cuts = [len(rows) * part // parts for part in range(parts + 1)]
@@ -199,10 +203,12 @@ class PoolEvaluator:
         return job
 
 
-def _named_columns(problem: Problem) -> list[int]:
+def _categorical_columns(problem: Problem) -> list[int]:
     """Return the columns of the switches of model and workload: designs that differ in them have other graphs."""
     parameters = enumerate(problem.space.parameters)
-    return [place for place, each in parameters if each.stack in ("model", "workload") and not each.ordered]
+    return [
+        column for column, parameter in parameters if parameter.stack in ("model", "workload") and not parameter.ordered
+    ]
 
 
 def _retries(chunk: _Chunk) -> list[_Chunk]:
@@ -244,7 +250,7 @@ class ProcessPool:
             connection.close()
             process.terminate()
         for process, _connection in self._workers:
-            process.join(END_S)
+            process.join(END_TIMEOUT_S)
             process.kill()  # one that does not end when asked to
             process.join()
 
@@ -267,7 +273,7 @@ class ProcessPool:
     def collect(self) -> Iterator[tuple[int, Results | None]]:
         """Wait, then yield each worker that is done with its results, or with None where it died and was replaced."""
         ready = wait(list(self._busy.values()))  # a dead worker is ready too: its end of the pipe is closed
-        for worker in [each for each, connection in self._busy.items() if connection in ready]:
+        for worker in [number for number, connection in self._busy.items() if connection in ready]:
             connection = self._busy.pop(worker)
             try:
                 results = connection.recv()
@@ -293,10 +299,10 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    held: list[tuple[int, FrameType | None]] = []
+    signals: list[tuple[int, FrameType | None]] = []
     handler: Any = None
     if current_thread() is main_thread():  # no other is interrupted, or may set a handler
-        handler = signal.signal(signal.SIGINT, lambda *what: held.append(what))
+        handler = signal.signal(signal.SIGINT, lambda *arguments: signals.append(arguments))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -304,21 +310,21 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
-        if held and callable(handler):
-            handler(*held[-1])
+        if signals and callable(handler):
+            handler(*signals[-1])
 
 
 def _await_ready(process: Any, connection: Connection) -> None:
     """Wait until a worker has started: one that cannot start must not count as one that a point killed."""
-    if not connection.poll(START_S):
-        raise BackendError(f"a worker has not started within {START_S:.0f} s: use fewer --workers")
+    if not connection.poll(START_TIMEOUT_S):
+        raise BackendError(f"a worker has not started within {START_TIMEOUT_S:.0f} s: use fewer --workers")
     try:
         connection.recv()
     except (EOFError, OSError):
-        process.join(END_S)
+        process.join(END_TIMEOUT_S)
         rule = "a script that searches with workers needs its own part under: if __name__ == '__main__'"
-        said = f"a worker ended before it could start, with status {process.exitcode}"
-        raise BackendError(f"{said}: {rule}, and a plugin must not end the process that imports it") from None
+        failure = f"a worker ended before it could start, with status {process.exitcode}"
+        raise BackendError(f"{failure}: {rule}, and a plugin must not end the process that imports it") from None
 
 
 def _serve_chunks(connection: Connection, problem: Problem) -> None:
@@ -342,7 +348,7 @@ def results_or_error(problem: Problem, rows: Indices) -> Results | BaseException
 # Evaluation on a Ray cluster: the same search, with its points distributed over many machines
 # --------------------------------------------------------------------------------------
 
-ANSWER_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
 """How long a cluster may take to answer; Ray itself would ask for minutes."""
 
 
@@ -352,7 +358,7 @@ def _require_answer(address: str) -> None:
     if not host or not port.isdecimal():
         return  # such as 'auto', which Ray looks up itself
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BackendError(f"no Ray cluster answers at {address}: {one_line(reason)}") from None
@@ -376,7 +382,7 @@ class RayPool:
         self._busy: dict[Any, int] = {}
         # A worker that cannot start must not count as one that a point killed.
         try:
-            self._ray.get([worker.ready.remote() for worker in self._workers], timeout=START_S)
+            self._ray.get([worker.ready.remote() for worker in self._workers], timeout=START_TIMEOUT_S)
         except self._ray.exceptions.RayError as error:
             self.__exit__()
             raise BackendError(f"a Ray worker cannot start at {address}: {one_line(str(error))}") from None

@@ -40,7 +40,7 @@ from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.measured_hardware import AICONFIGURATOR, find_system
 from cosmic.design.plain_data import parse_yaml
 from cosmic.search.mapping.design_completion import complete_design
-from cosmic.search.study.measured_runs import LABELS, SHORT
+from cosmic.search.study.measured_runs import LABEL_COLUMNS, SHORT_COLUMNS
 
 TIMES = ("step_s", "step_ms", "tokens_per_s", "tokens_per_s_per_accel", "tflops", "tflops_per_accel")
 """Columns that give a step's time, of which a row needs one."""
@@ -196,9 +196,9 @@ def _settings(row: Row) -> dict[str, Any]:
     """Return the fields of the design that columns set; empty cells set none."""
     settings = {}
     for column, cell in row.items():
-        if column in (*LABELS, *TIMES, "design") or not (cell or "").strip():
+        if column in (*LABEL_COLUMNS, *TIMES, "design") or not (cell or "").strip():
             continue
-        path = SHORT.get(column, column)
+        path = SHORT_COLUMNS.get(column, column)
         require(path not in SIZES, column, cell, "write the size behind the system: MODEL@SYSTEM:SIZE")
         field_path = full_path(path)
         rule = "is a field of the system, not of a run: write a system's file, and name it with --system"

@@ -37,18 +37,18 @@ def _name(row: Row, index: int) -> str:
 def _compare_fields(fields: Fields) -> Verdict:
     network = network_named(fields.text("topology"))
     name, chosen = fields.text("workload"), fields.text("objective")
-    if name not in libra.carried():
-        raise UnknownName.among("workload", name, "workload of LIBRA", libra.carried())
+    if name not in libra.shipped_workloads():
+        raise UnknownName.among("workload", name, "workload of LIBRA", libra.shipped_workloads())
     if chosen not in OBJECTIVES:
         raise UnknownName.among("objective", chosen, "objective of LIBRA", OBJECTIVES)
-    workload = libra.carried()[name]
+    workload = libra.shipped_workloads()[name]
     load = libra.load_of(workload, network, libra.usual_communicator(workload, network))
     if fields.number("compute_ns") is not None:
         load = replace(load, compute_s=fields.seconds("compute_ns", NANO))
     total = fields.number("total_bw_GBps")
     require(total is not None, "total_bw_GBps", "", "is not given")
     spent = Limit("total_bw_GBps", (1.0,) * len(network.npus), "==", float(total or 0.0) * GIGA, budget=True)
-    prices = libra.usd_per_bandwidth(network, libra.carried_prices(network))
+    prices = libra.usd_per_bandwidth(network, libra.shipped_prices(network))
     solution = solve_bandwidth(BandwidthProblem((load,), (spent,), prices, OBJECTIVES[chosen]))
     measured = fields.seconds("gurobi_e2e_ns", NANO)
     if chosen == "PerfPerCostOpt":

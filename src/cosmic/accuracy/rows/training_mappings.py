@@ -32,7 +32,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.measured_hardware import SUPERCHIPS, host_memory
 from cosmic.design.model_layer import Transformer
 from cosmic.design.workload_layer import Recompute, RecomputeModule
-from cosmic.search.mapping.mapping_search import FoundMapping, grid_of, runs_and_share, search_mapping, step_seconds
+from cosmic.search.mapping.mapping_search import FoundMapping, build_grid, runs_and_share, search_mapping, step_seconds
 from cosmic.workload.mapping_rules import invalid_reasons
 
 # --------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def _applied(point: DesignPoint, mapping: FoundMapping) -> DesignPoint:
 
 def _spread(best: DesignPoint, fixed: dict[str, object]) -> float:
     """Return the longest step of the near-best choices, relative to the best one."""
-    grid = grid_of(best, fixed)
+    grid = build_grid(best, fixed)
     if grid is None:
         return 1.0
     rows = grid.coarse(MOST_ROWS)

@@ -22,9 +22,8 @@ from cosmic.cli.answers.common_keys import (
 )
 from cosmic.cluster.fleet_jobs import SharingRules
 from cosmic.cluster.fleet_result import OBJECTIVES, GangResult, Occupancy, RefusedJob
-from cosmic.search.cluster_sizing import Counted
+from cosmic.search.cluster_sizing import Counted, DaysToTrain, Effect
 from cosmic.search.multitask import SharedAccelerators
-from cosmic.search.sizing_risk import DaysToTrain, Effect
 
 
 class SizingQuestion(TypedDict):

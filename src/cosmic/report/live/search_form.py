@@ -25,7 +25,7 @@ from cosmic.report.live.request_checks import (
 )
 from cosmic.search.agent import agent_settings, agents
 from cosmic.search.design_wording import metric_label, metric_unit
-from cosmic.search.search_inputs import AUTO, TRIALS, Inputs, Options, make_inputs
+from cosmic.search.search_inputs import AUTO, DEFAULT_TRIALS, Inputs, Options, make_inputs
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.parameters import Parameter
 from cosmic.search.space.space_files import json_schema, load_space, mapping_space
@@ -242,7 +242,7 @@ def search_of(body: Mapping[str, Any]) -> Wanted:
         objectives=read_texts(body, "objectives"),
         constraints=read_texts(body, "constraints"),
         stacks=read_texts(body, "stacks"),
-        trials=read_integer(body, "trials", TRIALS, (1, MOST_TRIALS)) if "trials" in body else None,
+        trials=read_integer(body, "trials", DEFAULT_TRIALS, (1, MOST_TRIALS)) if "trials" in body else None,
         seed=read_integer(body, "seed", 0, (0, MOST_SEED)),
         engine=read_text_field(body, "engine", "analytic"),
     )

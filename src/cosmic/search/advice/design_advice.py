@@ -65,20 +65,20 @@ def mend_mapping(point: DesignPoint) -> dict[str, Any] | None:
     if not invalid_reasons(point):
         return {}
     workload = point.workload
-    found = {
+    fields = {
         name: getattr(workload, name) for name in (*MESH_AXES, "ep", "etp", "global_batch", "micro_batch", "sequence")
     }
-    found |= {name: getattr(workload, name) for name in ("virtual_stages", "schedule", "precision", "offload")}
-    _mend_sample(point, found)
-    _mend_mesh(point, found)
-    _mend_experts(point, found)
-    _mend_batch(found)
-    _mend_schedule(point, found)
+    fields |= {name: getattr(workload, name) for name in ("virtual_stages", "schedule", "precision", "offload")}
+    _mend_sample(point, fields)
+    _mend_mesh(point, fields)
+    _mend_experts(point, fields)
+    _mend_batch(fields)
+    _mend_schedule(point, fields)
     if workload.precision in ("fp8", "fp4", "int4") and workload.task == "training":
         rate = getattr(point.compute, f"{workload.precision}_flop_per_s", None)
-        found["precision"] = "bf16" if rate is None else workload.precision
-    found["offload"] = workload.offload if point.memory.tiers else ()
-    changes = {f"workload.{name}": value for name, value in found.items() if value != getattr(workload, name)}
+        fields["precision"] = "bf16" if rate is None else workload.precision
+    fields["offload"] = workload.offload if point.memory.tiers else ()
+    changes = {f"workload.{name}": value for name, value in fields.items() if value != getattr(workload, name)}
     return changes if changes and not invalid_reasons(schema.assign_fields(point, changes)) else None
 
 
@@ -87,15 +87,15 @@ def _mend_deployment(point: DesignPoint) -> dict[str, Any] | None:
     step = mend_mapping(step_of(point))
     if step is None:
         return None
-    found = {path: value for path, value in step.items() if path.partition(".")[2] in (*MESH_AXES, "ep", "etp")}
+    fields = {path: value for path, value in step.items() if path.partition(".")[2] in (*MESH_AXES, "ep", "etp")}
     pool = point.serving.prefill if point.serving else None
     if pool is not None and pool.system is None and pool.replicas:
-        mesh = {name: found.get(f"workload.{name}", getattr(point.workload, name)) for name in MESH_AXES}
-        dp, rest = divmod(point.network.npus - pool.npus, mesh["tp"] * mesh["cp"] * mesh["pp"])
-        if rest or dp < 1:
+        mesh = {name: fields.get(f"workload.{name}", getattr(point.workload, name)) for name in MESH_AXES}
+        dp, remainder = divmod(point.network.npus - pool.npus, mesh["tp"] * mesh["cp"] * mesh["pp"])
+        if remainder or dp < 1:
             return None
-        found |= {"workload.dp": dp} if dp != point.workload.dp else {}
-    return found
+        fields |= {"workload.dp": dp} if dp != point.workload.dp else {}
+    return fields
 
 
 def _largest_divisor(number: int, most: int) -> int:
@@ -103,81 +103,81 @@ def _largest_divisor(number: int, most: int) -> int:
     return max((divisor for divisor in divisors(number) if divisor <= most), default=1)
 
 
-def _mend_sample(point: DesignPoint, found: dict[str, Any]) -> None:
+def _mend_sample(point: DesignPoint, fields: dict[str, Any]) -> None:
     """Give a sample the tokens that its model gives it."""
     model = point.model
     if isinstance(model, Recommender):
-        found["sequence"] = 1
+        fields["sequence"] = 1
     elif isinstance(model, Transformer) and model.image is not None:
-        found["sequence"] = model.image.tokens
+        fields["sequence"] = model.image.tokens
 
 
-def _mend_mesh(point: DesignPoint, found: dict[str, Any]) -> None:
+def _mend_mesh(point: DesignPoint, fields: dict[str, Any]) -> None:
     """Make a mesh of all accelerators that divides the model: axes as wide as before, or less; dp takes the rest."""
     model, npus = point.model, point.network.npus
     if isinstance(model, Recommender):
-        found |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
+        fields |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
         return
     splits_tokens = point.workload.sequence_parallel and point.workload.task == "training"
-    whole = gcd(tensor_parts(model, pads=pads_dimensions(point)), npus, found["sequence"] if splits_tokens else 0)
-    found["tp"] = _largest_divisor(whole, found["tp"])
-    left = npus // found["tp"]
-    tokens = 0 if point.workload.task == "decode" else found["sequence"] // (found["tp"] if splits_tokens else 1)
-    found["cp"] = _largest_divisor(gcd(left, tokens, context_parts(model, found["tp"])), found["cp"])
-    left //= found["cp"]
-    found["pp"] = _largest_divisor(left, min(found["pp"], layers_of(model)))
-    found["dp"] = left // found["pp"]
+    common = gcd(tensor_parts(model, pads=pads_dimensions(point)), npus, fields["sequence"] if splits_tokens else 0)
+    fields["tp"] = _largest_divisor(common, fields["tp"])
+    ranks = npus // fields["tp"]
+    tokens = 0 if point.workload.task == "decode" else fields["sequence"] // (fields["tp"] if splits_tokens else 1)
+    fields["cp"] = _largest_divisor(gcd(ranks, tokens, context_parts(model, fields["tp"])), fields["cp"])
+    ranks //= fields["cp"]
+    fields["pp"] = _largest_divisor(ranks, min(fields["pp"], layers_of(model)))
+    fields["dp"] = ranks // fields["pp"]
 
 
-def _mend_experts(point: DesignPoint, found: dict[str, Any]) -> None:
+def _mend_experts(point: DesignPoint, fields: dict[str, Any]) -> None:
     """Spread experts over the ranks of a stage."""
     experts = point.model.experts if isinstance(point.model, Transformer) else None
     if experts is None:
-        found |= {"ep": 1, "etp": None}
+        fields |= {"ep": 1, "etp": None}
         return
-    ranks = found["tp"] * found["cp"] * found["dp"]
+    ranks = fields["tp"] * fields["cp"] * fields["dp"]
     width = 0 if pads_dimensions(point) else experts.ffn
-    if found["etp"] is not None and (found["tp"] % found["etp"] or width % found["etp"]):
-        found["etp"] = _largest_divisor(gcd(found["tp"], width), found["etp"])
-    found["ep"] = _largest_divisor(gcd(experts.count, ranks // (found["etp"] or 1)), found["ep"])
-    etp = found["etp"] or gcd(found["tp"], ranks // found["ep"])
-    if (etp * found["ep"]) % found["tp"] and point.workload.task != "training":
-        found["etp"] = None
+    if fields["etp"] is not None and (fields["tp"] % fields["etp"] or width % fields["etp"]):
+        fields["etp"] = _largest_divisor(gcd(fields["tp"], width), fields["etp"])
+    fields["ep"] = _largest_divisor(gcd(experts.count, ranks // (fields["etp"] or 1)), fields["ep"])
+    etp = fields["etp"] or gcd(fields["tp"], ranks // fields["ep"])
+    if (etp * fields["ep"]) % fields["tp"] and point.workload.task != "training":
+        fields["etp"] = None
 
 
-def _mend_batch(found: dict[str, Any]) -> None:
+def _mend_batch(fields: dict[str, Any]) -> None:
     """Give every replica as many whole microbatches: smaller ones, or a batch that is rounded up."""
-    if found["global_batch"] % found["dp"]:
-        whole = found["dp"] * found["micro_batch"]
-        found["global_batch"] = -(-found["global_batch"] // whole) * whole
-    found["micro_batch"] = _largest_divisor(found["global_batch"] // found["dp"], found["micro_batch"])
+    if fields["global_batch"] % fields["dp"]:
+        step_samples = fields["dp"] * fields["micro_batch"]
+        fields["global_batch"] = -(-fields["global_batch"] // step_samples) * step_samples
+    fields["micro_batch"] = _largest_divisor(fields["global_batch"] // fields["dp"], fields["micro_batch"])
 
 
-def _mend_schedule(point: DesignPoint, found: dict[str, Any]) -> None:
+def _mend_schedule(point: DesignPoint, fields: dict[str, Any]) -> None:
     """Leave stages undivided where they cannot be divided, and take a schedule that runs any number of microbatches."""
     model, workload = point.model, point.workload
     layers = layers_of(model)
-    count = found["global_batch"] // (found["dp"] * found["micro_batch"])
-    sizes = (found["pp"], count)
-    if workload.task != "training" or found["pp"] * found["virtual_stages"] > layers + 2:
-        found["virtual_stages"] = 1
-    if workload.task == "training" and not schedules[found["schedule"]].runs(*sizes, found["virtual_stages"]):
-        found["virtual_stages"] = 1
-        if not schedules[found["schedule"]].runs(*sizes, 1):
-            found["schedule"] = "1f1b"
+    count = fields["global_batch"] // (fields["dp"] * fields["micro_batch"])
+    sizes = (fields["pp"], count)
+    if workload.task != "training" or fields["pp"] * fields["virtual_stages"] > layers + 2:
+        fields["virtual_stages"] = 1
+    if workload.task == "training" and not schedules[fields["schedule"]].runs(*sizes, fields["virtual_stages"]):
+        fields["virtual_stages"] = 1
+        if not schedules[fields["schedule"]].runs(*sizes, 1):
+            fields["schedule"] = "1f1b"
 
 
 # --------------------------------------------------------------------------------------
 # Tries moves, alone and in pairs, and ranks what came of them
 # --------------------------------------------------------------------------------------
 
-FASTER = 1.005
+MIN_SPEEDUP = 1.005
 """By how much a change must be faster to be worth a line."""
-PAIR_FASTER = 1.01
+MIN_PAIR_SPEEDUP = 1.01
 """By how much a pair must be faster than the best single move."""
-MOST, MOST_PAIRS, MOST_PURCHASES = 5, 3, 4
+MAX_ACTIONS, MAX_PAIRS, MAX_PURCHASES = 5, 3, 4
 """Lines of each kind."""
-SWITCHES, NUMBERS, SAVERS = 2, 10, 4
+PAIRED_SWITCHES, PAIRED_NUMBERS, PAIRED_SAVERS = 2, 10, 4
 """How many of the best moves of a kind pairs are made of; one more switch that depends on a condition."""
 
 
@@ -204,10 +204,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _MoveTrial:
     """Moves that were made together, and what came of them."""
 
-    made: tuple[Move, ...]
+    moves: tuple[Move, ...]
     changes: dict[str, Any]
     rate: float
     """Throughput, whether or not it fits."""
@@ -218,84 +218,85 @@ class _Trial:
 
     @property
     def levers(self) -> tuple[str, ...]:
-        return tuple(sorted(move.lever for move in self.made))
+        return tuple(sorted(move.lever for move in self.moves))
 
     @property
     def kind(self) -> Kind:
-        return "purchase" if any(move.kind == "purchase" for move in self.made) else "action"
+        return "purchase" if any(move.kind == "purchase" for move in self.moves) else "action"
 
     @property
     def condition(self) -> str:
-        return ", ".join(dict.fromkeys(move.condition for move in self.made if move.condition))
+        return ", ".join(dict.fromkeys(move.condition for move in self.moves if move.condition))
 
     @property
     def is_switch(self) -> bool:
-        return any(move.is_switch for move in self.made)
+        return any(move.is_switch for move in self.moves)
 
 
 # ----------------------------------------------------------------------------------------------- improving
 
 
-def find_improvements(point: DesignPoint, base: Metrics, most: int = 2 * MOST) -> list[Change]:
+def find_improvements(point: DesignPoint, base: Metrics, most: int = 2 * MAX_ACTIONS) -> list[Change]:
     """Return the changes that make a design that achieves *base* faster: actions, then purchases, each best first.
 
     There are at most *most* of either kind.
     """
     rate = base.throughput_per_s
-    known = list(list_moves(point))
-    savers = [move for move in known if move.saves]
-    singles = _try_together(point, [(move,) for move in known if not move.saves])
-    least = FASTER * rate
+    moves = list(list_moves(point))
+    savers = [move for move in moves if move.saves]
+    singles = _try_moves(point, [(move,) for move in moves if not move.saves])
+    least = MIN_SPEEDUP * rate
     fast = [single for single in singles if single.excess == 0 and single.rate > least]
-    actions = _best_of_levers(each for each in fast if each.kind == "action")
-    pairs = _try_together(point, _promising_pairs(singles, savers, rate))
+    actions = _best_of_levers(trial for trial in fast if trial.kind == "action")
+    pairs = _try_moves(point, _promising_pairs(singles, savers, rate))
     fast_pairs = [pair for pair in pairs if pair.excess == 0]
-    bought = _best_of_levers(
-        [each for each in fast if each.kind == "purchase"]
+    purchases = _best_of_levers(
+        [trial for trial in fast if trial.kind == "purchase"]
         + [fast_pair for fast_pair in fast_pairs if fast_pair.kind == "purchase" and fast_pair.rate > least]
     )
-    chosen = sorted([*_worth_a_line(fast_pairs, actions, rate), *actions[:MOST]], key=lambda each: -each.rate)
-    kept = [*chosen[:most], *bought[: min(most, MOST_PURCHASES)]]
-    return [_make_change(point, each, rate) for each in kept]
+    chosen = sorted([*_select_pairs(fast_pairs, actions, rate), *actions[:MAX_ACTIONS]], key=lambda trial: -trial.rate)
+    chosen_trials = [*chosen[:most], *purchases[: min(most, MAX_PURCHASES)]]
+    return [_make_change(point, trial, rate) for trial in chosen_trials]
 
 
-def _promising_pairs(singles: Sequence[_Trial], savers: Sequence[Move], rate: float) -> list[tuple[Move, ...]]:
+def _promising_pairs(singles: Sequence[_MoveTrial], savers: Sequence[Move], rate: float) -> list[tuple[Move, ...]]:
     """Return the pairs that are worth trying."""
     actions = [single for single in singles if single.kind == "action"]
-    fast = _best_of_levers(action for action in actions if action.excess == 0 and action.rate > FASTER * rate)
+    fast = _best_of_levers(action for action in actions if action.excess == 0 and action.rate > MIN_SPEEDUP * rate)
     tight = _best_of_levers(
-        action for action in actions if 0 < action.excess < inf and action.rate > PAIR_FASTER * rate
+        action for action in actions if 0 < action.excess < inf and action.rate > MIN_PAIR_SPEEDUP * rate
     )
     neutral = _best_of_levers(action for action in actions if not action.is_switch and 0 <= action.excess < inf)
-    numbers = [each.made[0] for each in neutral[:NUMBERS]]
-    switches = [each.made[0] for each in fast if each.is_switch]
-    switches = [move for condition in (False, True) for move in _filter_switches(switches, condition)]
-    tight_numbers = [each.made[0] for each in tight if not each.is_switch][:NUMBERS]
-    tight_switches = [each.made[0] for each in tight if each.is_switch][:2]
+    numbers = [trial.moves[0] for trial in neutral[:PAIRED_NUMBERS]]
+    switches = [trial.moves[0] for trial in fast if trial.is_switch]
+    switches = [
+        move
+        for condition in (False, True)
+        for move in [move for move in switches if bool(move.condition) == condition][
+            : 1 if condition else PAIRED_SWITCHES
+        ]
+    ]
+    tight_numbers = [trial.moves[0] for trial in tight if not trial.is_switch][:PAIRED_NUMBERS]
+    tight_switches = [trial.moves[0] for trial in tight if trial.is_switch][:2]
     relieving = [
-        best_of_lever.made[0]
+        best_of_lever.moves[0]
         for best_of_lever in _best_of_levers(
             action for action in actions if not action.is_switch and action.excess == 0
         )
     ]
     capacity = [move for move in savers if move.kind == "purchase"]
-    found = [
+    pairs = [
         *combinations(numbers, 2),
         *product(switches, numbers),
         *combinations(switches, 2),
-        *product(_spread_out(savers), tight_numbers),
-        *product(tight_switches, relieving[: 2 * NUMBERS]),
+        *product(_diversify_savers(savers), tight_numbers),
+        *product(tight_switches, relieving[: 2 * PAIRED_NUMBERS]),
         *product(capacity, [*tight_numbers, *tight_switches]),
     ]
-    return [pair for pair in found if pair[0].lever != pair[1].lever]
+    return [pair for pair in pairs if pair[0].lever != pair[1].lever]
 
 
-def _filter_switches(switches: Sequence[Move], condition: bool) -> Sequence[Move]:
-    """Return the first of those switches that depend on a condition, or of those that do not."""
-    return [move for move in switches if bool(move.condition) == condition][: 1 if condition else SWITCHES]
-
-
-def _spread_out(savers: Sequence[Move]) -> list[Move]:
+def _diversify_savers(savers: Sequence[Move]) -> list[Move]:
     """Return some moves that save memory, of different levers first."""
     actions = [move for move in savers if move.kind == "action" and not move.condition]
     seen: dict[str, int] = {}
@@ -303,21 +304,23 @@ def _spread_out(savers: Sequence[Move]) -> list[Move]:
     for move in actions:
         seen[move.lever] = seen.get(move.lever, 0) + 1
         ranks.append(seen[move.lever])
-    order = sorted(range(len(actions)), key=lambda place: ranks[place])
-    return [actions[place] for place in order[:SAVERS]]
+    order = sorted(range(len(actions)), key=lambda index: ranks[index])
+    return [actions[index] for index in order[:PAIRED_SAVERS]]
 
 
-def _worth_a_line(pairs: Iterable[_Trial], singles: Sequence[_Trial], rate: float) -> list[_Trial]:
+def _select_pairs(pairs: Iterable[_MoveTrial], singles: Sequence[_MoveTrial], rate: float) -> list[_MoveTrial]:
     """Return the pairs that are faster than the best single move: without conditions, then one with."""
     actions = [pair for pair in pairs if pair.kind == "action"]
-    found: list[_Trial] = []
-    for condition, most in ((False, MOST_PAIRS - 1), (True, 1)):
+    selected: list[_MoveTrial] = []
+    for condition, most in ((False, MAX_PAIRS - 1), (True, 1)):
         alone = max((single.rate for single in singles if condition or not single.condition), default=rate)
         best = _best_of_levers(
-            action for action in actions if bool(action.condition) == condition and action.rate > PAIR_FASTER * alone
+            action
+            for action in actions
+            if bool(action.condition) == condition and action.rate > MIN_PAIR_SPEEDUP * alone
         )
-        found += best[:most]
-    return found
+        selected += best[:most]
+    return selected
 
 
 # ----------------------------------------------------------------------------------------------- repairing
@@ -331,42 +334,44 @@ def find_repairs(point: DesignPoint) -> list[Change]:
     start: DesignPoint = schema.assign_fields(point, first)
     if first and evaluate_batch(batch_of(start)).feasible[0]:
         return [_make_change(point, _evaluate_moves(start, [((), {})])[0], None, first)]
-    singles = _try_together(start, [(move,) for move in list_moves(start)])
+    singles = _try_moves(start, [(move,) for move in list_moves(start)])
     running = _best_of_levers(single for single in singles if single.excess == 0)
-    if not any(each.kind == "action" for each in running):
-        valid = sorted((single for single in singles if isfinite(single.excess)), key=lambda each: each.excess)
-        near = [first_of_lever.made[0] for first_of_lever in _first_of_levers(valid) if first_of_lever.kind == "action"]
-        switches = [move for move in near if move.is_switch][: 2 * SWITCHES]
-        numbers = [move for move in near if not move.is_switch][: 2 * NUMBERS]
+    if not any(trial.kind == "action" for trial in running):
+        valid = sorted((single for single in singles if isfinite(single.excess)), key=lambda trial: trial.excess)
+        near = [
+            first_of_lever.moves[0] for first_of_lever in _first_of_levers(valid) if first_of_lever.kind == "action"
+        ]
+        switches = [move for move in near if move.is_switch][: 2 * PAIRED_SWITCHES]
+        numbers = [move for move in near if not move.is_switch][: 2 * PAIRED_NUMBERS]
         pairs = [*combinations(numbers, 2), *product(switches, numbers), *combinations(switches, 2)]
-        running += _best_of_levers(each for each in _try_together(start, pairs) if each.excess == 0)
-    actions = sorted((each for each in running if each.kind == "action"), key=lambda each: bool(each.condition))
-    bought = [each for each in running if each.kind == "purchase"]
-    return [_make_change(point, each, None, first) for each in (*actions[:MOST], *bought[:MOST_PURCHASES])]
+        running += _best_of_levers(trial for trial in _try_moves(start, pairs) if trial.excess == 0)
+    actions = sorted((trial for trial in running if trial.kind == "action"), key=lambda trial: bool(trial.condition))
+    bought = [trial for trial in running if trial.kind == "purchase"]
+    return [_make_change(point, trial, None, first) for trial in (*actions[:MAX_ACTIONS], *bought[:MAX_PURCHASES])]
 
 
-def _first_of_levers(trials: Iterable[_Trial]) -> list[_Trial]:
+def _first_of_levers(trials: Iterable[_MoveTrial]) -> list[_MoveTrial]:
     """Return the first trial of each lever."""
-    found: dict[tuple[str, ...], _Trial] = {}
+    first_trials: dict[tuple[str, ...], _MoveTrial] = {}
     for trial in trials:
-        found.setdefault(trial.levers, trial)
-    return list(found.values())
+        first_trials.setdefault(trial.levers, trial)
+    return list(first_trials.values())
 
 
 # ------------------------------------------------------------------------------------------------- trying
 
 
-def _try_together(point: DesignPoint, combined: Iterable[tuple[Move, ...]]) -> list[_Trial]:
+def _try_moves(point: DesignPoint, combinations_of_moves: Iterable[tuple[Move, ...]]) -> list[_MoveTrial]:
     """Return what comes of moves that are made together, where they combine."""
-    found: dict[str, tuple[tuple[Move, ...], dict[str, Any]]] = {}
-    for made in combined:
-        changes = combine_changes(point, made)
+    trials: dict[str, tuple[tuple[Move, ...], dict[str, Any]]] = {}
+    for moves in combinations_of_moves:
+        changes = combine_changes(point, moves)
         if changes is not None:
-            found.setdefault(repr(sorted(changes.items())), (made, changes))
-    return _evaluate_moves(point, list(found.values()))
+            trials.setdefault(repr(sorted(changes.items())), (moves, changes))
+    return _evaluate_moves(point, list(trials.values()))
 
 
-def _evaluate_moves(point: DesignPoint, tried: Sequence[tuple[tuple[Move, ...], dict[str, Any]]]) -> list[_Trial]:
+def _evaluate_moves(point: DesignPoint, tried: Sequence[tuple[tuple[Move, ...], dict[str, Any]]]) -> list[_MoveTrial]:
     """Return what comes of moves, each with the fields that they change."""
     if not tried:
         return []
@@ -374,16 +379,18 @@ def _evaluate_moves(point: DesignPoint, tried: Sequence[tuple[tuple[Move, ...], 
     columns = [outcome.throughput_per_s, *(outcome.columns[name] for name in ("step_s", "memory_bytes"))]
     rates, steps, sizes = (column.tolist() for column in columns)
     rows = zip(tried, rates, outcome.excess.tolist(), steps, sizes, strict=True)
-    return [_Trial(made, changes, rate, excess, step_s, size) for (made, changes), rate, excess, step_s, size in rows]
+    return [
+        _MoveTrial(moves, changes, rate, excess, step_s, size) for (moves, changes), rate, excess, step_s, size in rows
+    ]
 
 
-def _best_of_levers(trials: Iterable[_Trial]) -> list[_Trial]:
+def _best_of_levers(trials: Iterable[_MoveTrial]) -> list[_MoveTrial]:
     """Return the best trial of each lever, or pair of levers, best first; of equal ones, that of fewest changes."""
-    return _first_of_levers(sorted(trials, key=lambda each: (-each.rate, len(each.changes))))
+    return _first_of_levers(sorted(trials, key=lambda trial: (-trial.rate, len(trial.changes))))
 
 
 def _make_change(
-    point: DesignPoint, trial: _Trial, rate: float | None, before: Mapping[str, Any] | None = None
+    point: DesignPoint, trial: _MoveTrial, rate: float | None, before: Mapping[str, Any] | None = None
 ) -> Change:
     """Return a trial as a change of *point*: of *before*, if that was changed before."""
     changes = {**(before or {}), **trial.changes}
@@ -394,7 +401,7 @@ def _make_change(
     }
     speedup = None if rate is None else trial.rate / rate
     rates = (trial.rate, None) if has_tokens(point.model) else (None, trial.rate)
-    about = (*rates, trial.step_s, trial.memory_bytes, trial.condition, max(1, len(trial.made)))
+    about = (*rates, trial.step_s, trial.memory_bytes, trial.condition, max(1, len(trial.moves)))
     return Change(trial.kind, settings, speedup, *about)
 
 
@@ -409,7 +416,7 @@ def write_field(point: DesignPoint, path: str, value: Any) -> Any:
 
 STATED_MESH = ("workload.tp", "workload.cp", "workload.pp")
 """A mesh that is stated is kept; where it is not, one is looked for."""
-ROUNDS = 4
+MAX_ROUNDS = 4
 Source = str | Path | Mapping[str, Any]
 """A design as `load_design` takes it."""
 Advised = tuple[Change, dict[str, Any]]
@@ -421,20 +428,20 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
 
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """
-    stated = sorted(stated_fields(source, overrides))
-    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
+    set_paths = sorted(stated_fields(source, overrides))
+    key = f"{str(source)!r} {dict(overrides)} {set_paths} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
     if content := read_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
     changes = find_repairs(point) if base is None else find_improvements(point, base)
     if base is None:
         changes = [_remap_change(source, overrides, point, change) for change in changes]
-        changes.sort(key=lambda each: (each.kind == "purchase", bool(each.condition), each.step_s))
-    found = [(change, overrides_of_change(source, overrides, point, change.settings)) for change in changes]
-    known = [(change, settings) for change, settings in found if settings is not None]
+        changes.sort(key=lambda change_of: (change_of.kind == "purchase", bool(change_of.condition), change_of.step_s))
+    advised = [(change, overrides_of_change(source, overrides, point, change.settings)) for change in changes]
+    loadable = [(change, settings) for change, settings in advised if settings is not None]
     with suppress(TypeError):  # an override that is no JSON
-        keep_cached("advice", key, json.dumps([(asdict(change), settings) for change, settings in known]).encode())
-    return known
+        keep_cached("advice", key, json.dumps([(asdict(change), settings) for change, settings in loadable]).encode())
+    return loadable
 
 
 def _remap_change(source: Source, overrides: Mapping[str, Any], point: DesignPoint, change: Change) -> Change:
@@ -443,22 +450,22 @@ def _remap_change(source: Source, overrides: Mapping[str, Any], point: DesignPoi
     A design that cannot run has a mapping that nobody chose: what fits is better laid out anew.
     """
     mapping = [f"workload.{name}" for name in MAPPING]
-    own = {path: value for path, value in change.settings.items() if path not in mapping}
-    if not own:
+    other_settings = {path: value for path, value in change.settings.items() if path not in mapping}
+    if not other_settings:
         return change
-    given = {full_path(path): value for path, value in overrides.items()}
+    full_overrides = {full_path(path): value for path, value in overrides.items()}
     try:
-        found = load_design(source, given | own)
-        metrics = evaluate(found)
+        remapped = load_design(source, full_overrides | other_settings)
+        metrics = evaluate(remapped)
     except SpecError:
         return change
-    if not isinstance(metrics, Metrics) or metrics.step_s * FASTER > change.step_s:
+    if not isinstance(metrics, Metrics) or metrics.step_s * MIN_SPEEDUP > change.step_s:
         return change
     moved = {
-        path: value for path in mapping if (value := schema.get_field(found, path)) != schema.get_field(point, path)
+        path: value for path in mapping if (value := schema.get_field(remapped, path)) != schema.get_field(point, path)
     }
-    settings = own | {path: write_field(found, path, value) for path, value in moved.items()}
-    if _without_build(apply_change(point, settings)) != _without_build(found):
+    settings = other_settings | {path: write_field(remapped, path, value) for path, value in moved.items()}
+    if _without_build(apply_change(point, settings)) != _without_build(remapped):
         return change
     return replace(
         change,
@@ -470,13 +477,13 @@ def _remap_change(source: Source, overrides: Mapping[str, Any], point: DesignPoi
     )
 
 
-def _without_tiers(source: Source, settings: dict[str, Any], found: DesignPoint) -> dict[str, Any]:
+def _without_tiers(source: Source, settings: dict[str, Any], target: DesignPoint) -> dict[str, Any]:
     """Return *settings* without tiers of memory that a design takes from its node anyway."""
     shorter = {path: value for path, value in settings.items() if path != "memory.tiers"}
     if len(shorter) == len(settings):
         return settings
     try:
-        return shorter if load_design(source, shorter) == found else settings
+        return shorter if load_design(source, shorter) == target else settings
     except SpecError:  # state is placed in tiers that the node does not have
         return settings
 
@@ -494,35 +501,41 @@ def overrides_of_change(
     True
     """
     target = apply_change(point, change)
-    given = {full_path(path): value for path, value in overrides.items()}
-    wholes = {path: _whole_path(path, given) for path in change}
-    settings = given | {whole: write_field(target, whole, schema.get_field(target, whole)) for whole in wholes.values()}
-    settings |= {path: change[path] for path, whole in wholes.items() if whole == path}
-    stated = stated_fields(source, settings)
-    settings |= {path: target.fields[path] for path in STATED_MESH if path not in stated}
-    for turn in range(ROUNDS):
+    full_overrides = {full_path(path): value for path, value in overrides.items()}
+    outer_paths = {
+        path: next((outer for outer in full_overrides if path.startswith(f"{outer}.")), path) for path in change
+    }
+    settings = full_overrides | {
+        outer: write_field(target, outer, schema.get_field(target, outer)) for outer in outer_paths.values()
+    }
+    settings |= {path: change[path] for path, outer in outer_paths.items() if outer == path}
+    set_paths = stated_fields(source, settings)
+    settings |= {path: target.fields[path] for path in STATED_MESH if path not in set_paths}
+    for turn in range(MAX_ROUNDS):
         try:
-            found = load_design(source, settings)
+            loaded = load_design(source, settings)
         except SpecError:
             return None
-        apart = _differing_settings(found, target)
-        if not apart:
-            return _without_tiers(source, settings, found) if _without_build(found) == _without_build(target) else None
-        if any(path in settings or not path.startswith("workload.") for path in apart):
+        differing = _differing_settings(loaded, target)
+        if not differing:
+            return (
+                _without_tiers(source, settings, loaded) if _without_build(loaded) == _without_build(target) else None
+            )
+        if any(path in settings or not path.startswith("workload.") for path in differing):
             return None
-        if turn == ROUNDS - 2:  # each change of the rest moves something else: state all of the mapping
-            apart += [f"workload.{name}" for name in MAPPING if f"workload.{name}" not in settings]
-        settings |= {path: write_field(target, path, schema.get_field(target, path)) for path in apart}
+        if turn == MAX_ROUNDS - 2:  # each change of the rest moves something else: state all of the mapping
+            differing += [f"workload.{name}" for name in MAPPING if f"workload.{name}" not in settings]
+        settings |= {path: write_field(target, path, schema.get_field(target, path)) for path in differing}
     return None
 
 
-def _differing_settings(found: DesignPoint, target: DesignPoint) -> list[str]:
+def _differing_settings(loaded: DesignPoint, target: DesignPoint) -> list[str]:
     """Return the fields in which two designs differ; a list of the workload is one field.
 
     A design that is loaded with another bandwidth gets the ports and optics that its switch has at that.
     """
-    one, other = _without_build(found).fields, _without_build(target).fields
-    paths = [path for path in one | other if one.get(path) != other.get(path)]
+    loaded_fields, target_fields = _without_build(loaded).fields, _without_build(target).fields
+    paths = [path for path in loaded_fields | target_fields if loaded_fields.get(path) != target_fields.get(path)]
     return list(
         dict.fromkeys(".".join(path.split(".")[:2]) if path.startswith("workload.") else path for path in paths)
     )
@@ -538,13 +551,8 @@ def apply_change(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:
     """Return *point* with some fields changed to values as files write them."""
     slots = {path: schema.slot_at(point, path) for path in change}
     read = {path: schema.read_value(slot.hint, change[path], path, slot.dimension) for path, slot in slots.items()}
-    found: DesignPoint = schema.assign_fields(point, read)
-    return found
-
-
-def _whole_path(path: str, given: Mapping[str, Any]) -> str:
-    """Return the path to set: a list or a layer around *path*, where that was given as a whole."""
-    return next((each for each in given if path.startswith(f"{each}.")), path)
+    changed: DesignPoint = schema.assign_fields(point, read)
+    return changed
 
 
 # --------------------------------------------------------------------------------------
@@ -555,5 +563,5 @@ def _whole_path(path: str, given: Mapping[str, Any]) -> str:
 def explain_bound(point: DesignPoint, metrics: Metrics) -> str:
     """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps."""
     step = step_of(point)
-    said = describe_bound(bounding_profile(batch_of(step)), metrics.breakdown)
-    return said if point.serving is None else said.replace("% of the step", "% of a decode step")
+    text = describe_bound(bounding_profile(batch_of(step)), metrics.breakdown)
+    return text if point.serving is None else text.replace("% of the step", "% of a decode step")

@@ -22,11 +22,11 @@ from cosmic.workload.mapping_rules import invalid_reasons
 # Fields of the memory layer, and what a workload offloads, that have no effect, each with the reason
 # --------------------------------------------------------------------------------------
 
-SERVED = ("weights", "experts", "kv_cache")
+SERVED_STATES = ("weights", "experts", "kv_cache")
 """Classes of state of a served model; training has all but keys and values."""
-UPDATED = ("optimizer", "expert_optimizer")
+UPDATE_STATES = ("optimizer", "expert_optimizer")
 """Classes of state that no layer uses: they come for the update, and need no buffers."""
-OFFLOADED = {
+OFFLOADED_STATES = {
     "weights": ("weights", "experts"),
     "activations": ("activations",),
     "optimizer": ("optimizer", "expert_optimizer"),
@@ -34,8 +34,8 @@ OFFLOADED = {
 """Classes of state that a workload offloads under one name."""
 
 
-def find_ineffective_memory(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
-    """Return those of the *stated* fields of the memory that have no effect, by path, with the reason.
+def find_ineffective_memory(point: DesignPoint, paths: Iterable[str]) -> dict[str, str]:
+    """Return those of the *paths* fields of the memory that have no effect, by path, with the reason.
 
     Of tiers as a whole, each that nothing crosses.
 
@@ -44,18 +44,18 @@ def find_ineffective_memory(point: DesignPoint, stated: Iterable[str]) -> dict[s
     >>> find_ineffective_memory(placed, ["memory.placement.kv_cache"])
     {'memory.placement.kv_cache': 'the task is training'}
     """
-    step = _one_step(point)
-    found: dict[str, str] = {}
-    for path in sorted(stated):
+    step = _as_single_step(point)
+    reasons: dict[str, str] = {}
+    for path in sorted(paths):
         _, _, name = path.partition(".")
-        kind, _, rest = name.partition(".")
-        if kind == "placement" and rest:
-            found[path] = _why_missing(step, rest)
+        kind, _, field = name.partition(".")
+        if kind == "placement" and field:
+            reasons[path] = _why_missing(step, field)
         elif kind == "tiers":
-            found |= _ineffective_tiers(step, rest)
-        elif kind in FIELDS:
-            found[path] = FIELDS[kind](step)
-    return {path: reason for path, reason in found.items() if reason}
+            reasons |= _ineffective_tiers(step, field)
+        elif kind in MEMORY_REASONS:
+            reasons[path] = MEMORY_REASONS[kind](step)
+    return {path: reason for path, reason in reasons.items() if reason}
 
 
 def find_ineffective_offload(point: DesignPoint) -> dict[str, str]:
@@ -66,18 +66,18 @@ def find_ineffective_offload(point: DesignPoint) -> dict[str, str]:
     >>> find_ineffective_offload(load_design("llama3-8b@dgx-h100:8", offloads))
     {'workload.offload.optimizer': 'the task is decode'}
     """
-    step = _one_step(point)
-    found = {}
+    step = _as_single_step(point)
+    reasons = {}
     for name in step.workload.offload:
-        classes = OFFLOADED[name]
+        classes = OFFLOADED_STATES[name]
         if reason := _why_missing(step, classes[0]):
-            found[f"workload.offload.{name}"] = reason
+            reasons[f"workload.offload.{name}"] = reason
         elif all(step.memory.placement.of(class_) != (HBM,) for class_ in classes):
-            found[f"workload.offload.{name}"] = f"memory.placement.{classes[0]} says where it is"
-    return found
+            reasons[f"workload.offload.{name}"] = f"memory.placement.{classes[0]} says where it is"
+    return reasons
 
 
-def _one_step(point: DesignPoint) -> DesignPoint:
+def _as_single_step(point: DesignPoint) -> DesignPoint:
     """Return the design as one of single steps: what serves a load decodes."""
     if point.serving is None:
         return point
@@ -97,7 +97,7 @@ def list_outer_states(point: DesignPoint, access: str | None = None) -> set[str]
 def _why_missing(point: DesignPoint, state: str) -> str:
     """Return why a design has none of a class of state; nothing if it has some."""
     task = point.workload.task
-    if (state == "kv_cache") if task == "training" else (state not in SERVED):
+    if (state == "kv_cache") if task == "training" else (state not in SERVED_STATES):
         return f"the task is {task}"
     if state.startswith("expert") and not is_moe(point.model):
         return "the model has no experts"
@@ -113,67 +113,72 @@ def _why_missing(point: DesignPoint, state: str) -> str:
 # ---------------------------------------------------------------------------------------------------- tiers
 
 
-def _ineffective_tiers(point: DesignPoint, rest: str) -> dict[str, str]:
-    """Return the tiers, or the field of a tier that *rest* names, without effect."""
-    place, _, name = rest.partition(".")
-    chosen = [int(place)] if place.isdigit() else range(len(point.memory.tiers))
-    found = {f"memory.tiers.{each}": _why_unused(point, each) for each in chosen if each < len(point.memory.tiers)}
-    if name and not any(found.values()):
-        return {f"memory.tiers.{rest}": _of_tier(point, int(place), name)}
-    return found
+def _ineffective_tiers(point: DesignPoint, field: str) -> dict[str, str]:
+    """Return the tiers, or the field of a tier that *field* names, without effect."""
+    index, _, name = field.partition(".")
+    chosen = [int(index)] if index.isdigit() else range(len(point.memory.tiers))
+    reasons = {f"memory.tiers.{tier}": _why_unused(point, tier) for tier in chosen if tier < len(point.memory.tiers)}
+    if name and not any(reasons.values()):
+        return {f"memory.tiers.{field}": _why_tier_field_ineffective(point, int(index), name)}
+    return reasons
 
 
-def _why_unused(point: DesignPoint, place: int) -> str:
+def _why_unused(point: DesignPoint, index: int) -> str:
     """Return why a tier has no effect: nothing lives there, nor, if it is one of a chain, further out."""
     tiers = point.memory.tiers
     placed = placed_states(point)
     listed = {name for state in list_outer_states(point) for name in placed[state]}
-    beyond = [tier.name for tier in tiers[place:] if tier.access == "copy"]
-    crossed = beyond if tiers[place].access == "copy" else [tiers[place].name]
-    return "" if listed & set(crossed) else f"nothing is placed in {tiers[place].name}"
+    beyond = [tier.name for tier in tiers[index:] if tier.access == "copy"]
+    crossed = beyond if tiers[index].access == "copy" else [tiers[index].name]
+    return "" if listed & set(crossed) else f"nothing is placed in {tiers[index].name}"
 
 
-def _of_tier(point: DesignPoint, place: int, name: str) -> str:
+def _why_tier_field_ineffective(point: DesignPoint, index: int, name: str) -> str:
     """Return why a field of a tier in use has no effect."""
-    tier = point.memory.tiers[place]
+    tier = point.memory.tiers[index]
     if name == "latency" and tier.access == "load_store" and tier.latency_s:
         return f"kernels read {tier.name} in place, with loads enough on their way to hide it"
     if name == "processor_bandwidth" and tier.processor_bandwidth_bytes_per_s is not None:
-        return _of_processor(point, place)
+        return _why_processor_ineffective(point, index)
     return ""
 
 
-def _of_processor(point: DesignPoint, place: int) -> str:
-    workload, copied = point.workload, [at for at, tier in enumerate(point.memory.tiers) if tier.access == "copy"]
+def _why_processor_ineffective(point: DesignPoint, index: int) -> str:
+    workload, copied = (
+        point.workload,
+        [position for position, tier in enumerate(point.memory.tiers) if tier.access == "copy"],
+    )
     if workload.task != "training":
         return f"the task is {workload.task}"
     if workload.optimizer_device == "gpu":
         return "optimizer_device is gpu"
     first = point.memory.tiers[copied[0]].name if copied else "none"
-    return "" if [place] == copied[:1] else f"the processor of {first} updates weights"
+    return "" if [index] == copied[:1] else f"the processor of {first} updates weights"
 
 
 # --------------------------------------------------------------------------------------------------- fields
 
 
-def _prefetch(point: DesignPoint) -> str:
+def _why_prefetch_ineffective(point: DesignPoint) -> str:
     copied, workload = list_outer_states(point, "copy"), point.workload
-    if point.memory.prefetch is None or copied - {*UPDATED} or workload.offload:
+    if point.memory.prefetch is None or copied - {*UPDATE_STATES} or workload.offload:
         return ""
     if copied and workload.optimizer_device == "cpu":
         return ""
     return "the update alone moves state between tiers" if copied else "no state is copied from an outer tier"
 
 
-def _resident_layers(point: DesignPoint) -> str:
+def _why_resident_layers_ineffective(point: DesignPoint) -> str:
     if not is_state_placed(point) and point.workload.offload:
         return "offloaded state comes as early as the step allows: set prefetch to layer"
     return (
-        "" if list_outer_states(point, "copy") - {*UPDATED} else "no state that layers use is copied from an outer tier"
+        ""
+        if list_outer_states(point, "copy") - {*UPDATE_STATES}
+        else "no state that layers use is copied from an outer tier"
     )
 
 
-def _of_experts(point: DesignPoint, classes: Iterable[str]) -> str:
+def _why_experts_ineffective(point: DesignPoint, classes: Iterable[str]) -> str:
     if not is_moe(point.model):
         return "the model has no experts"
     if not is_state_placed(point):
@@ -181,11 +186,11 @@ def _of_experts(point: DesignPoint, classes: Iterable[str]) -> str:
     return "" if list_outer_states(point) & {*classes} else "no experts are placed in an outer tier"
 
 
-FIELDS: Mapping[str, Callable[[DesignPoint], str]] = {
-    "prefetch": _prefetch,
-    "resident_layers": _resident_layers,
-    "active_experts": lambda p: _of_experts(p, ("experts", "expert_gradients", "expert_optimizer")),
-    "expert_cache": lambda p: _of_experts(p, ("experts", "expert_optimizer")),
+MEMORY_REASONS: Mapping[str, Callable[[DesignPoint], str]] = {
+    "prefetch": _why_prefetch_ineffective,
+    "resident_layers": _why_resident_layers_ineffective,
+    "active_experts": lambda p: _why_experts_ineffective(p, ("experts", "expert_gradients", "expert_optimizer")),
+    "expert_cache": lambda p: _why_experts_ineffective(p, ("experts", "expert_optimizer")),
     "expansion": lambda p: (
         "" if list_outer_states(p, "load_store") else "no state is in a tier that kernels read in place"
     ),
@@ -210,9 +215,9 @@ TRANSFORMERS_ONLY = (
     *("packed_length", "packed_spread"),
 )
 """Fields that a recommender, which is spread over dp alone, has no use for."""
-ANNOTATED = ("sequence_parallel", "cp_balanced", "kv_repeated", "strategies", "dropout", "etp")
+NOT_FOR_PROGRAMS = ("sequence_parallel", "cp_balanced", "kv_repeated", "strategies", "dropout", "etp")
 """Fields that a program, which says its own operators and shardings, has no use for."""
-OF_ONE_STEP = ("task", "sequence", "global_batch", "micro_batch")
+SINGLE_STEP_FIELDS = ("task", "sequence", "global_batch", "micro_batch")
 """Fields of a single step, which a design that serves a load has no use for."""
 REASONS: Mapping[str, Callable[[Workload], str]] = {
     "reduce_every": lambda w: "" if w.weight_sharding == "zero2" else f"weight_sharding is {w.weight_sharding}",
@@ -243,7 +248,7 @@ REASONS: Mapping[str, Callable[[Workload], str]] = {
 }
 """Why a field has no effect, if it has none, by its name."""
 
-OUTER: Mapping[str, tuple[frozenset[str], Callable[[Workload], str]]] = {
+OUTER_TIER_REASONS: Mapping[str, tuple[frozenset[str], Callable[[Workload], str]]] = {
     "offload_num_layers": (frozenset({"activations"}), lambda _: "activations are not offloaded"),
     "moe_routing_skew": (
         frozenset({"experts", "expert_gradients", "expert_optimizer"}),
@@ -253,33 +258,33 @@ OUTER: Mapping[str, tuple[frozenset[str], Callable[[Workload], str]]] = {
 """Why a field has no effect where none of some classes of state is outside HBM, by its name."""
 
 
-def find_ineffective_fields(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
-    """Return those of the *stated* fields of workload and memory that have no effect, by path, with the reason.
+def find_ineffective_fields(point: DesignPoint, set_paths: Iterable[str]) -> dict[str, str]:
+    """Return those of the *set_paths* fields of workload and memory that have no effect, by path, with the reason.
 
     >>> from cosmic.search.mapping.design_completion import load_design
     >>> find_ineffective_fields(load_design("llama3-8b@dgx-h100:8", {"cp": 1}), ["workload.cp_comm_type"])
     {'workload.cp_comm_type': 'cp is 1'}
     """
-    paths = sorted(stated)
-    found = {path: _why_ineffective(point, path.partition(".")[2]) for path in paths if path.startswith("workload.")}
-    if "workload.offload" in found:
-        found |= find_ineffective_offload(point)
-    found |= find_ineffective_memory(point, (path for path in paths if path.startswith("memory.")))
-    return {path: reason for path, reason in found.items() if reason}
+    paths = sorted(set_paths)
+    reasons = {path: _why_ineffective(point, path.partition(".")[2]) for path in paths if path.startswith("workload.")}
+    if "workload.offload" in reasons:
+        reasons |= find_ineffective_offload(point)
+    reasons |= find_ineffective_memory(point, (path for path in paths if path.startswith("memory.")))
+    return {path: reason for path, reason in reasons.items() if reason}
 
 
 def _why_ineffective(point: DesignPoint, name: str) -> str:
     workload = point.workload
-    if point.serving is not None and name in OF_ONE_STEP:
+    if point.serving is not None and name in SINGLE_STEP_FIELDS:
         return "the load of requests decides it"
     if workload.task != "training" and name in TRAINING_ONLY:
         return f"the task is {workload.task}"
     if isinstance(point.model, Recommender) and name in TRANSFORMERS_ONLY:
         return "the model is a recommender"
-    if isinstance(point.model, ProgramModel) and name in ANNOTATED:
+    if isinstance(point.model, ProgramModel) and name in NOT_FOR_PROGRAMS:
         return "annotations of the program say what is split"
     if name in ("grouped_gemm", "ep_overlap") and not is_moe(point.model):
         return "the model has no experts"
-    if name in OUTER and not list_outer_states(point) & OUTER[name][0]:
-        return OUTER[name][1](workload)
+    if name in OUTER_TIER_REASONS and not list_outer_states(point) & OUTER_TIER_REASONS[name][0]:
+        return OUTER_TIER_REASONS[name][1](workload)
     return REASONS[name](workload) if name in REASONS else ""

@@ -24,32 +24,32 @@ from cosmic.serving.serving_requests import Requests, read_request_trace
 from cosmic.step.block_memory import is_decoder
 from cosmic.workload.precision import recipe_for
 
-USUAL = {"isl": 1024, "osl": 256, "concurrency": 32}
+DEFAULT_LOAD = {"isl": 1024, "osl": 256, "concurrency": 32}
 """What a question that says nothing of it is about: a chat."""
-MOST_SPREAD = 3.0
+MAX_SPREAD = 3.0
 """Of the lengths of a trace, as the closed form takes them."""
-USUAL_SPREAD = 0.2
+DEFAULT_SPREAD = 0.2
 """Standard deviation of lengths over their means: clients with answers of one length would stay in step for ever."""
-WORDS = {
+LOAD_OPTIONS = {
     "isl": ("--input", "tokens in"),
     "osl": ("--output", "tokens out"),
     "concurrency": ("--concurrency or --rate", "requests in flight"),
 }
-NARROW = 8
+NARROW_CACHE_BITS = 8
 """Bits of a number of a narrow KV cache."""
-NODE = 8
+DEFAULT_NPUS = 8
 """Accelerators where no number is given, unless a node has fewer or the weights need more."""
-LARGEST = 4096
+MAX_NPUS = 4096
 """Accelerators of the largest machine that is tried for want of memory."""
 MESH = ("tp", "pp", "dp", "ep", "etp")
-SET = {
+LOAD_FIELDS = {
     "input": "serving.load.isl",
     "output": "serving.load.osl",
     "rate": "serving.load.rate",
     "concurrency": "serving.load.concurrency",
 }
 """What is asked for all the same where it is set as a field."""
-OF_ONE_STEP = ("workload.task", "workload.sequence", "workload.global_batch", "workload.micro_batch")
+SINGLE_STEP_FIELDS = ("workload.task", "workload.sequence", "workload.global_batch", "workload.micro_batch")
 """Fields of a single step, which a load has instead."""
 
 
@@ -121,83 +121,83 @@ def _size_service(service: Service, npus: int) -> DesignPoint | None:
         return None
 
 
-def read_service(source: str, settings: Mapping[str, Any], asked: Asked) -> Service:
-    """Return the service that *source*, its *settings* and what was *asked* describe."""
-    given = {full_path(path): value for path, value in settings.items()}
-    own = dict(given)
-    for name, key in SET.items():
-        if getattr(asked, name) is None and given.get(key) is not None:
-            asked = replace(asked, **{name: given[key]})
-    for path in OF_ONE_STEP:
+def read_service(source: str, settings: Mapping[str, Any], question: Asked) -> Service:
+    """Return the service that *source*, its *settings* and what was *question* describe."""
+    fields = {full_path(path): value for path, value in settings.items()}
+    user_fields = dict(fields)
+    for name, key in LOAD_FIELDS.items():
+        if getattr(question, name) is None and fields.get(key) is not None:
+            question = replace(question, **{name: fields[key]})
+    for path in SINGLE_STEP_FIELDS:
         rule = "is of a single step; a load has --input, --output and --concurrency or --rate"
-        require(path not in given, f"--set {path.partition('.')[2]}", given.get(path), rule)
+        require(path not in fields, f"--set {path.partition('.')[2]}", fields.get(path), rule)
     assumed: list[str] = []
-    name, sized = _with_size(source, asked)
-    before = load_design(name, {path: value for path, value in given.items() if not path.startswith("serving.")})
+    name, sized = _with_size(source, question)
+    before = load_design(name, {path: value for path, value in fields.items() if not path.startswith("serving.")})
     rule = "generates no tokens: only decoders are served"
     require(is_decoder(before.model), "model", before.model.name, rule)
-    given = _load(before.serving, asked, assumed) | given
-    stated = stated_fields(name, given)
-    given["workload.precision"] = _precision(before, asked, "workload.precision" in stated, assumed)
-    design = load_design(name, given)
-    assumed += [*_cache(design), *_drafts(design, {*stated, *given}), *_adapters(design, stated)]
-    mesh = {key: getattr(design.workload, key) for key in MESH if f"workload.{key}" in stated}
+    fields = _load(before.serving, question, assumed) | fields
+    set_paths = stated_fields(name, fields)
+    fields["workload.precision"] = _precision(before, question, "workload.precision" in set_paths, assumed)
+    design = load_design(name, fields)
+    assumed += [*_cache(design), *_drafts(design, {*set_paths, *fields}), *_adapters(design, set_paths)]
+    mesh = {key: getattr(design.workload, key) for key in MESH if f"workload.{key}" in set_paths}
     stem = split_size(name.rpartition("@")[2])[0] if is_model_at_system(name) else ""
-    service = Service(design, name, given, mesh, tuple(assumed), own, stem)
-    return service if sized or asked.largest else _grow_service(service)
+    service = Service(design, name, fields, mesh, tuple(assumed), user_fields, stem)
+    return service if sized or question.largest else _grow_service(service)
 
 
-def _drafts(design: DesignPoint, stated: Collection[str]) -> Iterator[str]:
+def _drafts(design: DesignPoint, set_paths: Collection[str]) -> Iterator[str]:
     """Yield what is assumed of speculative decoding, or that what is stated of it has no effect."""
-    serving, said = design.serving, "serving.acceptance" in stated
-    if serving and serving.draft_tokens and not said:
+    serving, sets_acceptance = design.serving, "serving.acceptance" in set_paths
+    if serving and serving.draft_tokens and not sets_acceptance:
         yield f"{serving.acceptance:.0%} of drafted tokens are accepted (--set acceptance=…)"
-    if serving and said and not serving.draft_tokens:
+    if serving and sets_acceptance and not serving.draft_tokens:
         yield "nothing is drafted, so that acceptance has no effect (--set draft_tokens=…)"
 
 
-def _adapters(design: DesignPoint, stated: Collection[str]) -> Iterator[str]:
+def _adapters(design: DesignPoint, set_paths: Collection[str]) -> Iterator[str]:
     """Yield that what is stated of adapters has no effect, where there are none."""
-    if design.workload.lora_rank is None and "workload.lora_adapters" in stated:
+    if design.workload.lora_rank is None and "workload.lora_adapters" in set_paths:
         yield "there are no adapters, so that lora_adapters has no effect (--set lora_rank=…)"
 
 
-def asked_by_trace(path: str | Path, asked: Asked, most: int) -> tuple[Asked, Requests]:
-    """Return what is *asked*, with the lengths and the rate of a trace, and its requests, at most so many.
+def asked_by_trace(path: str | Path, question: Asked, most: int) -> tuple[Asked, Requests]:
+    """Return what is *question*, with the lengths and the rate of a trace, and its requests, at most so many.
 
     At a rate that is asked for, they come as much sooner or later.
     """
-    limits = {f"{name}_slo_s": limit for name, limit in asked.limits_s.items()}
-    found = read_request_trace(path, most_requests=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
-    if asked.rate is not None:
-        found = found.at_rate(asked.rate)
-    lasted = float(found.arrival_s[-1])
-    rate = (found.count - 1) / lasted if lasted > 0 else None
-    means = {"input": _mean(found.input_tokens), "output": _mean(found.output_tokens)}
-    spread = float(found.output_tokens.std() / found.output_tokens.mean())
+    limits = {f"{name}_slo_s": limit for name, limit in question.limits_s.items()}
+    requests = read_request_trace(path, most_requests=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
+    if question.rate is not None:
+        requests = requests.at_rate(question.rate)
+    lasted = float(requests.arrival_s[-1])
+    rate = (requests.count - 1) / lasted if lasted > 0 else None
+    means = {"input": _mean(requests.input_tokens), "output": _mean(requests.output_tokens)}
+    spread = float(requests.output_tokens.std() / requests.output_tokens.mean())
     load: dict[str, Any] = {
-        "spread": min(spread, MOST_SPREAD),
+        "spread": min(spread, MAX_SPREAD),
         "rate": rate,
-        "concurrency": None if rate else found.count,
+        "concurrency": None if rate else requests.count,
         **means,
     }
-    return replace(asked, **load), found
+    return replace(question, **load), requests
 
 
 def _mean(lengths: Any) -> int:
     return max(1, round(float(lengths.mean())))
 
 
-def _with_size(source: str, asked: Asked) -> tuple[str, bool]:
+def _with_size(source: str, question: Asked) -> tuple[str, bool]:
     """Return the source with a number of accelerators, and whether that was given or is all there is."""
     if not is_model_at_system(source):
         return source, True
     model, _, name = source.rpartition("@")
     stem, size = split_size(name)
-    if size or asked.largest:
+    if size or question.largest:
         return source, bool(size)
     dims = read_system(stem)["network"]["dims"]
-    npus = min(int(dims[0]["npus"]), NODE) if dims else 1
+    npus = min(int(dims[0]["npus"]), DEFAULT_NPUS) if dims else 1
     try:
         read_system(f"{stem}:{npus}")
     except SpecError:
@@ -208,67 +208,75 @@ def _with_size(source: str, asked: Asked) -> tuple[str, bool]:
 def _grow_service(service: Service) -> Service:
     """Return a service on as many accelerators as its weights need, and say how many they are."""
     npus = service.design.network.npus
-    held = {name: value for name, value in service.stated.items() if name != "dp"}
-    while npus < LARGEST and ((found := service.sized(npus)) is None or not fitting_shapes(found, held)):
+    fixed = {name: value for name, value in service.stated.items() if name != "dp"}
+    while npus < MAX_NPUS and ((grown := service.sized(npus)) is None or not fitting_shapes(grown, fixed)):
         npus *= 2
     name = service.source.rpartition(":")[0]
-    said = f"{npus:,} accelerator{'s' if npus > 1 else ''}, as no number was given ({name}:N)"
-    found = service.sized(npus) or service.design
-    return replace(service, design=found, source=f"{name}:{npus}", assumed=(said, *service.assumed), known={})
+    sentence = f"{npus:,} accelerator{'s' if npus > 1 else ''}, as no number was given ({name}:N)"
+    grown = service.sized(npus) or service.design
+    return replace(service, design=grown, source=f"{name}:{npus}", assumed=(sentence, *service.assumed), known={})
 
 
-def _load(known: Serving | None, asked: Asked, assumed: list[str]) -> dict[str, Any]:
+def _load(layer: Serving | None, question: Asked, assumed: list[str]) -> dict[str, Any]:
     """Return what of the serving layer is asked for, and what nobody says, as a file has it."""
-    both = "give either --concurrency (requests in flight) or --rate (requests a second)"
-    require(asked.rate is None or asked.concurrency is None, "--rate", asked.rate, both)
-    given: dict[str, Any] = {
-        "isl": asked.input,
-        "osl": asked.output,
-        "concurrency": asked.concurrency,
-        "rate": asked.rate,
+    rule = "give either --concurrency (requests in flight) or --rate (requests a second)"
+    require(question.rate is None or question.concurrency is None, "--rate", question.rate, rule)
+    load_fields: dict[str, Any] = {
+        "isl": question.input,
+        "osl": question.output,
+        "concurrency": question.concurrency,
+        "rate": question.rate,
     }
-    if known is None:
-        missing = [name for name in USUAL if given[name] is None and not (name == "concurrency" and asked.rate)]
+    if layer is None:
+        missing = [
+            name for name in DEFAULT_LOAD if load_fields[name] is None and not (name == "concurrency" and question.rate)
+        ]
         if missing:
-            said = ", ".join(f"{USUAL[name]:,} {WORDS[name][1]}" for name in missing)
-            options = ", ".join(WORDS[name][0] for name in missing)
-            assumed.append(f"{said}, as {options} {'is' if len(missing) == 1 else 'are'} not given")
-        given |= {name: USUAL[name] for name in missing}
-    spread = asked.spread
-    if spread is None and known is None:
-        spread = USUAL_SPREAD
+            defaults_text = ", ".join(f"{DEFAULT_LOAD[name]:,} {LOAD_OPTIONS[name][1]}" for name in missing)
+            options = ", ".join(LOAD_OPTIONS[name][0] for name in missing)
+            assumed.append(f"{defaults_text}, as {options} {'is' if len(missing) == 1 else 'are'} not given")
+        load_fields |= {name: DEFAULT_LOAD[name] for name in missing}
+    spread = question.spread
+    if spread is None and layer is None:
+        spread = DEFAULT_SPREAD
         assumed.append(f"lengths that differ by {100 * spread:.0f} %, as --spread is not given")
-    given |= {"isl_cv": spread, "osl_cv": spread, "prefix_hit": asked.prefix_hit}
-    if known is None or not known.load.classes:  # classes have limits of their own
-        limits = asked.limits_s.items()
-        given |= {f"{name}_slo": None if limit is None else format_quantity(limit, SECONDS) for name, limit in limits}
-    found: dict[str, Any] = {f"serving.load.{name}": value for name, value in given.items() if value is not None}
-    if known is not None and known.load.concurrency is not None and asked.rate is not None:
-        found["serving.load.concurrency"] = None
-    if known is not None and known.load.rate is not None and asked.concurrency is not None:
-        found["serving.load.rate"] = None
-    if asked.engine or known is None:
-        found["serving.engine"] = catalog_entries.resolve_name("engines", asked.engine or "vllm") or asked.engine
-    return found
+    load_fields |= {"isl_cv": spread, "osl_cv": spread, "prefix_hit": question.prefix_hit}
+    if layer is None or not layer.load.classes:  # classes have limits of their own
+        limits = question.limits_s.items()
+        load_fields |= {
+            f"{name}_slo": None if limit is None else format_quantity(limit, SECONDS) for name, limit in limits
+        }
+    settings: dict[str, Any] = {
+        f"serving.load.{name}": value for name, value in load_fields.items() if value is not None
+    }
+    if layer is not None and layer.load.concurrency is not None and question.rate is not None:
+        settings["serving.load.concurrency"] = None
+    if layer is not None and layer.load.rate is not None and question.concurrency is not None:
+        settings["serving.load.rate"] = None
+    if question.engine or layer is None:
+        settings["serving.engine"] = (
+            catalog_entries.resolve_name("engines", question.engine or "vllm") or question.engine
+        )
+    return settings
 
 
 def _cache(design: DesignPoint) -> list[str]:
     """Return the number format of the KV cache, where nobody states it."""
-    stated = {design.workload.cache_dtype, design.serving.kv_cache_dtype if design.serving else "auto"} - {"auto"}
-    if stated:
+    set_formats = {design.workload.cache_dtype, design.serving.kv_cache_dtype if design.serving else "auto"} - {"auto"}
+    if set_formats:
         return []
     serves = replace(design.workload, task="decode")
     bits = 8 * recipe_for(serves).cache
-    known, other = ("bf16", "fp8") if bits > NARROW else ("fp8", "bf16")
+    format_name, alternative = ("bf16", "fp8") if bits > NARROW_CACHE_BITS else ("fp8", "bf16")
     usual = f"as is usual with weights in {design.workload.precision}"
-    return [f"KV cache in {known}, {usual} (--set kv_cache_dtype={other})"]
+    return [f"KV cache in {format_name}, {usual} (--set kv_cache_dtype={alternative})"]
 
 
-def _precision(machine: DesignPoint, asked: Asked, stated: bool, assumed: list[str]) -> str:
+def _precision(machine: DesignPoint, question: Asked, is_set: bool, assumed: list[str]) -> str:
     """Return the number format of weights: what is asked for, that of the published weights, or the usual one."""
-    if asked.precision:
-        return asked.precision
-    if stated:
+    if question.precision:
+        return question.precision
+    if is_set:
         return machine.workload.precision
     entry = (
         catalog_entries.read_entry("models", machine.model.name)

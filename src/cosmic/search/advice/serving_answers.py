@@ -19,7 +19,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_layer import Load
 from cosmic.frameworks.launch import targets, unsupported_reason
 from cosmic.search.advice.deployment_plan import Plan, next_machine_size, plan_deployments
-from cosmic.search.advice.moves import ACCURACY, CHUNKS, NARROWER, REPLACED
+from cosmic.search.advice.moves import ACCURACY, ENGINE, NARROWER, TOKEN_BUDGETS
 from cosmic.search.advice.service_question import Asked, Service, read_service
 from cosmic.serving.deployment_candidates import (
     Candidate,
@@ -45,7 +45,7 @@ from cosmic.simulate.metrics import Infeasible
 # What an operator of a service can change: its instances, engine, number formats, limits, pools, and their number
 # --------------------------------------------------------------------------------------
 
-OF_16_BITS = ("fp8", "fp4")
+NARROWER_THAN_16_BITS = ("fp8", "fp4")
 """Formats narrower than 16 bits that accelerators multiply in."""
 
 
@@ -74,7 +74,7 @@ def list_service_changes(
     if mapped or serving.disaggregated:
         yield from _instance_changes(design, limits)
     yield from _format_changes(design)
-    for tokens in CHUNKS:
+    for tokens in TOKEN_BUDGETS:
         if tokens != serving.max_num_batched_tokens:
             changed = design.changed({"serving.max_num_batched_tokens": tokens})
             yield ServiceChange("chunk", f"steps of {tokens:,} tokens", changed, {"max_num_batched_tokens": tokens})
@@ -82,7 +82,7 @@ def list_service_changes(
         if engine != serving.engine and engine in targets and not unsupported_reason(engine, design):
             changed = design.changed({"serving.engine": engine})
             yield ServiceChange(
-                "engine", f"{engine}, not {serving.engine}", changed, {}, {"--engine": engine}, None, REPLACED
+                "engine", f"{engine}, not {serving.engine}", changed, {}, {"--engine": engine}, None, ENGINE
             )
     if not serving.disaggregated:
         split = best_split(design, limits)
@@ -93,26 +93,26 @@ def list_service_changes(
 
 def _instance_changes(design: DesignPoint, limits: Sequence[Slo]) -> Iterator[ServiceChange]:
     """Yield the best other instances in one pool."""
-    npus, now = design.network.npus, shape_of(design.workload)
+    npus, current = design.network.npus, shape_of(design.workload)
     serving = serving_of(design)
-    one = not serving.disaggregated
-    found, _ = best_mappings(replace(design, serving=replace(serving, prefill=None)), limits, {})
-    for shape in (shape_of(each.workload) for each in found):
-        if shape != now or not one:
+    one_pool = not serving.disaggregated
+    mappings, _ = best_mappings(replace(design, serving=replace(serving, prefill=None)), limits, {})
+    for shape in (shape_of(mapped.workload) for mapped in mappings):
+        if shape != current or not one_pool:
             count = npus // shape.npus
             settings = {**mesh_of(shape, experts=has_experts(design)), "dp": shape.ranks * count}
-            beside = {} if one else {"prefill.replicas": 0}
-            what = f"{count:,} × {shape}" if one else f"aggregated: {count:,} × {shape}"
+            pool_settings = {} if one_pool else {"prefill.replicas": 0}
+            label = f"{count:,} × {shape}" if one_pool else f"aggregated: {count:,} × {shape}"
             yield ServiceChange(
-                "instances", what, as_design(design, InstanceKind(shape), count), {**settings, **beside}
+                "instances", label, as_design(design, InstanceKind(shape), count), {**settings, **pool_settings}
             )
 
 
 def _format_changes(design: DesignPoint) -> Iterator[ServiceChange]:
     precision, compute = design.workload.precision, design.compute
-    known = {"fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s}
-    for narrower in NARROWER.get(precision, OF_16_BITS):
-        if known.get(narrower):
+    rates = {"fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s}
+    for narrower in NARROWER.get(precision, NARROWER_THAN_16_BITS):
+        if rates.get(narrower):
             changed = design.changed({"workload.precision": narrower})
             yield ServiceChange(
                 "precision", f"weights in {narrower}", changed, {}, {"--precision": narrower}, None, ACCURACY
@@ -124,14 +124,18 @@ def _format_changes(design: DesignPoint) -> Iterator[ServiceChange]:
 
 def _split_pools(design: DesignPoint, split: Candidate) -> ServiceChange:
     """Return the change to two pools."""
-    shape, other = split.kind.shape, split.kind.prefill
-    assert other is not None  # noqa: S101  as it is split
+    shape, prefill_shape = split.kind.shape, split.kind.prefill
+    assert prefill_shape is not None  # noqa: S101  as it is split
     experts = has_experts(design)
     mesh = {**mesh_of(shape, experts=experts), "dp": shape.ranks * split.instances}
-    filling = {"replicas": split.prefill_instances, **mesh_of(other, experts=experts), "dp": other.ranks}
+    filling = {
+        "replicas": split.prefill_instances,
+        **mesh_of(prefill_shape, experts=experts),
+        "dp": prefill_shape.ranks,
+    }
     settings = {**mesh, **{f"prefill.{name}": value for name, value in filling.items()}}
-    found = as_design(design, split.kind, split.instances, split.prefill_instances)
-    return ServiceChange("pools", f"disaggregated: {split}", found, settings)
+    split_design = as_design(design, split.kind, split.instances, split.prefill_instances)
+    return ServiceChange("pools", f"disaggregated: {split}", split_design, settings)
 
 
 def _double_accelerators(service: Service, design: DesignPoint) -> Iterator[ServiceChange]:
@@ -151,24 +155,24 @@ def mesh_of(shape: InstanceShape, *, experts: bool) -> dict[str, int]:
     >>> mesh_of(InstanceShape(tp=2, ranks=4, ep=8), experts=True)
     {'tp': 2, 'pp': 1, 'ep': 8, 'etp': 1}
     """
-    found = {"tp": shape.tp, "pp": shape.pp}
-    return found | ({"ep": shape.ep, "etp": shape.etp} if experts else {})
+    mesh = {"tp": shape.tp, "pp": shape.pp}
+    return mesh | ({"ep": shape.ep, "etp": shape.etp} if experts else {})
 
 
 # --------------------------------------------------------------------------------------
 # What a service achieves, and what would help it: moves that an operator has, each tried
 # --------------------------------------------------------------------------------------
 
-LEAST_GAIN = 1.02
+MIN_GAIN = 1.02
 """A move that gains less is not worth its line."""
-MOST_MOVES = 5
-QUICK, ROUNDS, MOST_CLIENTS = 1_000, 10, 1_500
+MAX_MOVES = 5
+MIN_SIMULATED, REQUESTS_PER_SLOT, MAX_CLIENTS = 1_000, 10, 1_500
 """Requests of a simulation that nobody asked for, at least and for each in flight, and the most in flight."""
-MOST_REPLAYED = 20_000
+MAX_REPLAYED = 20_000
 """Requests of a trace that are replayed with a move, too."""
-DOUBTFUL = 1.25
+DOUBT_FACTOR = 1.25
 """How many times as long as in closed form a simulated request takes if the mapping is not to be trusted."""
-LARGE = (1024, 576, 512, 256, 64)
+LARGE_MACHINES = (1024, 576, 512, 256, 64)
 """Accelerators of machines on which any instance fits."""
 
 
@@ -273,8 +277,8 @@ def answer_service(
     """
     mappings, searched = [service.design], 0
     if not service.mapped:
-        found, searched = best_mappings(service.design, limits, service.stated)
-        mappings = found or mappings
+        mappings_found, searched = best_mappings(service.design, limits, service.stated)
+        mappings = mappings_found or mappings
     tried = _try_service(mappings[0], simulation, seed)
     if searched and len(mappings) > 1 and tried.doubtful:
         tried = min(
@@ -323,7 +327,7 @@ class _TriedService:
         """Whether the simulation takes much longer than the closed form says: another mapping may be better."""
         if self.closed is None or self.seen is None:
             return self.closed is None
-        return self.seconds() > DOUBTFUL * float(self.closed.e2e.mean_s)
+        return self.seconds() > DOUBT_FACTOR * float(self.closed.e2e.mean_s)
 
     def seconds(self) -> float:
         """Return the mean time of a request; infinite where it cannot serve."""
@@ -336,27 +340,27 @@ def _try_service(design: DesignPoint, simulation: SimulationRequest | None, seed
     closed = estimate_design(design)
     if isinstance(closed, Infeasible):
         return _TriedService(design, None, None, closed.reasons)
-    asked = _size_simulation(simulation, closed, seed)
-    if asked is None:
+    sized = _size_simulation(simulation, closed, seed)
+    if sized is None:
         return _TriedService(design, closed)
-    outcome = simulate_design(design, asked.requests, asked.count, asked.seed, noting=asked.noting)
+    outcome = simulate_design(design, sized.requests, sized.count, sized.seed, noting=sized.noting)
     if isinstance(outcome, Infeasible):
         return _TriedService(design, None, None, outcome.reasons)
     return _TriedService(design, closed, _SimulatedService(*outcome))
 
 
-def _size_simulation(asked: SimulationRequest | None, closed: ServingMetrics, seed: int) -> SimulationRequest | None:
+def _size_simulation(request: SimulationRequest | None, closed: ServingMetrics, seed: int) -> SimulationRequest | None:
     """Return a simulation of enough requests; where nobody asks for one, a short one, or none if it would take long.
 
     Requests must come for several times as long as one of them takes, or hardly any ends while others come.
     """
     in_flight = float(closed.running + closed.waiting)
-    if asked is None:
-        short = SimulationRequest(count=int(max(QUICK, ROUNDS * in_flight)), seed=seed)
-        return short if in_flight <= MOST_CLIENTS else None
-    if asked.requests is not None or asked.count is not None:
-        return asked
-    return replace(asked, count=int(min(max(2 * QUICK, 2 * ROUNDS * in_flight), MOST_REQUESTS)))
+    if request is None:
+        short = SimulationRequest(count=int(max(MIN_SIMULATED, REQUESTS_PER_SLOT * in_flight)), seed=seed)
+        return short if in_flight <= MAX_CLIENTS else None
+    if request.requests is not None or request.count is not None:
+        return request
+    return replace(request, count=int(min(max(2 * MIN_SIMULATED, 2 * REQUESTS_PER_SLOT * in_flight), MOST_REQUESTS)))
 
 
 # ------------------------------------------------------------------------------------------------ what would help
@@ -365,48 +369,48 @@ def _size_simulation(asked: SimulationRequest | None, closed: ServingMetrics, se
 def _select_helpful(tries: Iterable[ServiceChange], base: ServingMetrics, limits: Sequence[Slo]) -> list[ServingMove]:
     """Return the best of each lever, of those that gain something; first what makes limits hold, then the most gain."""
     best: dict[str, ServingMove] = {}
-    held = all(bool(each.holds(base)) for each in limits)
+    all_held = all(bool(slo.holds(base)) for slo in limits)
     for try_ in tries:
         metrics = estimate_design(try_.design)
         if isinstance(metrics, Infeasible):
             continue
         holds = all(bool(limit.holds(metrics)) for limit in limits)
         move = ServingMove(try_, metrics, _gain(base, metrics, load_of(try_.design)), holds)
-        if move.gain < LEAST_GAIN and not (holds and not held):
+        if move.gain < MIN_GAIN and not (holds and not all_held):
             continue
         if try_.lever == "engine" and move.gain < 1 + _expected_error(try_.design):
             continue  # as much as the engines' times may be off
-        known = best.get(try_.lever)
-        if known is None or (holds, move.gain) > (known.holds, known.gain):
+        previous = best.get(try_.lever)
+        if previous is None or (holds, move.gain) > (previous.holds, previous.gain):
             best[try_.lever] = move
-    return sorted(best.values(), key=lambda each: (each.kind, not each.holds, -each.gain))[:MOST_MOVES]
+    return sorted(best.values(), key=lambda slo: (slo.kind, not slo.holds, -slo.gain))[:MAX_MOVES]
 
 
 def _expected_error(design: DesignPoint) -> float:
     """Return the error that is expected of the times of an engine; 0 where none was measured."""
     serving = serving_of(design)
-    found = published_errors(serving.engine, disaggregated=serving.disaggregated)
-    return found.tpot if found else 0.0
+    errors = published_errors(serving.engine, disaggregated=serving.disaggregated)
+    return errors.tpot if errors else 0.0
 
 
-def _confirm_move(move: ServingMove, base: ServingMetrics, asked: SimulationRequest | None, seed: int) -> ServingMove:
+def _confirm_move(move: ServingMove, base: ServingMetrics, request: SimulationRequest | None, seed: int) -> ServingMove:
     """Return a move with what the simulation says of it beside that of the *base*; as it is where that takes long."""
     in_flight = float(move.metrics.running + move.metrics.waiting)
-    if in_flight > MOST_CLIENTS or (asked and asked.requests and asked.requests.count > MOST_REPLAYED):
+    if in_flight > MAX_CLIENTS or (request and request.requests and request.requests.count > MAX_REPLAYED):
         return move
-    wanted = _size_simulation(asked and replace(asked, noting=False), move.metrics, seed)
-    if wanted is None:
+    sized = _size_simulation(request and replace(request, noting=False), move.metrics, seed)
+    if sized is None:
         return move
-    outcome = simulate_design(move.tried.design, wanted.requests, wanted.count, wanted.seed)
+    outcome = simulate_design(move.tried.design, sized.requests, sized.count, sized.seed)
     if isinstance(outcome, Infeasible):
         return move
     return replace(move, simulated=outcome[0], simulated_gain=_gain(base, outcome[0], load_of(move.tried.design)))
 
 
-def _gain(base: ServingMetrics, other: ServingMetrics, load: Load) -> float:
+def _gain(base: ServingMetrics, changed: ServingMetrics, load: Load) -> float:
     if load.rate is not None:
-        return float(base.e2e.mean_s / other.e2e.mean_s)
-    return float(other.output_tokens_per_s / base.output_tokens_per_s)
+        return float(base.e2e.mean_s / changed.e2e.mean_s)
+    return float(changed.output_tokens_per_s / base.output_tokens_per_s)
 
 
 # ----------------------------------------------------------------------------------------------- what it would need
@@ -417,15 +421,15 @@ def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
 
     The stated mapping is kept, and the limits, as far as anything bears the load with them.
     """
-    base = next((one for npus in LARGE if (one := service.sized(npus))), service.design)
+    base = next((sized for npus in LARGE_MACHINES if (sized := service.sized(npus))), service.design)
     for within, mapped in ((True, True), (False, True), (True, False), (False, False)):
-        found = cheapest_in_one(base, limits if within else (), service.held if mapped else {})
-        for each in found:
-            npus = next_machine_size(service, each.npus)
-            if npus is not None and npus % each.kind.shape.npus == 0:
-                return Fewest(npus, each.kind.shape, within, mapped)
-        if found:
-            return Fewest(found[0].npus, found[0].kind.shape, within, mapped)
+        candidates = cheapest_in_one(base, limits if within else (), service.held if mapped else {})
+        for candidate in candidates:
+            npus = next_machine_size(service, candidate.npus)
+            if npus is not None and npus % candidate.kind.shape.npus == 0:
+                return Fewest(npus, candidate.kind.shape, within, mapped)
+        if candidates:
+            return Fewest(candidates[0].npus, candidates[0].kind.shape, within, mapped)
     return None
 
 
@@ -489,9 +493,9 @@ def plan_serving(
 def _read_question(
     source: str, settings: Mapping[str, Any] | None, question: ServingQuestion, *, largest: bool
 ) -> tuple[Service, list[Slo]]:
-    said: dict[str, Any] = dict(question)
-    limits = [read_slo(said.pop(name), name) for name in ("ttft", "tpot") if name in said]
-    if isinstance(said.get("rate"), str):
-        said["rate"] = read_rate(said["rate"], "rate")
+    answers: dict[str, Any] = dict(question)
+    limits = [read_slo(answers.pop(name), name) for name in ("ttft", "tpot") if name in answers]
+    if isinstance(answers.get("rate"), str):
+        answers["rate"] = read_rate(answers["rate"], "rate")
     limits_s = {limit.metric: limit.limit_s for limit in limits}
-    return read_service(source, settings or {}, Asked(**said, limits_s=limits_s, largest=largest)), limits
+    return read_service(source, settings or {}, Asked(**answers, limits_s=limits_s, largest=largest)), limits

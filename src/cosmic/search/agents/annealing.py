@@ -8,8 +8,7 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Floats, Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
-from cosmic.search.learning.population import Elite, generation_size
+from cosmic.search.learning.agent_memory import Elite, Novelty, generation_size
 from cosmic.search.space.diagram import Indices
 
 
@@ -86,24 +85,27 @@ class AnnealingAgent:
         order = np.argsort(chains, kind="stable")
         first = np.flatnonzero(np.diff(chains[order], prepend=-1))
         turn = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
-        for now in range(int(turn.max(initial=-1)) + 1):
-            self._consider(outcomes, order[turn == now], chains[order[turn == now]])
+        for round_number in range(int(turn.max(initial=-1)) + 1):
+            self._consider(outcomes, order[turn == round_number], chains[order[turn == round_number]])
         self._restart()
 
-    def _consider(self, outcomes: Outcomes, places: Indices, chains: Indices) -> None:
-        """Move each of *chains*, all different, that accepts its outcome at *places*."""
-        losses, excess = outcomes.losses[places], outcomes.excess[places]
+    def _consider(self, outcomes: Outcomes, indices: Indices, chains: Indices) -> None:
+        """Move each of *chains*, all different, that accepts its outcome at *indices*."""
+        losses, excess = outcomes.losses[indices], outcomes.excess[indices]
         before = self._excess[chains]
         gain = np.where(excess == before, 0.0, np.where(excess < before, np.inf, -np.inf))
-        both = np.flatnonzero((excess == 0) & (before == 0))
-        gain[both] = self._height(self._losses[chains[both]], chains[both]) - self._height(losses[both], chains[both])
+        both_feasible = np.flatnonzero((excess == 0) & (before == 0))
+        gain[both_feasible] = self._height(self._losses[chains[both_feasible]], chains[both_feasible]) - self._height(
+            losses[both_feasible], chains[both_feasible]
+        )
         begun = self._started[chains]
-        passed = min(1.0, self._elite.told / self.task.trials)
+        passed = min(1.0, self._elite.outcomes_told / self.task.trials)
         temperature = self.hot * (self.cold / self.hot) ** passed
+        # Metropolis: accepted with probability min(1, exp(gain / T)), in logarithms; 1 - u is never 0.
         accepted = ~begun | (gain >= temperature * np.log(1 - self.rng.random(len(gain))))
         self._stuck[chains] = np.where(begun & (gain <= 0), self._stuck[chains] + 1, 0)
         moving = chains[accepted]
-        self._rows[moving], self._losses[moving] = outcomes.rows[places[accepted]], losses[accepted]
+        self._rows[moving], self._losses[moving] = outcomes.rows[indices[accepted]], losses[accepted]
         self._excess[moving], self._started[moving] = excess[accepted], True
 
     def _height(self, losses: Floats, chains: Indices) -> Floats:

@@ -6,8 +6,7 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Floats, Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
-from cosmic.search.learning.population import Elite, Weights, generation_size
+from cosmic.search.learning.agent_memory import Elite, Novelty, Weights, generation_size
 from cosmic.search.space.diagram import Indices
 
 
@@ -62,5 +61,5 @@ class AntColonyAgent:
         best = self._elite.outcomes.rows
         amount = np.log(len(best) + 1) - np.log(np.arange(len(best)) + 1)
         laid = self._values.totals(best, amount / amount.sum())
-        kept = (1 - self.evaporation) ** (len(outcomes) / self.batch)
-        self.pheromone = np.clip(kept * self.pheromone + (1 - kept) * laid, self.least, 1.0)
+        remaining_share = (1 - self.evaporation) ** (len(outcomes) / self.batch)
+        self.pheromone = np.clip(remaining_share * self.pheromone + (1 - remaining_share) * laid, self.least, 1.0)

@@ -13,16 +13,16 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Flags, Floats, Outcomes, Task, agents
+from cosmic.search.learning.agent_memory import Prospects
 from cosmic.search.learning.design_features import encode_coordinates
-from cosmic.search.learning.known_points import Prospects
 from cosmic.search.learning.prediction_quality import Learned
 from cosmic.search.learning.surrogate_models import GaussianProcess, expected_improvement
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.space.diagram import Indices
 
 CLIMBERS = 4
-CLIMBS = 3
-WAITING = 64
+CLIMB_ROUNDS = 3
+MAX_PENDING = 64
 """How many pending proposals the posterior is conditioned on."""
 
 
@@ -58,20 +58,20 @@ class BayesianAgent:
 
     def ask(self, n: int) -> Indices:
         """Return the *n* most promising points; random ones until enough outcomes are known."""
-        return self._prospects.ask(n, self._promising)
+        return self._prospects.ask(n, self._propose)
 
-    def _promising(self, n: int) -> Indices:
+    def _propose(self, n: int) -> Indices:
         """Return up to *n* unknown points, the most promising first."""
         losses = self._prospects.losses()
         feasible = self._history.feasible
         self._best = float(losses.min(initial=0.0, where=feasible))
         self._learn(losses, feasible)
-        pool = self._prospects.pool(losses, 0.1, self._moved)
+        pool = self._prospects.pool(losses, 0.1, self._move_good_points)
         self._proposals += 1
         if len(pool) <= n:
             return pool
-        found = self._losses.quality()
-        if found is not None and not found.good:
+        quality = self._losses.quality()
+        if quality is not None and not quality.good:
             self._fallbacks += 1
             return pool[self.rng.permutation(len(pool))[:n]]
         return self._spread(pool if self._prospects.listed else self._climb(pool), n)
@@ -88,15 +88,15 @@ class BayesianAgent:
         if len(shown):
             self._losses.learn(coded[shown], losses[shown], float(losses[shown].mean()))
 
-    def _moved(self, some: Indices, others: Indices) -> list[Indices]:
+    def _move_good_points(self, starts: Indices, parents: Indices) -> list[Indices]:
         """Return neighbours of good points, and mutations of good points."""
         rate = min(0.5, 3 / max(1, len(self._moves.open)))
-        return [self._moves.neighbour(some, self.rng, near=True), self._moves.mutate(others, self.rng, rate)]
+        return [self._moves.neighbour(starts, self.rng, near=True), self._moves.mutate(parents, self.rng, rate)]
 
     def _climb(self, pool: Indices) -> Indices:
         """Return the best of *pool* and of the neighbourhoods of its most promising points, repeatedly."""
         merit = self._merit(pool)
-        for _ in range(CLIMBS):
+        for _ in range(CLIMB_ROUNDS):
             leaders = pool[np.argsort(-merit, kind="stable")[:CLIMBERS]]
             around = np.concatenate([self._moves.neighbourhood(row) for row in leaders])
             around = self._history.unknown(around)
@@ -108,10 +108,10 @@ class BayesianAgent:
         """Return the expected improvement times the probability of being feasible; that alone while nothing is."""
         coded = self._encode(rows)
         chance = self._chance(coded)
-        if not self._losses.known:
+        if not self._losses.is_fitted:
             return chance
-        found = self._losses.posterior(coded)
-        return chance * expected_improvement(found.mean, found.std, self._best, self._normal)
+        posterior = self._losses.posterior(coded)
+        return chance * expected_improvement(posterior.mean, posterior.std, self._best, self._normal)
 
     def _chance(self, coded: Floats) -> Floats:
         limits = self._limits.posterior(coded)
@@ -119,9 +119,9 @@ class BayesianAgent:
 
     def _spread(self, pool: Indices, n: int) -> Indices:
         """Return up to *n* of *pool*, each chosen as if the ones before it, and pending ones, came out as predicted."""
-        waiting = list(self._history.waiting.values())[-WAITING:]
+        waiting = list(self._history.waiting.values())[-MAX_PENDING:]
         coded = self._encode(np.array([*pool, *waiting]))
-        process = self._losses if self._losses.known else self._limits
+        process = self._losses if self._losses.is_fitted else self._limits
         posterior, chance = process.posterior(coded), self._chance(coded)
         for index in range(len(pool), len(coded)):
             posterior.condition_on(index)

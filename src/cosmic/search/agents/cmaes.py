@@ -16,7 +16,7 @@ from cosmic.search.learning.optuna_sampler import OptunaAgent
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.pareto import pareto_order
 
-WORST = 1e200
+INFEASIBLE_VALUE = 1e200
 """Above any loss: infeasible points have this value, scaled by their excess."""
 
 
@@ -43,12 +43,12 @@ class CmaesAgent(OptunaAgent):
         """Return the integers below *size*."""
         return self.optuna.distributions.IntDistribution(0, size - 1)
 
-    def value(self, place: int) -> list[float]:
+    def value(self, index: int) -> list[float]:
         """Return the loss; with several objectives, the share of known points that rank before this one."""
         history = self.history
         if history.losses.shape[1] > 1:
-            ahead = np.flatnonzero(pareto_order(history.losses, history.excess) == place)[0]
+            ahead = np.flatnonzero(pareto_order(history.losses, history.excess) == index)[0]
             return [float(ahead) / len(history)]
-        if history.excess[place] > 0:
-            return [WORST * (1 + min(float(history.excess[place]), 1e6))]
-        return [float(history.losses[place, 0])]
+        if history.excess[index] > 0:
+            return [INFEASIBLE_VALUE * (1 + min(float(history.excess[index]), 1e6))]
+        return [float(history.losses[index, 0])]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.search.agent import Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
+from cosmic.search.learning.agent_memory import Novelty
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.trials import index_type
 from cosmic.simulate.recording.design_structure import STRUCTURAL
 
-SORTED = 5_000_000
+MAX_SORTED = 5_000_000
 """Points of a set that is sorted before it is gone through: more would not fit into memory."""
 
 
@@ -31,42 +31,45 @@ class ExhaustiveAgent:
 
     def ask(self, n: int) -> Indices:
         """Return the next *n* points."""
-        found = np.empty((0, len(self.space.parameters)), dtype=np.intp)
-        while len(found) < n:
-            rows = self._listed(self._next, min(n - len(found), self.space.valid - self._next))
+        points = np.empty((0, len(self.space.parameters)), dtype=np.intp)
+        while len(points) < n:
+            rows = self._listed(self._next, min(n - len(points), self.space.valid - self._next))
             self._next += len(rows)
             if not self._again:
                 rows = rows[~self._novelty.known(rows)]
-            found = np.concatenate((found, rows))
+            points = np.concatenate((points, rows))
             if self._next == self.space.valid:
                 self._next, self._again = 0, True
-        return found
+        return points
 
     def tell(self, outcomes: Outcomes) -> None:
         """Remember which points are known; nothing else is learnt."""
         self._novelty.note(outcomes.rows)
 
     def _listed(self, start: int, n: int) -> Indices:
-        if self.space.valid > SORTED:
+        if self.space.valid > MAX_SORTED:
             return self.space.listed(start, n)
         if self._points is None:
-            self._points = by_structure(self.space)
+            self._points = list_by_structure(self.space)
         return self._points[start : start + n].astype(np.intp)
 
 
-def by_structure(space: ParameterSet) -> Indices:
+def list_by_structure(space: ParameterSet) -> Indices:
     """Return every point of *space*, those with equal switches side by side: each program then runs once on all."""
     points = space.listed(0, space.valid).astype(index_type(max(space.sizes, default=1) - 1))
-    return np.asarray(points[np.argsort(structures(space, points), kind="stable")])
+    return np.asarray(points[np.argsort(number_structures(space, points), kind="stable")])
 
 
-def structures(space: ParameterSet, points: Indices) -> Indices:
+def number_structures(space: ParameterSet, points: Indices) -> Indices:
     """Return a number for each point: two have the same if their switches are equal."""
     code = np.zeros(len(points), dtype=np.int64)
     for index, parameter in enumerate(space.parameters):
-        switches = [at for at, path in enumerate(parameter.paths) if path in STRUCTURAL]
+        switches = [position for position, path in enumerate(parameter.paths) if path in STRUCTURAL]
         if switches:
-            known: dict[tuple[object, ...], int] = {}
-            values = [known.setdefault(tuple(row[at] for at in switches), len(known)) for row in parameter.values]
-            code = code * len(known) + np.array(values)[points[:, index]]
+            numbers: dict[tuple[object, ...], int] = {}
+            values = [
+                numbers.setdefault(tuple(row[position] for position in switches), len(numbers))
+                for row in parameter.values
+            ]
+            code = code * len(numbers) + np.array(values)[points[:, index]]
     return code

@@ -6,11 +6,10 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
-from cosmic.search.learning.population import Elite, generation_size
+from cosmic.search.learning.agent_memory import Elite, Novelty, generation_size
 from cosmic.search.space.diagram import Indices
 
-FEW, MOST_LITTERS = 5_000, 4
+SMALL_BUDGET, MAX_LITTERS = 5_000, 4
 """Up to this many trials there are as many children at once as parents; with many trials, this many times as many."""
 
 
@@ -22,7 +21,7 @@ def litter_size(trials: int) -> int:
     >>> [litter_size(trials) / generation_size(trials) for trials in (300, 5_000, 10_000, 20_000, 1_000_000)]
     [1.0, 1.0, 2.0, 4.0, 4.0]
     """
-    return round(generation_size(trials) * min(max(trials / FEW, 1), MOST_LITTERS))
+    return round(generation_size(trials) * min(max(trials / SMALL_BUDGET, 1), MAX_LITTERS))
 
 
 @agents.register("genetic")
@@ -59,7 +58,7 @@ class GeneticAgent:
 
     def ask(self, n: int) -> Indices:
         """Return *n* children of the population; random points until there is one."""
-        if self._elite.told < self.population:
+        if self._elite.outcomes_told < self.population:
             return self._novelty.fresh(self._novelty.space.sample(n, self.rng))
         return self._novelty.fresh(self._children(n))
 

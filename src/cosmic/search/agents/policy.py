@@ -6,12 +6,11 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Floats, Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
-from cosmic.search.learning.population import Elite, Weights, generation_size, join_outcomes
+from cosmic.search.learning.agent_memory import Elite, Novelty, Weights, generation_size, join_outcomes
 from cosmic.search.pareto import pareto_ranks
 from cosmic.search.space.diagram import Indices
 
-LEAST = 1e-9
+MIN_PROBABILITY = 1e-9
 """The least probability: logarithms stay finite, and every valid point can be drawn."""
 
 
@@ -49,7 +48,7 @@ class PolicyAgent:
     def probabilities(self) -> Floats:
         """The probability of each value, parameter after parameter, ignoring constraints."""
         raised = np.exp(self._logits - self._values.largest(self._logits))
-        return np.maximum(self._values.shares(raised), LEAST)
+        return np.maximum(self._values.shares(raised), MIN_PROBABILITY)
 
     def ask(self, n: int) -> Indices:
         """Return *n* points drawn by the policy."""
@@ -60,11 +59,11 @@ class PolicyAgent:
         self._novelty.note(outcomes.rows)
         self._waiting.append(outcomes)
         if sum(map(len, self._waiting)) >= self.batch:
-            told = join_outcomes(self._waiting)
-            whole = join_outcomes([self._best.outcomes, told])
+            generation = join_outcomes(self._waiting)
+            with_memory = join_outcomes([self._best.outcomes, generation])
             self._waiting.clear()
-            self._best.add(told)
-            self._learn(whole.rows, advantages(pareto_ranks(whole.losses, whole.excess)))
+            self._best.add(generation)
+            self._learn(with_memory.rows, rank_advantages(pareto_ranks(with_memory.losses, with_memory.excess)))
 
     def _learn(self, rows: Indices, advantage: Floats) -> None:
         probability = self.probabilities
@@ -74,17 +73,17 @@ class PolicyAgent:
         self._logits += self.rate * (towards + self.entropy * probability * (surprise - expected))
 
 
-def advantages(rank: Indices) -> Floats:
+def rank_advantages(rank: Indices) -> Floats:
     """Return the advantage of each rank: logarithmic, as the best matter most; mean 0, standard deviation 1.
 
     Equal ranks have equal advantages; where all are equal, all advantages are 0.
 
-    >>> advantages(np.array([0, 1, 1, 3])).round(2).tolist()
+    >>> rank_advantages(np.array([0, 1, 1, 3])).round(2).tolist()
     [1.64, -0.29, -0.29, -1.07]
     """
     _, which, number = np.unique(rank, return_inverse=True, return_counts=True)
     if len(number) == 1:
         return np.zeros(len(rank))
-    place = ((number.cumsum() - number / 2) / len(rank))[which.reshape(-1)]
-    worth = -np.log(place)
+    quantile = ((number.cumsum() - number / 2) / len(rank))[which.reshape(-1)]
+    worth = -np.log(quantile)
     return np.asarray((worth - worth.mean()) / worth.std())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.search.agent import Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
+from cosmic.search.learning.agent_memory import Novelty
 from cosmic.search.space.diagram import Indices
 
 

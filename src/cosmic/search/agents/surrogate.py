@@ -23,25 +23,25 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Floats, Outcomes, Task, agents
+from cosmic.search.learning.agent_memory import Prospects
 from cosmic.search.learning.design_features import encode_coordinates
-from cosmic.search.learning.known_points import Prospects
 from cosmic.search.learning.prediction_quality import Learned, Quality, measure_quality
 from cosmic.search.learning.surrogate_models import Ensemble
 from cosmic.search.space.diagram import Indices
 
-NEARNESS = 0.5
+NEARNESS_PENALTY = 0.5
 """The share of its merit that a point loses to a chosen one that differs in one parameter; squared for two."""
-FORESEEN = 2
+RANDOM_ONE_IN_PRIOR = 2
 """Of so many first points one is random, the others are chosen by a closed form."""
-TAUGHT = 3
+TAUGHT_ONE_IN = 3
 """Of so many first points one is chosen by what other studies taught, the others are random."""
-JUDGED = 8
+JUDGED_TRIALS = 8
 """Trials that can run from which on what was known before them is judged."""
-LEAST_PRIOR_TAU = 0.3
+MIN_PRIOR_TAU = 0.3
 """Kendall's tau on the first trials below which what was known before is dropped."""
-BREADTH = 8
+BROAD_POOL = 8
 """So many times as many candidates are ranked by what other studies taught as by the model: few of them are chosen."""
-GROWTH = 1.1
+REFIT_GROWTH = 1.1
 """The model is refitted when this many times as many points are known."""
 
 
@@ -74,10 +74,10 @@ class SurrogateAgent:
         start = min(2 * self.batch, 2 * len(task.space.parameters))
         self._prospects = Prospects(task, rng, candidates=candidates, start=start)
         self._history, self._moves = self._prospects.history, self._prospects.moves
-        some = task.space.sample(1, np.random.default_rng(0))
-        self._features = self._of(some)[:0]
-        known = self._features.shape[1] - self._encode(some).shape[1]
-        self._new: Callable[[], Ensemble] = lambda: Ensemble("surrogate", members, rng, known)
+        sample = task.space.sample(1, np.random.default_rng(0))
+        self._features = self._features_of(sample)[:0]
+        described_width = self._features.shape[1] - self._encode(sample).shape[1]
+        self._new: Callable[[], Ensemble] = lambda: Ensemble("surrogate", members, rng, described_width)
         self._ensemble = self._new()
         self._learnt = 0
         self._start = start
@@ -89,33 +89,35 @@ class SurrogateAgent:
     @property
     def learned(self) -> Learned:
         """How good its model is, and how often it did without."""
-        return Learned(self._ensemble.quality, self._proposals, self._fallbacks, tuple(filter(None, [self._ranked()])))
+        return Learned(
+            self._ensemble.quality, self._proposals, self._fallbacks, tuple(filter(None, [self._prior_text()]))
+        )
 
-    def _ranked(self) -> str:
+    def _prior_text(self) -> str:
         """Return how well what was known before ranks the first trials, in words; empty where that is not known."""
         if self._first is None:
             return ""
-        left = "" if self._trusted else ": it is dropped"
-        return f"What was known before the first trial ranks the first ones: {self._first.in_words()}{left}."
+        verdict = "" if self._trusted else ": it is dropped"
+        return f"What was known before the first trial ranks the first ones: {self._first.in_words()}{verdict}."
 
-    def _judge(self) -> None:
+    def _assess_prior(self) -> None:
         """Judge what was known before by the first trials, once: it was made before them, so all are held out."""
         runs = self._history.feasible
-        if self._prior is None or self._first is not None or runs.sum() < JUDGED or len(runs) < self._start:
+        if self._prior is None or self._first is not None or runs.sum() < JUDGED_TRIALS or len(runs) < self._start:
             return  # of few trials tau says little
         self._first = measure_quality(self._foreseen[runs], self._history.losses[runs, 0])
-        self._trusted = self._first is None or self._first.tau >= LEAST_PRIOR_TAU
+        self._trusted = self._first is None or self._first.tau >= MIN_PRIOR_TAU
 
-    def _of(self, rows: Indices) -> Floats:
+    def _features_of(self, rows: Indices) -> Floats:
         """Return the features of *rows*."""
-        found = [self._encode(rows)]
+        features = [self._encode(rows)]
         if self._describe is not None:
-            found.append(self._describe(rows))
+            features.append(self._describe(rows))
         if self._prior is not None:
-            found.append(self._prior(rows)[:, None])
-        return np.concatenate(found, axis=1)
+            features.append(self._prior(rows)[:, None])
+        return np.concatenate(features, axis=1)
 
-    def _seen(self, features: Floats) -> Floats:
+    def _mask_prior(self, features: Floats) -> Floats:
         """Return *features* as the model sees them: without what was known before if that does not help."""
         if self._prior is None or (self._trusted and self._helps):
             return features
@@ -125,11 +127,11 @@ class SurrogateAgent:
         """Fit the model; what other studies taught is part of it only while it ranks held-out trials better so."""
         feasible = self._history.feasible
         self._learnt, self._helps = len(losses), True
-        self._ensemble.learn(self._seen(self._features), losses, feasible)
+        self._ensemble.learn(self._mask_prior(self._features), losses, feasible)
         if self._prior is None or not self._trusted or self._describe is not None:
             return
         self._helps, without = False, self._new()
-        without.learn(self._seen(self._features), losses, feasible)
+        without.learn(self._mask_prior(self._features), losses, feasible)
         judged = self._ensemble.quality, without.quality
         self._helps = judged[0] is None or judged[1] is None or judged[0].tau >= judged[1].tau
         if not self._helps:
@@ -137,50 +139,50 @@ class SurrogateAgent:
 
     def tell(self, outcomes: Outcomes) -> None:
         """Remember the outcomes of some points."""
-        known = len(self._history)
+        seen_count = len(self._history)
         self._prospects.tell(outcomes)
-        if len(self._history) > known:
-            new = self._of(self._history.rows[known:])
+        if len(self._history) > seen_count:
+            new = self._features_of(self._history.rows[seen_count:])
             self._features = np.concatenate([self._features, new])
             if self._prior is not None:
                 self._foreseen = np.concatenate([self._foreseen, new[:, -1]])
-        self._judge()
+        self._assess_prior()
 
     def ask(self, n: int) -> Indices:
         """Return *n* promising points; until enough outcomes are known, by what was known before, or random ones."""
         prior = self._prior
         if prior is not None and self._trusted and len(self._history) < self._start:
-            return self._prospects.ask(n, lambda most: self._expected(most, prior), least=0)
-        return self._prospects.ask(n, self._promising)
+            return self._prospects.ask(n, lambda most: self._propose_by_prior(most, prior), least=0)
+        return self._prospects.ask(n, self._propose)
 
-    def _expected(self, n: int, prior: Callable[[Indices], Floats]) -> Indices:
+    def _propose_by_prior(self, n: int, prior: Callable[[Indices], Floats]) -> Indices:
         """Return up to *n* unknown points that are best by what was known before, far enough apart.
 
         The others of a batch are random: they tell whether that was right.
         """
         taught, best = self._describe is None, self._prospects
-        pool = best.broad(BREADTH) if taught else best.pool(best.losses(), 0.2, self._bred)
+        pool = best.broad(BROAD_POOL) if taught else best.pool(best.losses(), 0.2, self._breed)
         if self._starts is not None:
             pool = self._history.unknown(np.concatenate([self._starts, pool]))
-        place = np.empty(len(pool))
-        place[np.argsort(prior(pool), kind="stable")] = np.arange(len(pool))
-        most = max(1, n // TAUGHT) if taught else n - n // FORESEEN
-        return self._apart(pool, np.exp(-place / (2 * n)), most)
+        rank = np.empty(len(pool))
+        rank[np.argsort(prior(pool), kind="stable")] = np.arange(len(pool))
+        most = max(1, n // TAUGHT_ONE_IN) if taught else n - n // RANDOM_ONE_IN_PRIOR
+        return self._apart(pool, np.exp(-rank / (2 * n)), most)
 
-    def _promising(self, n: int) -> Indices:
+    def _propose(self, n: int) -> Indices:
         """Return up to *n* unknown points, the most promising first."""
         losses = self._prospects.losses()
-        if len(losses) >= GROWTH * self._learnt:
+        if len(losses) >= REFIT_GROWTH * self._learnt:
             self._learn(losses)
-        pool = self._prospects.pool(losses, 0.2, self._bred)
+        pool = self._prospects.pool(losses, 0.2, self._breed)
         self._proposals += 1
-        found = self._ensemble.quality
-        if found is not None and not found.good:
+        quality = self._ensemble.quality
+        if quality is not None and not quality.good:
             self._fallbacks += 1
             return pool[self.rng.permutation(len(pool))[:n]]
         return self._spread(pool, n) if len(pool) > n else pool
 
-    def _bred(self, mothers: Indices, fathers: Indices) -> list[Indices]:
+    def _breed(self, mothers: Indices, fathers: Indices) -> list[Indices]:
         """Return mutations of good points, and neighbours of their children."""
         rate = min(0.5, 2 / max(1, len(self._moves.open)))
         crossed = self._moves.crossover(mothers, fathers, self.rng)
@@ -188,7 +190,7 @@ class SurrogateAgent:
 
     def _spread(self, pool: Indices, n: int) -> Indices:
         """Return up to *n* of *pool*, the most promising first; points similar to a chosen one lose merit."""
-        features = self._seen(self._of(pool))
+        features = self._mask_prior(self._features_of(pool))
         mean, std = self._ensemble.predict(features)
         bound = mean - self._boldness * std  # the lower confidence bound
         return self._apart(pool, self._ensemble.feasibility(features) * (bound.max() - bound), n)
@@ -201,6 +203,6 @@ class SurrogateAgent:
             best = int(merit.argmax())
             chosen.append(best)
             apart = (pool != pool[best]).sum(axis=1)
-            merit = merit * (1 - NEARNESS ** np.maximum(apart, 1))
+            merit = merit * (1 - NEARNESS_PENALTY ** np.maximum(apart, 1))
             merit[best] = -np.inf
         return pool[chosen]

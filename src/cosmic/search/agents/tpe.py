@@ -34,21 +34,21 @@ class TpeAgent(OptunaAgent):
     def sampler(self, seed: int) -> Any:
         """Return a multivariate sampler that takes pending proposals for bad ones (the constant liar)."""
         older = not hasattr(self.optuna.trial.Trial, "set_constraint")  # Optuna 4 needs a function to read constraints
-        more = {"constraints_func": lambda trial: trial.system_attrs["constraints"]} if older else {}
+        options = {"constraints_func": lambda trial: trial.system_attrs["constraints"]} if older else {}
         return self.optuna.samplers.TPESampler(
             n_startup_trials=0,
             n_ei_candidates=self._candidates,
             seed=seed,
             multivariate=True,
             constant_liar=True,
-            **more,
+            **options,
         )
 
     def distribution(self, size: int) -> Any:
         """Return a categorical distribution."""
         return self.optuna.distributions.CategoricalDistribution(range(size))
 
-    def value(self, place: int) -> list[float]:
+    def value(self, index: int) -> list[float]:
         """Return the losses; infinite for an infeasible point, whose excess is in its constraint."""
-        losses: list[float] = np.nan_to_num(self.history.losses[place], nan=np.inf).tolist()
+        losses: list[float] = np.nan_to_num(self.history.losses[index], nan=np.inf).tolist()
         return losses

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from cosmic.search.certify.interval_arithmetic import Flags, Interval
-from cosmic.search.certify.monotonicity import CONSTANT, Walk, never_falls, walk_program
+from cosmic.search.certify.monotonicity import CONSTANT, Walk, find_never_falling, walk_program
 from cosmic.search.certify.skeletons import Floats, Group, NotProvable
 from cosmic.search.objectives import MetricLimit, loss
 from cosmic.search.space.diagram import Indices
@@ -30,9 +30,9 @@ from cosmic.simulate.recording.recorded_program import RecordedProgram
 from cosmic.simulate.step_evaluation import POSSIBLE
 
 STEP = "step_s"
-THRIFT = "thrift."
-BOUND = "bound."
-JUDGED = ("memory_bytes", "offloaded_bytes", "tier_excess")
+PRICED_PREFIX = "thrift."
+BOUND_PREFIX = "bound."
+FEASIBILITY_METRICS = ("memory_bytes", "offloaded_bytes", "tier_excess")
 """Metrics that decide whether a design can run."""
 
 
@@ -51,7 +51,7 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.skeletons)
 
-    def take(self, rows: Indices | Flags | slice) -> Boxes:
+    def select(self, rows: Indices | Flags | slice) -> Boxes:
         """Return some of the boxes."""
         return Boxes(self.skeletons[rows], self.options[rows], self.low[rows], self.high[rows])
 
@@ -73,7 +73,7 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class BoxVerdicts:
     """What is known of some boxes."""
 
     bounds: Floats
@@ -82,8 +82,8 @@ class Judged:
     """Losses of the fastest corner; infinite where it cannot run."""
 
 
-def add_bounds(
-    program: RecordedProgram, ranges: dict[str, int], metrics: Sequence[str], reading: Sequence[Sequence[int]]
+def add_bound_results(
+    program: RecordedProgram, ranges: dict[str, int], metrics: Sequence[str], operands_of: Sequence[Sequence[int]]
 ) -> RecordedProgram:
     """Return a program with a bound for each of *metrics*: inputs other than by way of the step are doubled."""
     step = program.results[STEP]
@@ -92,23 +92,25 @@ def add_bounds(
     inputs = dict(program.inputs)
     copies: dict[int, int] = {}
     for path, node in ranges.items():
-        copies[node] = inputs[THRIFT + path] = len(nodes)
+        copies[node] = inputs[PRICED_PREFIX + path] = len(nodes)
         nodes.append([INPUT, 0, 0, 0])
-    wanted = {name: program.results[name] for name in metrics}
-    for place in _nodes_beside_step(reading, list(wanted.values()), step):
-        if not any(each in copies for each in reading[place]):
+    result_nodes = {name: program.results[name] for name in metrics}
+    for node_index in _nodes_beside_step(operands_of, list(result_nodes.values()), step):
+        if not any(operand in copies for operand in operands_of[node_index]):
             continue
-        moved = [copies.get(each, each) for each in reading[place]]
-        copied = list(nodes[place])
+        moved = [copies.get(operand, operand) for operand in operands_of[node_index]]
+        copied = list(nodes[node_index])
         if copied[0] in LISTED:
             copied[2] = len(lists)
             lists += moved
         else:
             copied[1 : 1 + len(moved)] = moved
-        copies[place] = len(nodes)
+        copies[node_index] = len(nodes)
         nodes.append(copied)
-    bounds = {BOUND + name: copies.get(node, node) for name, node in wanted.items()}
-    measured = {name: program.results[name] for name in dict.fromkeys((*metrics, STEP, *POSSIBLE, *JUDGED))}
+    bounds = {BOUND_PREFIX + name: copies.get(node, node) for name, node in result_nodes.items()}
+    measured = {
+        name: program.results[name] for name in dict.fromkeys((*metrics, STEP, *POSSIBLE, *FEASIBILITY_METRICS))
+    }
     rules = {name: node for name, node in program.results.items() if name.startswith("rule.")}
     return replace(
         program,
@@ -121,64 +123,66 @@ def add_bounds(
     )
 
 
-def _nodes_beside_step(reading: Sequence[Sequence[int]], wanted: Sequence[int], step: int) -> list[int]:
+def _nodes_beside_step(operands_of: Sequence[Sequence[int]], results: Sequence[int], step: int) -> list[int]:
     """Return the nodes that some results need, in order, without what they need by way of the step."""
-    found: set[int] = set()
-    waiting = [each for each in wanted if each != step]
+    nodes: set[int] = set()
+    waiting = [operand for operand in results if operand != step]
     while waiting:
-        place = waiting.pop()
-        if place not in found:
-            found.add(place)
-            waiting += [each for each in reading[place] if each != step]
-    return sorted(found)
+        node = waiting.pop()
+        if node not in nodes:
+            nodes.add(node)
+            waiting += [operand for operand in operands_of[node] if operand != step]
+    return sorted(nodes)
 
 
-class Bounding:
+class GroupBounds:
     """Bounds of the boxes of one group of skeletons that can run."""
 
     def __init__(self, group: Group, objectives: Sequence[str], limits: Sequence[MetricLimit]) -> None:
         self.objectives, self.limits = tuple(objectives), tuple(limits)
         self.metrics = tuple(dict.fromkeys((*objectives, *(limit.metric for limit in limits))))
-        self._whole = group
+        self._group = group
         self._check_skeletons_decide(group)
-        self.program = add_bounds(group.program, group.range_nodes, self.metrics, group.reading)
-        self._paths = (*group.paths, *(THRIFT + path for path in group.range_nodes))
+        self.program = add_bound_results(group.program, group.range_nodes, self.metrics, group.reading)
+        self._paths = (*group.paths, *(PRICED_PREFIX + path for path in group.range_nodes))
         self._plan = ProgramPlan(self.program, self._paths, group.uniform)
-        self._places = {name: index for index, name in enumerate(self.program.results)}
+        self._rows = {name: index for index, name in enumerate(self.program.results)}
         self.local = np.full(int(group.skeletons.max(initial=0)) + 1, -1, dtype=np.intp)
         self.local[group.skeletons] = np.arange(len(group.skeletons))
 
     def _check_skeletons_decide(self, group: Group) -> None:
-        judged = [group.program.results[name] for name in JUDGED]
+        judged = [group.program.results[name] for name in FEASIBILITY_METRICS]
         judged += [node for name, node in group.program.results.items() if name.startswith("rule.")]
-        if group.opened[judged].any():
+        if group.depends_on_network[judged].any():
             raise NotProvable("whether a design can run depends on more of its network than sizes")
 
     @cached_property
     def group(self) -> Group:
         """The skeletons that can run."""
-        return self._whole.take(np.flatnonzero(self.able))
+        return self._group.select(np.flatnonzero(self.feasible))
 
     @cached_property
-    def able(self) -> Flags:
+    def feasible(self) -> Flags:
         """Which of the group's skeletons can run: mapping, memory and outer tiers, which no network decides."""
-        group = self._whole
+        group = self._group
         count = len(group.skeletons)
         results = np.empty((len(self.program.results), count))
         columns = np.vstack([group.columns, *(np.zeros((1, count)) for _ in group.range_nodes)])
         for index, path in enumerate(group.range_nodes, start=len(group.paths)):
             columns[index] = columns[group.paths.index(path)]
         self._run(np.ascontiguousarray(columns), results)
-        rules = [results[place] != 0 for name, place in self._places.items() if name.startswith("rule.")]
+        rules = [results[position] != 0 for name, position in self._rows.items() if name.startswith("rule.")]
         base = group.division.space.base
-        given = {path: columns[place] for place, path in enumerate(group.paths)}
-        room = given.get("memory.capacity", base.memory.capacity_bytes)
-        outer = sum(
-            given.get(f"memory.tiers.{place}.capacity", tier.capacity_bytes)
-            for place, tier in enumerate(base.memory.tiers)
+        columns_by_path = {path: columns[position] for position, path in enumerate(group.paths)}
+        capacity_bytes = columns_by_path.get("memory.capacity", base.memory.capacity_bytes)
+        tiers_bytes = sum(
+            columns_by_path.get(f"memory.tiers.{position}.capacity", tier.capacity_bytes)
+            for position, tier in enumerate(base.memory.tiers)
         )
-        fits = (results[self._places["memory_bytes"]] <= room) & (results[self._places["offloaded_bytes"]] <= outer)
-        fits &= results[self._places["tier_excess"]] <= 0
+        fits = (results[self._rows["memory_bytes"]] <= capacity_bytes) & (
+            results[self._rows["offloaded_bytes"]] <= tiers_bytes
+        )
+        fits &= results[self._rows["tier_excess"]] <= 0
         return np.asarray(np.logical_and.reduce([fits, *rules]))
 
     def _run(self, columns: Floats, results: Floats) -> None:
@@ -193,10 +197,10 @@ class Bounding:
         if not len(group.skeletons):
             return
         step = group.program.results[STEP]
-        held = never_falls(group, [step])
-        if not held.all():
+        monotone = find_never_falling(group, [step])
+        if not monotone.all():
             raise NotProvable(
-                f"the step of {np.count_nonzero(~held):,} of {len(held):,} skeletons is not shown "
+                f"the step of {np.count_nonzero(~monotone):,} of {len(monotone):,} skeletons is not shown "
                 "never to fall when the network gets slower"
             )
         self._prove_metrics(group, step)
@@ -204,62 +208,65 @@ class Bounding:
     def _prove_metrics(self, group: Group, step: int) -> None:
         """Raise `NotProvable` unless every metric worsens with the step and with what is bought."""
         doubled = replace(group, program=self.program, uniform={**group.uniform})
-        given = Walk()
-        given.intervals[step] = Interval(*(np.asarray(each) for each in POSSIBLE[STEP]))
-        given.signs[step] = (True, False)
-        for each in group.division.ranges:
-            for index, path in enumerate(each.paths):
+        start = Walk()
+        start.intervals[step] = Interval(*(np.asarray(network_range) for network_range in POSSIBLE[STEP]))
+        start.signs[step] = (True, False)
+        for network_range in group.division.ranges:
+            for index, path in enumerate(network_range.paths):
                 if path in group.range_nodes:
-                    node, ends = self.program.inputs[THRIFT + path], each.values[[0, -1], index]
-                    given.intervals[node] = Interval(np.asarray(ends.min()), np.asarray(ends.max()))
-                    given.signs[node] = (bool(ends[0] <= ends[1]), bool(ends[1] <= ends[0]))
+                    node, ends = self.program.inputs[PRICED_PREFIX + path], network_range.values[[0, -1], index]
+                    start.intervals[node] = Interval(np.asarray(ends.min()), np.asarray(ends.max()))
+                    start.signs[node] = (bool(ends[0] <= ends[1]), bool(ends[1] <= ends[0]))
         for term in group.terms:  # of one option: it does not differ inside a box
-            given.intervals[term.node], given.signs[term.node] = Interval(term.least, term.most), CONSTANT
-        for place, answer in group.compared.items():
-            given.intervals[place], given.signs[place] = Interval(np.asarray(answer), np.asarray(answer)), CONSTANT
-        nodes = {name: self.program.results[BOUND + name] for name in self.metrics}
-        found = walk_program(doubled, [node for node in nodes.values() if node != step], given)
+            start.intervals[term.node], start.signs[term.node] = Interval(term.least, term.most), CONSTANT
+        for node_index, answer in group.compared.items():
+            start.intervals[node_index], start.signs[node_index] = (
+                Interval(np.asarray(answer), np.asarray(answer)),
+                CONSTANT,
+            )
+        nodes = {name: self.program.results[BOUND_PREFIX + name] for name in self.metrics}
+        walk = walk_program(doubled, [node for node in nodes.values() if node != step], start)
         for name, node in nodes.items():
-            rises, falls = (True, False) if node == step else found.signs[node]
+            rises, falls = (True, False) if node == step else walk.signs[node]
             if not np.all(rises if BETTER[name] == "less" else falls):
                 raise NotProvable(f"{name} is not shown to worsen with the step and with what is bought")
 
     # --------------------------------------------------------------------------------------------- boxes
 
-    def judge(self, boxes: Boxes) -> Judged:
+    def bound_boxes(self, boxes: Boxes) -> BoxVerdicts:
         """Return the bounds of boxes of this group, and the losses of their fastest corners."""
-        found = self._values(boxes, boxes.high, boxes.low)
-        real = {name: found[name] for name in self.program.results if not name.startswith((BOUND, "rule."))}
-        losses = self._losses(real)
-        out = np.zeros(len(boxes), dtype=bool)
+        values = self._values(boxes, boxes.high, boxes.low)
+        measured = {name: values[name] for name in self.program.results if not name.startswith((BOUND_PREFIX, "rule."))}
+        losses = self._losses(measured)
+        infeasible = np.zeros(len(boxes), dtype=bool)
         for name, (least, most) in POSSIBLE.items():
-            out |= ~((real[name] >= least) & (real[name] <= most))
+            infeasible |= ~((measured[name] >= least) & (measured[name] <= most))
         for limit in self.limits:
-            out |= limit.excess(real[limit.metric]) > 0
-        losses[out | np.isnan(losses).any(axis=1)] = np.inf
-        best = {name: found[BOUND + name] for name in self.metrics}
-        bounds = self._losses(best)
+            infeasible |= limit.excess(measured[limit.metric]) > 0
+        losses[infeasible | np.isnan(losses).any(axis=1)] = np.inf
+        best_values = {name: values[BOUND_PREFIX + name] for name in self.metrics}
+        bounds = self._losses(best_values)
         bounds[np.isnan(bounds)] = -np.inf  # a corner whose numbers overflow says nothing
-        for each in self._usual:
-            bounds[each.excess(best[each.metric]) > 0] = np.inf
+        for monotone_limit in self._monotone_limits:
+            bounds[monotone_limit.excess(best_values[monotone_limit.metric]) > 0] = np.inf
         single = boxes.single
         bounds[single] = losses[single]
-        return Judged(bounds, losses)
+        return BoxVerdicts(bounds, losses)
 
     @cached_property
-    def _usual(self) -> list[MetricLimit]:
+    def _monotone_limits(self) -> list[MetricLimit]:
         """Limits that a worse design breaks: a box breaks them if its bound does."""
         return [limit for limit in self.limits if limit.most == (BETTER[limit.metric] == "less")]
 
     def worst(self, boxes: Boxes) -> Floats:
         """Return losses that no design of a box exceeds, if its fastest corner can run; infinite if some may not."""
-        found = self._values(boxes, boxes.low, boxes.high)
-        values = {name: found[BOUND + name] for name in self.metrics}
+        results = self._values(boxes, boxes.low, boxes.high)
+        values = {name: results[BOUND_PREFIX + name] for name in self.metrics}
         losses = self._losses(values)
-        out = np.isnan(losses).any(axis=1) | (len(self._usual) < len(self.limits))
-        for each in self._usual:
-            out |= each.excess(values[each.metric]) > 0
-        losses[out] = np.inf
+        unbounded = np.isnan(losses).any(axis=1) | (len(self._monotone_limits) < len(self.limits))
+        for limit in self._monotone_limits:
+            unbounded |= limit.excess(values[limit.metric]) > 0
+        losses[unbounded] = np.inf
         return losses
 
     def _losses(self, values: dict[str, Floats]) -> Floats:
@@ -270,20 +277,20 @@ class Bounding:
         columns = self._columns(boxes, fast, thrift)
         results = np.empty((len(self.program.results), len(boxes)))
         self._run(columns, results)
-        return {name: results[place] for name, place in self._places.items()}
+        return {name: results[row] for name, row in self._rows.items()}
 
     def _columns(self, boxes: Boxes, fast: Indices, thrift: Indices) -> Floats:
-        group = self._whole
+        group = self._group
         columns = np.empty((len(self._paths), len(boxes)))
         columns[: len(group.paths)] = group.columns[:, self.local[boxes.skeletons]]
-        rows = {path: place for place, path in enumerate(self._paths)}
+        rows = {path: position for position, path in enumerate(self._paths)}
         for number, choice in enumerate(group.division.choices):
             for index, path in enumerate(choice.paths):
                 codes = np.array([group.codes[path][value] for value in choice.options[:, index].tolist()])
                 columns[rows[path]] = codes[boxes.options[:, number]]
-        for number, each in enumerate(group.division.ranges):
-            for place, path in enumerate(each.paths):
-                columns[rows[path]] = each.values[fast[:, number], place]
-                if THRIFT + path in rows:
-                    columns[rows[THRIFT + path]] = each.values[thrift[:, number], place]
+        for number, network_range in enumerate(group.division.ranges):
+            for position, path in enumerate(network_range.paths):
+                columns[rows[path]] = network_range.values[fast[:, number], position]
+                if PRICED_PREFIX + path in rows:
+                    columns[rows[PRICED_PREFIX + path]] = network_range.values[thrift[:, number], position]
         return columns

@@ -4,7 +4,7 @@
     a round     bounds of all boxes; those that cannot hold anything better are leaves, the others are halved
     halving     at the range with most places left (the first of equal ones), into slow and fast
 
-A round is judged as a whole (`Judging`: in this process or in several, with the same numbers), so that the same boxes
+A round is judged as a whole (`BoxEvaluator`: in this process or in several, with the same numbers), so that the same boxes
 are split whatever the number of workers. The candidates are the fastest corners, which are designs, and what a few
 descents from the most promising boxes find.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,33 +27,131 @@ import numpy as np
 
 from cosmic.base.linear_algebra import multiply
 from cosmic.base.numeric import log
-from cosmic.search.certify.box_bounds import Bounding, Boxes, Judged
-from cosmic.search.certify.dominated_options import Dominance, find_dominances
+from cosmic.search.certify.box_bounds import Boxes, BoxVerdicts, GroupBounds
 from cosmic.search.certify.interval_arithmetic import Flags, Floats
-from cosmic.search.certify.skeletons import Division, NotProvable, divide_space, group_skeletons
+from cosmic.search.certify.monotonicity import ORIENTATION
+from cosmic.search.certify.skeletons import Division, Group, NotProvable, Term, divide_space, group_skeletons
 from cosmic.search.pareto import pareto_front
 from cosmic.search.problem import Problem
 from cosmic.search.space.diagram import Indices
 
 # --------------------------------------------------------------------------------------
+# Which options of a dimension another one makes needless
+# --------------------------------------------------------------------------------------
+
+ROUNDING = 1e-12
+"""Share by which rounding may move what is equal."""
+
+
+@dataclass(frozen=True)
+class Dominance:
+    """For one choice and one group: kinds of skeletons, and which option stands for which."""
+
+    which: Indices
+    """The kind of each skeleton of the group."""
+    stands: Indices
+    """By kind and option: the kept option that is at least as good; itself for one that is kept."""
+
+    def undominated(self, kind: int) -> Indices:
+        """Return the options that are kept for a kind of skeleton."""
+        return np.unique(self.stands[kind])
+
+
+def find_dominances(group: Group, results: Iterable[int]) -> tuple[Dominance, ...]:
+    """Return which options are dominated, for each choice, as far as the nodes *results* are concerned."""
+    needed = set(group.needed(results))
+    terms = [term for term in group.terms if term.node in needed]
+    return tuple(_find_dominance(group, number, terms) for number in range(len(group.division.choices)))
+
+
+def _find_dominance(group: Group, choice: int, terms: Sequence[Term]) -> Dominance:
+    mine = [term for term in terms if term.choice == choice]
+    options, count = len(group.division.choices[choice].options), len(group.skeletons)
+    columns = list(_compared_numbers(group, mine))
+    which = np.zeros(count, dtype=np.int64)
+    for kinds, _ in columns:
+        _, which = np.unique(which * (int(kinds.max(initial=0)) + 1) + kinds, return_inverse=True)
+    _, firsts, which = np.unique(which, return_index=True, return_inverse=True)
+    rows = [
+        stand_in_options(
+            np.stack([values[kinds[first]] for kinds, values in columns]) if columns else np.zeros((1, options))
+        )
+        for first in firsts.tolist()
+    ]
+    return Dominance(which.reshape(-1), np.stack(rows) if rows else np.zeros((0, options), dtype=np.intp))
+
+
+def _compared_numbers(group: Group, terms: Sequence[Term]) -> Iterable[tuple[Indices, Floats]]:
+    """Yield what must not be more in an option that dominates: kinds of skeletons, and numbers by kind and option."""
+    priced = [price for price in terms if price.function == "block_terms"]
+    for term in terms:
+        if term in priced:
+            continue
+        if term.function not in ORIENTATION:
+            raise NotProvable(f"which way {term.function} is worse is not known")
+        yield term.which, term.values * ORIENTATION[term.function][term.side]
+    for block in (price for price in priced if price.side == 0):
+        links = next(
+            (price for price in priced if price.side == 1 and _is_proportional(group, block.node, price.node)), None
+        )
+        if links is None:
+            raise NotProvable("a price is not in proportion to the parts of a dimension over its links")
+        yield block.which, block.values / links.values
+
+
+def _is_proportional(group: Group, block: int, links: int) -> bool:
+    """Return whether all that is made of *block* is a product with it over *links*: in proportion to their quotient."""
+    node = block
+    while True:
+        readers = [reader for reader, read in enumerate(group.reading) if node in read]
+        if len(readers) != 1:
+            return False
+        name, read = group.operation(readers[0]), group.reading[readers[0]]
+        if name == "divide":
+            only = [reader for reader, operands in enumerate(group.reading) if links in operands] == readers
+            return read[0] == node and read[1] == links and only
+        if name != "multiply":
+            return False
+        node = readers[0]
+
+
+def stand_in_options(worse: Floats) -> Indices:
+    """Return for each option the kept one that has no more in any row of *worse*; the first of equal ones is kept.
+
+    >>> stand_in_options(np.array([[1.0, 2.0, 1.0, 3.0], [5.0, 5.0, 5.0, 4.0]])).tolist()
+    [0, 0, 0, 3]
+    """
+    room = ROUNDING * np.abs(worse)
+    better = np.asarray(
+        (worse[:, :, None] <= (worse + room)[:, None, :]).all(axis=0)
+    )  # is the first no worse than the second?
+    options = np.arange(worse.shape[1])
+    drops = better & (~better.T | (options[:, None] < options[None, :]))
+    np.fill_diagonal(drops, val=False)
+    undominated = np.asarray(~drops.any(axis=0))
+    first = np.argmax(better & undominated[:, None], axis=0)
+    return np.where(undominated, options, first)
+
+
+# --------------------------------------------------------------------------------------
 # Branch and bound over boxes: what is left after pruning holds the optimum
 # --------------------------------------------------------------------------------------
 
-Judge = Callable[[Boxes], Judged]
+BoundBoxes = Callable[[Boxes], BoxVerdicts]
 SLACK = 1e-9
 """Share by which something better than the best may go unnoticed: far above what rounding does."""
-STARTS = 24
+DESCENT_STARTS = 24
 """Boxes from which descents begin, for each way to weigh objectives."""
-MIXES = 17
+WEIGHTINGS = 17
 """Ways to weigh two objectives."""
-DESCENT = 40
+MAX_DESCENT_STEPS = 40
 """Steps of a descent, at most."""
-MOST_ROUNDS = 10_000
-RETRIED = 1
+MAX_ROUNDS = 10_000
+RETRY_ROUNDS = 1
 """Rounds after which a front is approached again."""
-MET = 10
+REMEMBERED_DESIGNS = 10
 """Good designs that are remembered."""
-MOST_BOXES = 40_000_000
+MAX_BOXES = 40_000_000
 """Boxes of one round, at most: gigabytes."""
 
 
@@ -82,34 +180,34 @@ class Best:
 
     def offer(self, losses: Floats, rows: Callable[[Indices], Indices]) -> None:
         """Take what is better among designs; *rows* gives the rows of some of them."""
-        able = np.flatnonzero(np.isfinite(losses).all(axis=1))
-        if losses.shape[1] == 1 and len(able):
-            self._meet(losses[:, 0], able, rows)
-        able = able[~self.covers(losses[able], 0.0)] if len(self.losses) else able
-        if not len(able):
+        feasible = np.flatnonzero(np.isfinite(losses).all(axis=1))
+        if losses.shape[1] == 1 and len(feasible):
+            self._remember(losses[:, 0], feasible, rows)
+        feasible = feasible[~self.covers(losses[feasible], 0.0)] if len(self.losses) else feasible
+        if not len(feasible):
             return
-        able = able[pareto_front(losses[able])]
-        joined = np.vstack([self.losses, losses[able]])
-        designs = np.vstack([self.rows, rows(able)])
+        feasible = feasible[pareto_front(losses[feasible])]
+        joined = np.vstack([self.losses, losses[feasible]])
+        designs = np.vstack([self.rows, rows(feasible)])
         order = np.lexsort((*designs.T[::-1], *joined.T[::-1]))  # by loss, then by row: the same whoever finds it
         joined, designs = joined[order], designs[order]
         _, first = np.unique(joined, axis=0, return_index=True)
         first = np.sort(first[pareto_front(joined[first])])
         self.losses, self.rows = joined[first], designs[first]
 
-    def _meet(self, losses: Floats, able: Indices, rows: Callable[[Indices], Indices]) -> None:
-        most = np.inf if self.met is None or len(self.met[0]) < MET else self.met[0][-1]
-        some = able[losses[able] < most]
-        some = some[np.argsort(losses[some], kind="stable")[: 2 * MET]]
-        if not len(some):
+    def _remember(self, losses: Floats, feasible: Indices, rows: Callable[[Indices], Indices]) -> None:
+        most = np.inf if self.met is None or len(self.met[0]) < REMEMBERED_DESIGNS else self.met[0][-1]
+        candidates = feasible[losses[feasible] < most]
+        candidates = candidates[np.argsort(losses[candidates], kind="stable")[: 2 * REMEMBERED_DESIGNS]]
+        if not len(candidates):
             return
-        known, designs = losses[some], rows(some)
+        met_losses, designs = losses[candidates], rows(candidates)
         if self.met is not None:
-            known, designs = np.concatenate([self.met[0], known]), np.vstack([self.met[1], designs])
-        order = np.lexsort((*designs.T[::-1], known))
-        known, designs = known[order], designs[order]
-        again = np.concatenate([[False], (designs[1:] == designs[:-1]).all(axis=1)])
-        self.met = known[~again][:MET], designs[~again][:MET]
+            met_losses, designs = np.concatenate([self.met[0], met_losses]), np.vstack([self.met[1], designs])
+        order = np.lexsort((*designs.T[::-1], met_losses))
+        met_losses, designs = met_losses[order], designs[order]
+        repeated = np.concatenate([[False], (designs[1:] == designs[:-1]).all(axis=1)])
+        self.met = met_losses[~repeated][:REMEMBERED_DESIGNS], designs[~repeated][:REMEMBERED_DESIGNS]
 
     def covers(self, bounds: Floats, gap: float | None = None) -> Flags:
         """Return which bounds no design can beat by more than the gap: something known is as good in all objectives."""
@@ -117,9 +215,9 @@ class Best:
         covered = np.zeros(len(bounds), dtype=bool)
         if bounds.shape[1] == 1:
             return np.asarray(bounds[:, 0] >= self.losses[:, 0].min(initial=np.inf) * slack)
-        for known in self.losses * slack:
-            left = np.flatnonzero(~covered)
-            covered[left] = (bounds[left] >= known).all(axis=1)
+        for best in self.losses * slack:
+            uncovered = np.flatnonzero(~covered)
+            covered[uncovered] = (bounds[uncovered] >= best).all(axis=1)
         return covered
 
 
@@ -133,22 +231,27 @@ def root_boxes(division: Division, groups: Sequence[tuple[Indices, Sequence[Domi
     options = np.concatenate([part[1] for part in parts]) if parts else np.empty((0, len(division.choices)), np.intp)
     order = np.lexsort((*options.T[::-1], skeletons))
     low = np.zeros((len(order), len(division.ranges)), dtype=np.intp)
-    high = low + np.array([len(each.values) - 1 for each in division.ranges], dtype=np.intp)
+    high = low + np.array([len(network_range.values) - 1 for network_range in division.ranges], dtype=np.intp)
     return Boxes(skeletons[order], options[order], low, high)
 
 
 def _group_roots(skeletons: Indices, dominance: Sequence[Dominance]) -> tuple[Indices, Indices]:
     kinds = (
-        np.stack([each.which for each in dominance], axis=1) if dominance else np.zeros((len(skeletons), 0), np.intp)
+        np.stack([dominance_of.which for dominance_of in dominance], axis=1)
+        if dominance
+        else np.zeros((len(skeletons), 0), np.intp)
     )
-    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    distinct, inverse = np.unique(kinds, axis=0, return_inverse=True)
     numbers, options = [], []
     for index, kind in enumerate(distinct.tolist()):
-        mine = skeletons[which.reshape(-1) == index]
-        grids = np.meshgrid(*(each.kept(one) for each, one in zip(dominance, kind, strict=True)), indexing="ij")
+        members = skeletons[inverse.reshape(-1) == index]
+        grids = np.meshgrid(
+            *(dominance_of.undominated(option_kind) for dominance_of, option_kind in zip(dominance, kind, strict=True)),
+            indexing="ij",
+        )
         combined = np.stack([grid.reshape(-1) for grid in grids], axis=1) if grids else np.zeros((1, 0), np.intp)
-        numbers.append(np.repeat(mine, len(combined)))
-        options.append(np.tile(combined, (len(mine), 1)))
+        numbers.append(np.repeat(members, len(combined)))
+        options.append(np.tile(combined, (len(members), 1)))
     return np.concatenate(numbers), np.concatenate(options).astype(np.intp)
 
 
@@ -192,79 +295,79 @@ class Outcome:
     """Whether nothing is left open."""
 
 
-def prove_boxes(
+def branch_boxes(
     division: Division,
     start: Boxes,
-    judge: Judge,
+    bound_boxes: BoundBoxes,
     best: Best,
     until: float = np.inf,
-    told: Callable[[BranchingProgress], None] = lambda _: None,
+    report: Callable[[BranchingProgress], None] = lambda _: None,
 ) -> Outcome:
     """Return the best designs of the boxes *start*; stop with a gap at the time *until*."""
     boxes, tree = start, Tree()
-    one = best.losses.shape[1] == 1
-    lower, left, judged = np.inf, -np.inf, 0
-    for rounds in range(MOST_ROUNDS):
+    single_objective = best.losses.shape[1] == 1
+    lower, open_bound, judged = np.inf, -np.inf, 0
+    for rounds in range(MAX_ROUNDS):
         if not len(boxes):
             break
         try:
-            found = judge(boxes)
+            verdicts = bound_boxes(boxes)
             judged += len(boxes)
-            best.offer(found.losses, partial(corner_rows, division, boxes))
+            best.offer(verdicts.losses, partial(corner_rows, division, boxes))
         except KeyboardInterrupt:
             if rounds == 0:
                 raise
             tree.splits.append(np.zeros(len(boxes), dtype=bool))
-            return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
+            return Outcome(best, tree, min(lower, open_bound) if single_objective else np.nan, judged, done=False)
         try:
-            if rounds == 0 or (rounds <= RETRIED and not one):
-                judged += _descend(division, boxes, found, judge, best)
+            if rounds == 0 or (rounds <= RETRY_ROUNDS and not single_objective):
+                judged += _descend(division, boxes, verdicts, bound_boxes, best)
         except KeyboardInterrupt:
             until = -np.inf  # this round is the last
-        leaf = best.covers(found.bounds) | boxes.single
-        lower = min(lower, float(found.bounds[leaf, 0].min(initial=np.inf)))
-        left = float(found.bounds[~leaf, 0].min(initial=np.inf))
-        if (monotonic() > until or 2 * np.count_nonzero(~leaf) > MOST_BOXES) and not leaf.all():
+        leaf = best.covers(verdicts.bounds) | boxes.single
+        lower = min(lower, float(verdicts.bounds[leaf, 0].min(initial=np.inf)))
+        open_bound = float(verdicts.bounds[~leaf, 0].min(initial=np.inf))
+        if (monotonic() > until or 2 * np.count_nonzero(~leaf) > MAX_BOXES) and not leaf.all():
             tree.splits.append(np.zeros(len(boxes), dtype=bool))
-            return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
+            return Outcome(best, tree, min(lower, open_bound) if single_objective else np.nan, judged, done=False)
         tree.splits.append(~leaf)
-        boxes = halve_boxes(boxes.take(~leaf))
-        told(BranchingProgress(rounds, judged, len(boxes), best, min(lower, left)))
-    return Outcome(best, tree, lower if one else np.nan, judged, done=True)
+        boxes = halve_boxes(boxes.select(~leaf))
+        report(BranchingProgress(rounds, judged, len(boxes), best, min(lower, open_bound)))
+    return Outcome(best, tree, lower if single_objective else np.nan, judged, done=True)
 
 
-def corner_rows(division: Division, boxes: Boxes, places: Indices) -> Indices:
+def corner_rows(division: Division, boxes: Boxes, indices: Indices) -> Indices:
     """Return the rows of the fastest corners of some boxes."""
-    return division.rows(boxes.skeletons[places], boxes.options[places], boxes.high[places])
+    return division.rows(boxes.skeletons[indices], boxes.options[indices], boxes.high[indices])
 
 
-def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best: Best) -> int:
+def _descend(division: Division, boxes: Boxes, verdicts: BoxVerdicts, bound_boxes: BoundBoxes, best: Best) -> int:
     """Offer what is found by changing one range or option at a time, from the most promising boxes; return the price.
 
     Several objectives are weighed in many ways, as products of powers, so that all of the front is approached.
     """
     judged = 0
     with np.errstate(all="ignore"):
-        logs = np.asarray(log(np.clip(found.bounds, 1e-300, 1e300)))
-    for weights in _weights(found.bounds.shape[1]):
-        promise = multiply(logs, weights)
-        order = np.argsort(promise, kind="stable")[: 20 * STARTS]
+        logs = np.asarray(log(np.clip(verdicts.bounds, 1e-300, 1e300)))
+    for weights in _weights(verdicts.bounds.shape[1]):
+        weighed_bounds = multiply(logs, weights)
+        order = np.argsort(weighed_bounds, kind="stable")[: 20 * DESCENT_STARTS]
         _, first = np.unique(boxes.skeletons[order], return_index=True)  # from different skeletons
-        here = boxes.take(order[np.sort(first)[:STARTS]])
-        here = Boxes(here.skeletons, here.options, here.high, here.high)
-        for _ in range(DESCENT):
-            near, owner = _neighbours(division, here)  # each is among its own neighbours
-            tried = judge(near)
-            judged += len(near)
-            best.offer(tried.losses, partial(corner_rows, division, near))
+        current = boxes.select(order[np.sort(first)[:DESCENT_STARTS]])
+        current = Boxes(current.skeletons, current.options, current.high, current.high)
+        for _ in range(MAX_DESCENT_STEPS):
+            neighbours, owner = _neighbours(division, current)  # each is among its own neighbours
+            neighbour_verdicts = bound_boxes(neighbours)
+            judged += len(neighbours)
+            best.offer(neighbour_verdicts.losses, partial(corner_rows, division, neighbours))
             with np.errstate(all="ignore"):
-                weighed = multiply(np.asarray(log(np.clip(tried.losses, 1e-300, 1e300))), weights)
+                weighed = multiply(np.asarray(log(np.clip(neighbour_verdicts.losses, 1e-300, 1e300))), weights)
             order = np.lexsort((weighed, owner))
-            first = order[np.searchsorted(owner[order], np.arange(len(here)))]
-            moved = near.take(first)
-            if np.array_equal(moved.high, here.high) and np.array_equal(moved.options, here.options):
+            first = order[np.searchsorted(owner[order], np.arange(len(current)))]
+            moved = neighbours.select(first)
+            if np.array_equal(moved.high, current.high) and np.array_equal(moved.options, current.options):
                 break
-            here = moved
+            current = moved
     return judged
 
 
@@ -273,29 +376,29 @@ def _weights(objectives: int) -> Floats:
     if objectives == 1:
         return np.ones((1, 1))
     if objectives == 2:
-        shares = np.linspace(0.0, 1.0, MIXES)
+        shares = np.linspace(0.0, 1.0, WEIGHTINGS)
         return np.stack([shares, 1 - shares], axis=1)
     rng = np.random.default_rng(0)
-    return np.vstack([np.eye(objectives), rng.dirichlet(np.ones(objectives), MIXES)])
+    return np.vstack([np.eye(objectives), rng.dirichlet(np.ones(objectives), WEIGHTINGS)])
 
 
 def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
     """Return all designs that differ from some in one range or option, and which they differ from."""
-    options, places = [], []
+    options, corners = [], []
     for number, choice in enumerate(division.choices):
         for option in range(len(choice.options)):
             changed = boxes.options.copy()
             changed[:, number] = option
             options.append(changed)
-            places.append(boxes.high)
-    for number, each in enumerate(division.ranges):
-        for index in range(len(each.values)):
+            corners.append(boxes.high)
+    for number, network_range in enumerate(division.ranges):
+        for index in range(len(network_range.values)):
             moved = boxes.high.copy()
             moved[:, number] = index
             options.append(boxes.options)
-            places.append(moved)
+            corners.append(moved)
     owner = np.tile(np.arange(len(boxes)), len(options))
-    high = np.concatenate(places)
+    high = np.concatenate(corners)
     return Boxes(boxes.skeletons[owner], np.concatenate(options), high, high), owner
 
 
@@ -310,12 +413,12 @@ COUNTED_AT_ONCE = 200_000
 def count_within(
     roots: Boxes,
     groups: Sequence[tuple[Indices, Sequence[Dominance]]],
-    judge: Callable[[Boxes], Judged],
-    worst: Callable[[Boxes], Floats],
-    most: float,
+    bound_boxes: Callable[[Boxes], BoxVerdicts],
+    worst_losses: Callable[[Boxes], Floats],
+    max_loss: float,
     until: float = np.inf,
 ) -> int | None:
-    """Return how many designs have a loss of at most *most*; None where time runs out.
+    """Return how many designs have a loss of at most *max_loss*; None where time runs out.
 
     A box whose bound is beyond has none of them, one whose worst is within is made of them; any other is halved. A root
     stands for all combinations of options that its own dominate: where its own are within, they are told apart, one
@@ -323,49 +426,51 @@ def count_within(
     """
     stands = _stand_in_tables(groups)
     heap: list[tuple[int, Boxes]] = [
-        (0, roots.take(slice(at, at + COUNTED_AT_ONCE))) for at in range(0, len(roots), COUNTED_AT_ONCE)
+        (0, roots.select(slice(start, start + COUNTED_AT_ONCE))) for start in range(0, len(roots), COUNTED_AT_ONCE)
     ]
     choices, total = roots.options.shape[1], 0
     while heap:
         if monotonic() > until:
             return None
         choice, boxes = heap.pop()
-        found = judge(boxes)
-        near = found.bounds[:, 0] <= most * (1 + SLACK)
-        boxes, losses = boxes.take(near), found.losses[near, 0]
+        verdicts = bound_boxes(boxes)
+        within_reach = verdicts.bounds[:, 0] <= max_loss * (1 + SLACK)
+        boxes, losses = boxes.select(within_reach), verdicts.losses[within_reach, 0]
         if not len(boxes):
             continue
-        inside = np.isfinite(losses) & (worst(boxes)[:, 0] <= most * (1 - SLACK))
+        inside = np.isfinite(losses) & (worst_losses(boxes)[:, 0] <= max_loss * (1 - SLACK))
         if choice < choices:
             ready = inside | boxes.single
-            _push_boxes(heap, choice, halve_boxes(boxes.take(~ready)))
-            _push_boxes(heap, choice + 1, _split_stand_ins(boxes.take(ready), choice, stands[choice]))
+            _push_boxes(heap, choice, halve_boxes(boxes.select(~ready)))
+            _push_boxes(heap, choice + 1, _split_stand_ins(boxes.select(ready), choice, stands[choice]))
             continue
         total += int(boxes.sizes[inside].sum())
-        boxes, losses = boxes.take(~inside), losses[~inside]
+        boxes, losses = boxes.select(~inside), losses[~inside]
         single = boxes.single
-        total += int(np.count_nonzero(losses[single] <= most))
-        _push_boxes(heap, choice, halve_boxes(boxes.take(~single)))
+        total += int(np.count_nonzero(losses[single] <= max_loss))
+        _push_boxes(heap, choice, halve_boxes(boxes.select(~single)))
     return total
 
 
 def _push_boxes(heap: list[tuple[int, Boxes]], choice: int, boxes: Boxes) -> None:
-    heap += [(choice, boxes.take(slice(at, at + COUNTED_AT_ONCE))) for at in range(0, len(boxes), COUNTED_AT_ONCE)]
+    heap += [
+        (choice, boxes.select(slice(start, start + COUNTED_AT_ONCE))) for start in range(0, len(boxes), COUNTED_AT_ONCE)
+    ]
 
 
 def _stand_in_tables(groups: Sequence[tuple[Indices, Sequence[Dominance]]]) -> list[tuple[Indices, Indices]]:
     """Return for each choice the table of each skeleton, and the tables: which option stands for which."""
     largest = max((int(skeletons.max(initial=-1)) for skeletons, _ in groups), default=-1) + 1
-    found = []
-    for choice in range(max((len(each) for _, each in groups), default=0)):
+    tables_by_choice = []
+    for choice in range(max((len(dominance) for _, dominance in groups), default=0)):
         which, tables, shift = np.zeros(largest, dtype=np.intp), [], 0
-        for skeletons, each in groups:
+        for skeletons, dominance in groups:
             if len(skeletons):
-                which[skeletons] = each[choice].which + shift
-                tables.append(each[choice].stands)
-                shift += len(each[choice].stands)
-        found.append((which, np.concatenate(tables)))
-    return found
+                which[skeletons] = dominance[choice].which + shift
+                tables.append(dominance[choice].stands)
+                shift += len(dominance[choice].stands)
+        tables_by_choice.append((which, np.concatenate(tables)))
+    return tables_by_choice
 
 
 def _split_stand_ins(boxes: Boxes, choice: int, stands: tuple[Indices, Indices]) -> Boxes:
@@ -373,21 +478,21 @@ def _split_stand_ins(boxes: Boxes, choice: int, stands: tuple[Indices, Indices])
     which, tables = stands
     members = tables[which[boxes.skeletons]] == boxes.options[:, choice][:, None]
     rows, options = np.nonzero(members)
-    found = boxes.take(rows)
-    chosen = found.options.copy()
+    members_boxes = boxes.select(rows)
+    chosen = members_boxes.options.copy()
     chosen[:, choice] = options
-    return Boxes(found.skeletons, chosen, found.low, found.high)
+    return Boxes(members_boxes.skeletons, chosen, members_boxes.low, members_boxes.high)
 
 
 # --------------------------------------------------------------------------------------
 # Judges boxes of all groups, in this process or in several; the numbers are the same
 # --------------------------------------------------------------------------------------
 
-AT_ONCE = 50_000
+BOXES_PER_TASK = 50_000
 """Boxes that are judged at a time."""
 
 
-class Judging:
+class BoxEvaluator:
     """The groups of a problem's skeletons, and what is known of their boxes."""
 
     def __init__(self, problem: Problem) -> None:
@@ -395,11 +500,11 @@ class Judging:
         self.division = divide_space(problem.space)
         if not self.division.ranges and not self.division.choices:
             raise NotProvable("no parameter of the network can be bounded apart from the rest")
-        found = group_skeletons(self.division)
-        self.boundings = tuple(Bounding(each, problem.objectives, problem.limits) for each in found)
+        groups = group_skeletons(self.division)
+        self.boundings = tuple(GroupBounds(group, problem.objectives, problem.limits) for group in groups)
         self._owner = np.zeros(self.division.count, dtype=np.int16)
-        for number, each in enumerate(found):
-            self._owner[each.skeletons] = number
+        for number, group in enumerate(groups):
+            self._owner[group.skeletons] = number
         self._pool: Executor | None = None
         self._workers = 1
 
@@ -419,31 +524,34 @@ class Judging:
             for bounding in self.boundings
         ]
 
-    def judge(self, boxes: Boxes) -> Judged:
+    def bound_boxes(self, boxes: Boxes) -> BoxVerdicts:
         """Return the bounds of boxes, and the losses of their fastest corners."""
         bounds, losses = np.empty((2, len(boxes), len(self.problem.objectives)))
-        for rows, found in self._mapped("judge", boxes):
-            bounds[rows], losses[rows] = found
-        return Judged(bounds, losses)
+        for rows, answer in self._run_tasks("judge", boxes):
+            bounds[rows], losses[rows] = answer
+        return BoxVerdicts(bounds, losses)
 
     def worst(self, boxes: Boxes) -> Floats:
         """Return losses that no design of a box exceeds (see `Bounding.worst`)."""
         losses = np.empty((len(boxes), len(self.problem.objectives)))
-        for rows, found in self._mapped("worst", boxes):
-            losses[rows] = found
+        for rows, answer in self._run_tasks("worst", boxes):
+            losses[rows] = answer
         return losses
 
-    def _mapped(self, name: str, boxes: Boxes) -> Iterator[tuple[Any, Any]]:
+    def _run_tasks(self, name: str, boxes: Boxes) -> Iterator[tuple[Any, Any]]:
         owner = self._owner[boxes.skeletons]
         jobs = []
         for number in np.unique(owner).tolist():
-            mine = np.flatnonzero(owner == number)
-            jobs += [(number, mine[start : start + AT_ONCE]) for start in range(0, len(mine), AT_ONCE)]
+            box_indices = np.flatnonzero(owner == number)
+            jobs += [
+                (number, box_indices[start : start + BOXES_PER_TASK])
+                for start in range(0, len(box_indices), BOXES_PER_TASK)
+            ]
         if self._pool is None or len(jobs) < 2:
             for number, rows in jobs:
-                yield rows, _judge_boxes(self.boundings[number], name, boxes.take(rows))
+                yield rows, _evaluate_boxes(self.boundings[number], name, boxes.select(rows))
             return
-        tasks = [self._pool.submit(_judge_in_worker, number, name, boxes.take(rows)) for number, rows in jobs]
+        tasks = [self._pool.submit(_evaluate_in_worker, number, name, boxes.select(rows)) for number, rows in jobs]
         for (_, rows), task in zip(jobs, tasks, strict=True):
             yield rows, task.result()
 
@@ -465,20 +573,20 @@ class Judging:
                 pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _judge_boxes(bounding: Bounding, name: str, boxes: Boxes) -> Any:
+def _evaluate_boxes(bounding: GroupBounds, name: str, boxes: Boxes) -> Any:
     if name == "worst":
         return bounding.worst(boxes)
-    found = bounding.judge(boxes)
-    return found.bounds, found.losses
+    verdicts = bounding.bound_boxes(boxes)
+    return verdicts.bounds, verdicts.losses
 
 
-_WORKER_JUDGING: list[Judging] = []
+_WORKER_EVALUATOR: list[BoxEvaluator] = []
 
 
 def _start_worker(problem: Problem) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers it
-    _WORKER_JUDGING[:] = [Judging(problem)]
+    _WORKER_EVALUATOR[:] = [BoxEvaluator(problem)]
 
 
-def _judge_in_worker(number: int, name: str, boxes: Boxes) -> Any:
-    return _judge_boxes(_WORKER_JUDGING[0].boundings[number], name, boxes)
+def _evaluate_in_worker(number: int, name: str, boxes: Boxes) -> Any:
+    return _evaluate_boxes(_WORKER_EVALUATOR[0].boundings[number], name, boxes)

@@ -22,9 +22,9 @@ from cosmic.search.space.parameter_set import ParameterSet
 
 FORMAT = 1
 KIND = "cosmic certificate"
-LARGEST = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """Bytes of a certificate, and of what is packed in it, at most."""
-KEYS: dict[str, Any] = {
+COMMON_KEYS: dict[str, Any] = {
     "kind": str,
     "format": int,
     "method": str,
@@ -39,7 +39,7 @@ KEYS: dict[str, Any] = {
     "proven": bool,
     "within": (dict, type(None)),
 }
-PROOF: dict[str, dict[str, Any]] = {
+PROOF_KEYS: dict[str, dict[str, Any]] = {
     "bounded": {"ranges": list, "choices": list, "able": dict, "dominance": list, "tree": dict},
     "enumerated": {"blocks": list},
 }
@@ -73,38 +73,38 @@ def pack_bits(flags: Any) -> dict[str, Any]:
     [True, False, True]
     """
     bits = np.asarray(flags, dtype=bool)
-    return {"count": len(bits), "bits": _packed(np.packbits(bits).tobytes())}
+    return {"count": len(bits), "bits": _compress(np.packbits(bits).tobytes())}
 
 
 def unpack_bits(packed: Any, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return packed truth values."""
-    count, raw = _fields(packed, "bits", where)
+    count, raw = _decompress(packed, "bits", where)
     require(len(raw) == -(-count // 8), where, count, "has not as many bits as it says")
     return np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=count).astype(bool)
 
 
 def pack_bytes(numbers: Indices) -> dict[str, Any]:
     """Return numbers from 0 to 65,535, packed."""
-    return {"count": len(numbers), "numbers": _packed(np.asarray(numbers, dtype="<u2").tobytes())}
+    return {"count": len(numbers), "numbers": _compress(np.asarray(numbers, dtype="<u2").tobytes())}
 
 
 def unpack_bytes(packed: Any, where: str) -> Indices:
     """Return packed numbers."""
-    count, raw = _fields(packed, "numbers", where)
+    count, raw = _decompress(packed, "numbers", where)
     require(len(raw) == 2 * count, where, count, "has not as many numbers as it says")
     return np.frombuffer(raw, dtype="<u2").astype(np.intp)
 
 
-def _packed(data: bytes) -> str:
+def _compress(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
-def _fields(packed: Any, name: str, where: str) -> tuple[int, bytes]:
-    known = isinstance(packed, dict) and isinstance(packed.get(name), str) and type(packed.get("count")) is int
-    require(known and 0 <= packed["count"] <= LARGEST, where, packed, "is not packed as certificates are")
+def _decompress(packed: Any, name: str, where: str) -> tuple[int, bytes]:
+    well_formed = isinstance(packed, dict) and isinstance(packed.get(name), str) and type(packed.get("count")) is int
+    require(well_formed and 0 <= packed["count"] <= MAX_BYTES, where, packed, "is not packed as certificates are")
     try:
         inflate = zlib.decompressobj()
-        raw = inflate.decompress(base64.b64decode(packed[name], validate=True), LARGEST)
+        raw = inflate.decompress(base64.b64decode(packed[name], validate=True), MAX_BYTES)
     except (ValueError, zlib.error):
         raise SpecError(where, packed[name], "is damaged") from None
     require(inflate.eof, where, packed["count"], "is cut off, or larger than certificates are")
@@ -122,25 +122,37 @@ def write_certificate(path: str | Path, certificate: Mapping[str, Any]) -> None:
 def read_certificate(path: str | Path) -> dict[str, Any]:
     """Return the certificate of a file, checked in form only."""
     try:
-        found = json.loads(read_text(path, "certificate", LARGEST))
+        certificate = json.loads(read_text(path, "certificate", MAX_BYTES))
     except (ValueError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
         raise SpecError("certificate", str(path), "is no JSON") from None
-    return check_form(found)
+    return check_form(certificate)
 
 
-def check_form(found: Any) -> dict[str, Any]:
+def check_form(certificate: Any) -> dict[str, Any]:
     """Return a certificate if it has the keys that one has."""
-    require(isinstance(found, dict) and found.get("kind") == KIND, "certificate", found, "is no certificate of cosmic")
-    require(found.get("format") == FORMAT, "certificate.format", found.get("format"), f"only format {FORMAT} is known")
-    method = found.get("method")
-    require(isinstance(method, str) and method in PROOF, "certificate.method", method, "must be bounded or enumerated")
-    for key, kind in {**KEYS, **PROOF[str(method)]}.items():
+    require(
+        isinstance(certificate, dict) and certificate.get("kind") == KIND,
+        "certificate",
+        certificate,
+        "is no certificate of cosmic",
+    )
+    require(
+        certificate.get("format") == FORMAT,
+        "certificate.format",
+        certificate.get("format"),
+        f"only format {FORMAT} is known",
+    )
+    method = certificate.get("method")
+    require(
+        isinstance(method, str) and method in PROOF_KEYS, "certificate.method", method, "must be bounded or enumerated"
+    )
+    for key, kind in {**COMMON_KEYS, **PROOF_KEYS[str(method)]}.items():
         require(
-            key in found and isinstance(found[key], kind),
+            key in certificate and isinstance(certificate[key], kind),
             f"certificate.{key}",
-            found.get(key),
+            certificate.get(key),
             "is missing or malformed",
         )
-    return dict(found)
+    return dict(certificate)

@@ -24,12 +24,12 @@ from cosmic.evaluation import evaluate
 from cosmic.search.certify import certificate as files
 from cosmic.search.certify.branch_and_bound import (
     Best,
+    BoxEvaluator,
     BranchingProgress,
-    Judging,
     Outcome,
     Tree,
+    branch_boxes,
     count_within,
-    prove_boxes,
     root_boxes,
 )
 from cosmic.search.certify.interval_arithmetic import Floats
@@ -46,9 +46,9 @@ from cosmic.simulate.metrics import BETTER, Metrics
 # Goes through every design of a set: what is proven is what was seen
 # --------------------------------------------------------------------------------------
 
-BLOCK = 2**17
+BLOCK_DESIGNS = 2**17
 """Designs of a block."""
-MOST_ENUMERATED = 200_000_000
+MAX_ENUMERATED = 200_000_000
 """Designs that are gone through, at most."""
 
 
@@ -63,12 +63,12 @@ class DesignBlock:
 
 def compute_block_losses(problem: Problem, evaluate: Evaluate, number: int) -> tuple[Indices, Floats]:
     """Return the rows of a block, and their losses: infinite for a design that cannot run."""
-    start = number * BLOCK
-    rows = problem.space.listed(start, min(BLOCK, problem.space.valid - start))
+    start = number * BLOCK_DESIGNS
+    rows = problem.space.listed(start, min(BLOCK_DESIGNS, problem.space.valid - start))
     results = evaluate(rows)
-    found = losses_of(problem.objectives, results.columns)
-    found[~results.feasible | np.isnan(found).any(axis=1)] = np.inf
-    return rows, found
+    block_losses = losses_of(problem.objectives, results.columns)
+    block_losses[~results.feasible | np.isnan(block_losses).any(axis=1)] = np.inf
+    return rows, block_losses
 
 
 def summarise_block(losses: Floats) -> DesignBlock:
@@ -81,11 +81,11 @@ def enumerate_all(
     evaluate: Evaluate,
     best: Best,
     until: float = np.inf,
-    told: Callable[[int, Best], None] = lambda *_: None,
+    report: Callable[[int, Best], None] = lambda *_: None,
 ) -> list[DesignBlock]:
     """Return the blocks of all designs; fewer where time runs out. *best* learns what is best among them."""
     blocks: list[DesignBlock] = []
-    for number in range(-(-problem.space.valid // BLOCK)):
+    for number in range(-(-problem.space.valid // BLOCK_DESIGNS)):
         if blocks and monotonic() > until:
             break
         try:
@@ -96,7 +96,7 @@ def enumerate_all(
             break
         best.offer(losses, rows.__getitem__)
         blocks.append(summarise_block(losses))
-        told(number * BLOCK + len(rows), best)
+        report(number * BLOCK_DESIGNS + len(rows), best)
     return blocks
 
 
@@ -112,8 +112,8 @@ def count_blocks(problem: Problem, evaluate: Evaluate, blocks: list[DesignBlock]
 # Proves the optimum of a parameter set: the one composition of this package. Read this first
 # --------------------------------------------------------------------------------------
 
-LIMIT_S = 600.0
-Told = Callable[[str], None]
+TIME_LIMIT_S = 600.0
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +159,9 @@ def certify(  # noqa: PLR0913  one option each
     *,
     gap: float = 0.0,
     within: float | None = None,
-    limit_s: float = LIMIT_S,
+    limit_s: float = TIME_LIMIT_S,
     workers: int = 1,
-    told: Told = lambda _: None,
+    told: Report = lambda _: None,
 ) -> Certified:
     """Return the proven best design of *space*, or the proven front of several objectives, with a certificate.
 
@@ -177,67 +177,72 @@ def certify(  # noqa: PLR0913  one option each
     require(problem.space.provisioner is None, "space", problem.space.name, rule)
     require(within is None or len(problem.objectives) == 1, "within", within, "is asked of one objective")
     started = monotonic()
-    run = _Run(problem, gap, within, started, started + limit_s, workers, told)
+    run = _Proof(problem, gap, within, started, started + limit_s, workers, told)
     try:
-        judging = Judging(problem)
+        evaluator = BoxEvaluator(problem)
         told("showing that corners bound boxes")
-        judging.prove()
+        evaluator.prove()
     except NotProvable as reason:
         return run.enumerated(str(reason))
-    return run.bounded(judging)
+    return run.bounded(evaluator)
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Proof:
     problem: Problem
     gap: float
     within: float | None
     started: float
     until: float
     workers: int
-    told: Told
+    told: Report
 
     def _best(self) -> Best:
         return Best.none(len(self.problem.objectives), len(self.problem.space.parameters), self.gap)
 
     # ------------------------------------------------------------------------------------------- bounded
 
-    def bounded(self, judging: Judging) -> Certified:
+    def bounded(self, evaluator: BoxEvaluator) -> Certified:
         """Return what branch and bound proves."""
-        start = root_boxes(judging.division, judging.dominances)
+        roots = root_boxes(evaluator.division, evaluator.dominances)
         best = self._best()
-        with judging.workers(self.workers):
-            found = prove_boxes(judging.division, start, judging.judge, best, self.until, self._tell)
+        with evaluator.workers(self.workers):
+            outcome = branch_boxes(evaluator.division, roots, evaluator.bound_boxes, best, self.until, self._tell)
             counted = None
-            if self.within is not None and len(found.best.losses):
+            if self.within is not None and len(outcome.best.losses):
                 self.told(f"counting designs within {100 * self.within:g} %")
-                most = loss_threshold(self.problem, float(found.best.losses[0, 0]), self.within)
-                late = self.until if found.done else 0.0
-                counted = count_within(start, judging.dominances, judging.judge, judging.worst, most, late)
+                max_loss = loss_threshold(self.problem, float(outcome.best.losses[0, 0]), self.within)
+                deadline = self.until if outcome.done else 0.0
+                counted = count_within(
+                    roots, evaluator.dominances, evaluator.bound_boxes, evaluator.worst, max_loss, deadline
+                )
         proof = {
-            "ranges": [{"column": each.column, "indices": each.indices.tolist()} for each in judging.division.ranges],
+            "ranges": [
+                {"column": network_range.column, "indices": network_range.indices.tolist()}
+                for network_range in evaluator.division.ranges
+            ],
             "choices": [
                 {"columns": list(choice.columns), "options": choice.options.tolist()}
-                for choice in judging.division.choices
+                for choice in evaluator.division.choices
             ],
-            "able": files.pack_bits(_skeletons_that_run(judging)),
-            "dominance": _dominance(judging),
-            "tree": files.pack_bits(np.concatenate([*found.tree.splits, np.zeros(0, dtype=bool)])),
+            "able": files.pack_bits(_skeletons_that_run(evaluator)),
+            "dominance": _dominance_tables(evaluator),
+            "tree": files.pack_bits(np.concatenate([*outcome.tree.splits, np.zeros(0, dtype=bool)])),
         }
-        lower = None if len(self.problem.objectives) > 1 else found.lower
-        return self._certified("bounded", "", found, lower, counted, proof)
+        lower = None if len(self.problem.objectives) > 1 else outcome.lower
+        return self._certified("bounded", "", outcome, lower, counted, proof)
 
     def _tell(self, progress: BranchingProgress) -> None:
-        known = progress.best.losses
-        said = f"round {progress.rounds + 1}: {progress.judged:,} boxes judged, {progress.open:,} open"
-        self.told(f"{said}, best {_metric_value(self.problem, known[0]) if len(known) else 'none'}")
+        losses = progress.best.losses
+        status = f"round {progress.rounds + 1}: {progress.judged:,} boxes judged, {progress.open:,} open"
+        self.told(f"{status}, best {_metric_value(self.problem, losses[0]) if len(losses) else 'none'}")
 
     # ---------------------------------------------------------------------------------------- enumerated
 
     def enumerated(self, why: str) -> Certified:
         """Return what going through all designs proves."""
         space = self.problem.space
-        if space.valid > MOST_ENUMERATED:
+        if space.valid > MAX_ENUMERATED:
             raise SpecError(
                 "space",
                 space.name,
@@ -246,32 +251,42 @@ class _Run:
         best = self._best()
 
         def tell(done: int, best: Best) -> None:
-            said = f"{done:,} of {space.valid:,} designs"
-            self.told(f"{said}, best {_metric_value(self.problem, best.losses[0]) if len(best.losses) else 'none'}")
+            status = f"{done:,} of {space.valid:,} designs"
+            self.told(f"{status}, best {_metric_value(self.problem, best.losses[0]) if len(best.losses) else 'none'}")
 
         with open_evaluator(self.problem, self.workers) as evaluate:
             blocks = enumerate_all(self.problem, evaluate, best, self.until, tell)
-            whole = len(blocks) * BLOCK >= space.valid
+            complete = len(blocks) * BLOCK_DESIGNS >= space.valid
             counted = None
-            if self.within is not None and len(best.losses) and whole:
+            if self.within is not None and len(best.losses) and complete:
                 counted = count_blocks(
                     self.problem, evaluate, blocks, loss_threshold(self.problem, float(best.losses[0, 0]), self.within)
                 )
-        one = len(self.problem.objectives) == 1
-        lower = (float(best.losses[0, 0]) if whole else 0.0) if one and len(best.losses) else None
-        found = Outcome(best, Tree(), lower or 0.0, min(len(blocks) * BLOCK, space.valid), whole)
+        single_objective = len(self.problem.objectives) == 1
+        lower = (float(best.losses[0, 0]) if complete else 0.0) if single_objective and len(best.losses) else None
+        outcome = Outcome(best, Tree(), lower or 0.0, min(len(blocks) * BLOCK_DESIGNS, space.valid), complete)
         return self._certified(
-            "enumerated", why, found, lower, counted, {"blocks": [_block_row(block) for block in blocks]}
+            "enumerated",
+            why,
+            outcome,
+            lower,
+            counted,
+            {
+                "blocks": [
+                    [block.digest, *(None if not np.isfinite(value) else value for value in block.least)]
+                    for block in blocks
+                ]
+            },
         )
 
     # ----------------------------------------------------------------------------------------- the result
 
     def _certified(
-        self, method: str, why: str, found: Outcome, lower: float | None, counted: int | None, proof: dict[str, Any]
+        self, method: str, why: str, outcome: Outcome, lower: float | None, counted: int | None, proof: dict[str, Any]
     ) -> Certified:
-        best, problem = found.best, self.problem
-        gap = _gap(best, lower, found.done)
-        asked = None if self.within is None else (self.within, counted)
+        best, problem = outcome.best, self.problem
+        gap = _gap(best, lower, outcome.done)
+        within = None if self.within is None else (self.within, counted)
         content = {
             "kind": files.KIND,
             "format": files.FORMAT,
@@ -287,27 +302,38 @@ class _Run:
             "lower": lower if lower is not None and np.isfinite(lower) else None,
             "gap": gap,
             "slack": best.gap,
-            "proven": found.done,
-            "within": None if asked is None else {"share": asked[0], "count": asked[1]},
+            "proven": outcome.done,
+            "within": None if within is None else {"share": within[0], "count": within[1]},
             **proof,
         }
         seconds = monotonic() - self.started
         good = best.rows if best.met is None else best.met[1]
         return Certified(
-            problem, method, why, found.done, best.rows, best.losses, gap, asked, good, found.judged, seconds, content
+            problem,
+            method,
+            why,
+            outcome.done,
+            best.rows,
+            best.losses,
+            gap,
+            within,
+            good,
+            outcome.judged,
+            seconds,
+            content,
         )
 
 
-def proven_loss(problem: Problem, limit_s: float = LIMIT_S) -> float | None:
+def proven_loss(problem: Problem, limit_s: float = TIME_LIMIT_S) -> float | None:
     """Return the least loss of a problem of one objective; None where it cannot be proven in that time."""
     if len(problem.objectives) > 1 or problem.engine != "analytic":
         return None
     limits = [limit.text for limit in problem.limits if limit.text not in problem.space.limits]
     try:
-        found = certify(problem.space, problem.objectives, limits, limit_s=limit_s)
+        certified = certify(problem.space, problem.objectives, limits, limit_s=limit_s)
     except SpecError:
         return None
-    return float(found.losses[0, 0]) if found.proven and found.feasible else None
+    return float(certified.losses[0, 0]) if certified.proven and certified.feasible else None
 
 
 def loss_threshold(problem: Problem, best: float, share: float) -> float:
@@ -331,39 +357,39 @@ def _gap(best: Best, lower: float | None, done: bool) -> float | None:
 
 def _metric_value(problem: Problem, losses: Floats) -> str:
     names = zip(problem.objectives, losses.tolist(), strict=True)
-    return ", ".join(f"{name} {each if BETTER[name] == 'less' else 1 / each:.6g}" for name, each in names)
+    return ", ".join(f"{name} {value if BETTER[name] == 'less' else 1 / value:.6g}" for name, value in names)
 
 
-def _block_row(block: DesignBlock) -> list[Any]:
-    return [block.digest, *(None if not np.isfinite(each) else each for each in block.least)]
+def _skeletons_that_run(evaluator: BoxEvaluator) -> Any:
+    feasible = np.zeros(evaluator.division.count, dtype=bool)
+    for bounding in evaluator.boundings:
+        feasible[bounding.group.skeletons] = True
+    return feasible
 
 
-def _skeletons_that_run(judging: Judging) -> Any:
-    able = np.zeros(judging.division.count, dtype=bool)
-    for bounding in judging.boundings:
-        able[bounding.group.skeletons] = True
-    return able
-
-
-def _dominance(judging: Judging) -> list[dict[str, Any]]:
+def _dominance_tables(evaluator: BoxEvaluator) -> list[dict[str, Any]]:
     """Return for each choice the tables of which option stands for which, and the table of each able skeleton."""
-    numbers = np.cumsum(_skeletons_that_run(judging)) - 1
-    found = []
-    for choice in range(len(judging.division.choices)):
+    numbers = np.cumsum(_skeletons_that_run(evaluator)) - 1
+    tables_by_choice = []
+    for choice in range(len(evaluator.division.choices)):
         which = np.zeros(int(numbers[-1]) + 1, dtype=np.intp)
-        known: dict[tuple[int, ...], int] = {}
-        for skeletons, each in judging.dominances:
-            rows = [known.setdefault(tuple(row), len(known)) for row in each[choice].stands.tolist()]
-            which[numbers[skeletons]] = np.array(rows, dtype=np.intp)[each[choice].which] if len(skeletons) else 0
-        found.append({"tables": [list(each) for each in known], "which": files.pack_bytes(which)})
-    return found
+        table_numbers: dict[tuple[int, ...], int] = {}
+        for skeletons, dominance in evaluator.dominances:
+            rows = [
+                table_numbers.setdefault(tuple(row), len(table_numbers)) for row in dominance[choice].stands.tolist()
+            ]
+            which[numbers[skeletons]] = np.array(rows, dtype=np.intp)[dominance[choice].which] if len(skeletons) else 0
+        tables_by_choice.append(
+            {"tables": [list(dominance) for dominance in table_numbers], "which": files.pack_bytes(which)}
+        )
+    return tables_by_choice
 
 
 # --------------------------------------------------------------------------------------
 # What the event engine says of the designs that the closed form calls best: a proof is about the closed form alone
 # --------------------------------------------------------------------------------------
 
-MOST_SIMULATED = 10
+MAX_SIMULATED = 10
 """Designs that are simulated."""
 
 
@@ -377,18 +403,18 @@ class SimulatedBest:
 
 
 def simulate_best(
-    found: Certified, most: int = MOST_SIMULATED, limit_s: float = 20.0
+    certified: Certified, most: int = MAX_SIMULATED, limit_s: float = 20.0
 ) -> tuple[list[SimulatedBest], str]:
     """Return both steps of the best designs that were met, and why there are fewer; at least one is simulated."""
-    rows = found.good[:most]
-    if len(found.problem.shares) > 1:
+    rows = certified.good[:most]
+    if len(certified.problem.shares) > 1:
         return [], "designs of several workloads are not simulated"
     simulated: list[SimulatedBest] = []
     started = monotonic()
     for row in rows:
         if simulated and monotonic() - started > limit_s:
             return simulated, f"{len(rows) - len(simulated)} more were not simulated: it would take too long"
-        point = found.problem.space.point(row)
+        point = certified.problem.space.point(row)
         try:
             closed, event = evaluate(point), evaluate(point, "event")
         except CosmicError as error:

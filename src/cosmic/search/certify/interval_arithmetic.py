@@ -37,8 +37,8 @@ class Interval(NamedTuple):
 
 def known_interval(value: Any) -> Interval:
     """Return a number that is known."""
-    found = np.asarray(value, dtype=np.float64)
-    return Interval(found, found)
+    number = np.asarray(value, dtype=np.float64)
+    return Interval(number, number)
 
 
 def hull_of_intervals(parts: Sequence[Interval]) -> Interval:
@@ -90,13 +90,13 @@ def _unknown(*operands: Interval) -> tuple[Any, Any]:
     return np.full(shape, -np.inf), np.full(shape, np.inf)
 
 
-def _negative(one: Interval) -> tuple[Any, Any]:
-    return -one.most, -one.least
+def _negative(operand: Interval) -> tuple[Any, Any]:
+    return -operand.most, -operand.least
 
 
-def _absolute(one: Interval) -> tuple[Any, Any]:
-    ends = np.abs(one.least), np.abs(one.most)
-    return np.where((one.least <= 0) & (one.most >= 0), 0.0, np.minimum(*ends)), np.maximum(*ends)
+def _absolute(operand: Interval) -> tuple[Any, Any]:
+    ends = np.abs(operand.least), np.abs(operand.most)
+    return np.where((operand.least <= 0) & (operand.most >= 0), 0.0, np.minimum(*ends)), np.maximum(*ends)
 
 
 def _subtract(left: Interval, right: Interval) -> tuple[Any, Any]:
@@ -104,8 +104,10 @@ def _subtract(left: Interval, right: Interval) -> tuple[Any, Any]:
 
 
 def _corners(function: Callable[..., Any], left: Interval, right: Interval) -> tuple[Any, Any]:
-    ends = [function(one, other) for one in left for other in right]
-    ends = [np.where(np.isnan(each), 0.0, each) for each in ends]  # 0 times infinity is 0 at the end of an interval
+    ends = [function(first, second) for first in left for second in right]
+    ends = [
+        np.where(np.isnan(end_value), 0.0, end_value) for end_value in ends
+    ]  # 0 times infinity is 0 at the end of an interval
     least, most = ends[0], ends[0]
     for end in ends[1:]:
         least, most = np.minimum(least, end), np.maximum(most, end)
@@ -163,7 +165,7 @@ def _where(condition: Interval, then: Interval, otherwise: Interval) -> tuple[An
 RULES: dict[str, Callable[..., tuple[Any, Any]]] = {
     "negative": _negative,
     "absolute": _absolute,
-    "logical_not": lambda one: (1.0 - one.most, 1.0 - one.least),
+    "logical_not": lambda operand: (1.0 - operand.most, 1.0 - operand.least),
     "subtract": _subtract,
     "multiply": _multiply,
     "logical_and": _multiply,

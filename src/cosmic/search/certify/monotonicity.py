@@ -61,105 +61,109 @@ class Walk:
 
 
 def find_needed_nodes(
-    group: Group, wanted: Iterable[int], given: Mapping[int, Any], found: Walk | None = None
+    group: Group, results: Iterable[int], start: Mapping[int, Any], walk: Walk | None = None
 ) -> list[int]:
-    """Return the nodes that some results need, in order; of *given* ones nothing more is asked.
+    """Return the nodes that some results need, in order; of *start* ones nothing more is asked.
 
-    What selections that were *found* to be the same in all skeletons do not select is not needed.
+    What selections that were *walk* to be the same in all skeletons do not select is not needed.
     """
     needed: set[int] = set()
-    waiting = list(wanted)
+    waiting = list(results)
     while waiting:
-        place = waiting.pop()
-        if place not in needed:
-            needed.add(place)
-            if place not in given:
-                waiting += group.reading[place] if found is None else selected_operands(group, found, place)
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            if node not in start:
+                waiting += group.reading[node] if walk is None else selected_operands(group, walk, node)
     return sorted(needed)
 
 
-def selected_operands(group: Group, found: Walk, place: int) -> Sequence[int]:
+def selected_operands(group: Group, walk: Walk, node: int) -> Sequence[int]:
     """Return what a node reads; of a selection that is the same in all skeletons, only what it selects."""
-    read = group.reading[place]
-    if group.named(place) == "where" and read[0] in found.intervals and (asked := found.intervals[read[0]]).known:
-        if np.all(asked.least != 0):
-            return [read[0], read[1]]
-        if np.all(asked.least == 0):
-            return [read[0], read[2]]
-    return read
+    operands = group.reading[node]
+    if (
+        group.operation(node) == "where"
+        and operands[0] in walk.intervals
+        and (condition := walk.intervals[operands[0]]).known
+    ):
+        if np.all(condition.least != 0):
+            return [operands[0], operands[1]]
+        if np.all(condition.least == 0):
+            return [operands[0], operands[2]]
+    return operands
 
 
 class SlopeCut:
     """Chooses variables for one program."""
 
-    def __init__(self, group: Group, found: Walk, held: Collection[int] = ()) -> None:
-        self._group, self._found, self._held = group, found, held
-        self._open = {place for place, interval in found.intervals.items() if not interval.known}
+    def __init__(self, group: Group, walk: Walk, fixed: Collection[int] = ()) -> None:
+        self._group, self._walk, self._fixed = group, walk, fixed
+        self._open = {node for node, interval in walk.intervals.items() if not interval.known}
         self._leaves: dict[int, frozenset[int]] = {}
 
-    def of(self, targets: Sequence[int]) -> list[int]:
+    def choose_variables(self, targets: Sequence[int]) -> list[int]:
         """Return the variables of which *targets* are taken as functions."""
-        signed = {place for place in self._open if any(bool(np.all(each)) for each in self._found.signs[place])}
-        needed = find_needed_nodes(self._group, targets, dict.fromkeys(signed), self._found)
-        cut = {each for place in needed if place not in signed for each in self._read(place) if each in signed}
-        while taken := {
-            place
-            for place in cut - set(self._held)
-            if place not in signed or self._divides(place) or self._below(place, cut)
+        signed = {node for node in self._open if any(bool(np.all(operand)) for operand in self._walk.signs[node])}
+        needed = find_needed_nodes(self._group, targets, dict.fromkeys(signed), self._walk)
+        cut = {operand for node in needed if node not in signed for operand in self._read(node) if operand in signed}
+        while replaced := {
+            node
+            for node in cut - set(self._fixed)
+            if node not in signed or self._divides(node) or self._below(node, cut)
         }:
-            cut = (cut - taken) | {each for place in taken for each in self._read(place)}
+            cut = (cut - replaced) | {operand for node in replaced for operand in self._read(node)}
         return sorted(cut)
 
-    def _read(self, place: int) -> list[int]:
+    def _read(self, node: int) -> list[int]:
         """Return what of a node's operands is open; of a selection that skeletons decide, what they select."""
-        return [operand for operand in selected_operands(self._group, self._found, place) if operand in self._open]
+        return [operand for operand in selected_operands(self._group, self._walk, node) if operand in self._open]
 
-    def _is_linear(self, place: int) -> bool:
+    def _is_linear(self, node: int) -> bool:
         """Return whether a node is a linear function of what it reads, with coefficients that skeletons decide."""
-        name, read = self._group.named(place), self._group.reading[place]
+        name, read = self._group.operation(node), self._group.reading[node]
         if name in ("add", "subtract", "negative"):
             return True
         if name == "multiply":
-            return sum(each in self._open for each in read) == 1
+            return sum(operand in self._open for operand in read) == 1
         return name in ("divide", "where") and read[1 if name == "divide" else 0] not in self._open
 
-    def _divides(self, place: int) -> bool:
+    def _divides(self, node: int) -> bool:
         """Return whether a variable had better be replaced by what it is a linear function of."""
-        return place not in self._leaves_of(place)
+        return node not in self._leaves_of(node)
 
-    def _leaves_of(self, place: int) -> frozenset[int]:
+    def _leaves_of(self, node: int) -> frozenset[int]:
         """Return the nodes of which a node is a linear function, and that are no such functions themselves."""
-        if place not in self._leaves:
-            whole = place in self._held or not self._is_linear(place)
-            parts = [] if whole else [self._leaves_of(each) for each in self._read(place)]
-            whole = whole or self._meets(parts)
-            self._leaves[place] = frozenset([place]) if whole else frozenset().union(*parts)
-        return self._leaves[place]
+        if node not in self._leaves:
+            is_leaf = node in self._fixed or not self._is_linear(node)
+            parts = [] if is_leaf else [self._leaves_of(operand) for operand in self._read(node)]
+            is_leaf = is_leaf or self._has_nested_extremum(parts)
+            self._leaves[node] = frozenset([node]) if is_leaf else frozenset().union(*parts)
+        return self._leaves[node]
 
-    def _meets(self, parts: Sequence[frozenset[int]]) -> bool:
+    def _has_nested_extremum(self, parts: Sequence[frozenset[int]]) -> bool:
         """Return whether one part has a maximum of what another has."""
-        for one in parts:
-            bent = [each for each in one if self._group.named(each) in ("maximum", "minimum")]
-            others = frozenset().union(*(part for part in parts if part is not one))
-            if any(self._ancestors[each] >> leaf & 1 for each in bent for leaf in others):
+        for leaves in parts:
+            extrema = [extremum for extremum in leaves if self._group.operation(extremum) in ("maximum", "minimum")]
+            other_leaves = frozenset().union(*(part for part in parts if part is not leaves))
+            if any(self._ancestors[extremum] >> leaf & 1 for extremum in extrema for leaf in other_leaves):
                 return True
         return False
 
     @cached_property
     def _ancestors(self) -> dict[int, int]:
         """The open nodes that each open node depends on, as bits."""
-        found: dict[int, int] = {}
-        for place in sorted(self._open):
+        ancestors: dict[int, int] = {}
+        for node in sorted(self._open):
             bits = 0
-            for each in self._read(place):
-                bits |= found[each] | 1 << each
-            found[place] = bits
-        return found
+            for operand in self._read(node):
+                bits |= ancestors[operand] | 1 << operand
+            ancestors[node] = bits
+        return ancestors
 
-    def _below(self, place: int, cut: set[int]) -> bool:
+    def _below(self, node: int, cut: set[int]) -> bool:
         """Return whether a selection is one of what another variable is, too: what is hidden, and the whole of it."""
-        bent = self._group.named(place) in ("maximum", "minimum", "where")
-        return bent and any(self._ancestors[place] >> each & 1 for each in cut)
+        is_selection = self._group.operation(node) in ("maximum", "minimum", "where")
+        return is_selection and any(self._ancestors[node] >> variable & 1 for variable in cut)
 
 
 # --------------------------------------------------------------------------------------
@@ -177,54 +181,54 @@ ORIENTATION = {
 """Which way each number that is looked up is worse."""
 ROUNDING = 1e-12
 """Share by which an operation's rounding may move a number, with room to spare."""
-AT_ONCE = 2_000
+BOXES_AT_ONCE = 2_000
 """Boxes whose slopes are bounded at a time."""
 
 
 def worsening_inputs(group: Group) -> Walk:
     """Return the intervals and signs of what differs among the designs of a skeleton."""
-    found = Walk()
-    for each in group.division.ranges:
-        for index, path in enumerate(each.paths):
+    walk = Walk()
+    for network_range in group.division.ranges:
+        for index, path in enumerate(network_range.paths):
             if path in group.range_nodes:
-                node, (slowest, fastest) = group.range_nodes[path], each.values[[0, -1], index]
+                node, (slowest, fastest) = group.range_nodes[path], network_range.values[[0, -1], index]
                 ends = np.asarray(min(slowest, fastest)), np.asarray(max(slowest, fastest))
-                found.intervals[node] = Interval(*ends) if slowest != fastest else known_interval(slowest)
-                found.signs[node] = (bool(fastest <= slowest), bool(slowest <= fastest))
-    for place, answer in group.compared.items():
-        found.intervals[place], found.signs[place] = known_interval(answer), CONSTANT
+                walk.intervals[node] = Interval(*ends) if slowest != fastest else known_interval(slowest)
+                walk.signs[node] = (bool(fastest <= slowest), bool(slowest <= fastest))
+    for comparison, answer in group.compared.items():
+        walk.intervals[comparison], walk.signs[comparison] = known_interval(answer), CONSTANT
     for term in group.terms:
         worse = ORIENTATION.get(term.function, (0, 0))[term.side]
         least, most = term.least, term.most
         if np.array_equal(least, most):
-            found.intervals[term.node], found.signs[term.node] = known_interval(least), CONSTANT
+            walk.intervals[term.node], walk.signs[term.node] = known_interval(least), CONSTANT
         else:
-            found.intervals[term.node], found.signs[term.node] = Interval(least, most), (worse > 0, worse < 0)
-    return found
+            walk.intervals[term.node], walk.signs[term.node] = Interval(least, most), (worse > 0, worse < 0)
+    return walk
 
 
-def walk_program(group: Group, wanted: Iterable[int], given: Walk) -> Walk:
-    """Return the intervals and signs of all nodes that some results need, from *given* ones."""
+def walk_program(group: Group, results: Iterable[int], start: Walk) -> Walk:
+    """Return the intervals and signs of all nodes that some results need, from *start* ones."""
     program = group.program
-    found = Walk()
-    for place in find_needed_nodes(group, wanted, given.intervals):
-        node, read = program.nodes[place].tolist(), group.reading[place]
-        if place in given.intervals:
-            found.intervals[place], found.signs[place] = given.intervals[place], given.signs[place]
+    walk = Walk()
+    for index in find_needed_nodes(group, results, start.intervals):
+        node, read = program.nodes[index].tolist(), group.reading[index]
+        if index in start.intervals:
+            walk.intervals[index], walk.signs[index] = start.intervals[index], start.signs[index]
         elif node[0] < 0:
-            value = program.constants[place] if place in program.constants else group.inputs[place]
-            found.intervals[place], found.signs[place] = known_interval(value), CONSTANT
+            value = program.constants[index] if index in program.constants else group.inputs[index]
+            walk.intervals[index], walk.signs[index] = known_interval(value), CONSTANT
         else:
-            operands = [found.intervals[each] for each in read]
+            operands = [walk.intervals[operand] for operand in read]
             interval = _interval(group, node, operands)
             if not interval.known and interval.fixed.all():
                 interval = known_interval(interval.least)
-            found.intervals[place] = interval
-            signs = [found.signs[each] for each in read]
-            found.signs[place] = (
+            walk.intervals[index] = interval
+            signs = [walk.signs[operand] for operand in read]
+            walk.signs[index] = (
                 CONSTANT if interval.known else _sign(OPERATION_NAMES[node[0]], operands, signs, interval)
             )
-    return found
+    return walk
 
 
 def _interval(group: Group, node: list[int], operands: list[Interval]) -> Interval:
@@ -270,14 +274,14 @@ def _scaled(sign: Sign, factor: Interval) -> Sign:
 
 
 def _product(operands: Sequence[Interval], signs: Sequence[Sign]) -> Sign:
-    one, other = _scaled(signs[0], operands[1]), _scaled(signs[1], operands[0])
-    return one[0] & other[0], one[1] & other[1]
+    first, second = _scaled(signs[0], operands[1]), _scaled(signs[1], operands[0])
+    return first[0] & second[0], first[1] & second[1]
 
 
 def _quotient(operands: Sequence[Interval], signs: Sequence[Sign]) -> Sign:
     above = operands[1].least > 0
-    other = _scaled((signs[1][1], signs[1][0]), operands[0])
-    return signs[0][0] & other[0] & above, signs[0][1] & other[1] & above
+    divisor = _scaled((signs[1][1], signs[1][0]), operands[0])
+    return signs[0][0] & divisor[0] & above, signs[0][1] & divisor[1] & above
 
 
 def _power(operands: Sequence[Interval], signs: Sequence[Sign]) -> Sign:
@@ -323,100 +327,100 @@ SIGNS: dict[str, Callable[[Sequence[Interval], Sequence[Sign]], Sign]] = {
 # ------------------------------------------------------------------------------------------------ slopes
 
 
-def never_falls(group: Group, targets: Sequence[int]) -> Flags:
+def find_never_falling(group: Group, targets: Sequence[int]) -> Flags:
     """Return for which skeletons none of *targets* falls when all worsens.
 
     What cannot be shown of all skeletons at once is tried again with those that are left, at last each by itself.
     """
     proven = np.zeros(len(group.skeletons), dtype=bool)
-    left, together = np.arange(len(proven)), True
-    while len(left):
-        found = _never_falls(group.take(left), targets, together=together)
-        if not found.any():
+    unproven, together = np.arange(len(proven)), True
+    while len(unproven):
+        monotone = _find_never_falling(group.select(unproven), targets, together=together)
+        if not monotone.any():
             if not together:
                 break
             together = False
-        proven[left[found]] = True
-        left = left[~found]
+        proven[unproven[monotone]] = True
+        unproven = unproven[~monotone]
     return proven
 
 
-def _never_falls(group: Group, targets: Sequence[int], *, together: bool) -> Flags:
+def _find_never_falling(group: Group, targets: Sequence[int], *, together: bool) -> Flags:
     """Return for which skeletons none of *targets* falls when all worsens.
 
     Nodes that slopes show to rise where signs do not are given their sign, and all is walked again: they become
     variables themselves, so that what is exposed of a collective is one number wherever it is used.
     """
-    given = worsening_inputs(group)
-    held: set[int] = set()
+    start = worsening_inputs(group)
+    fixed: set[int] = set()
     proven = {target: np.zeros(len(group.skeletons), dtype=bool) for target in targets}
     while True:
-        found = walk_program(group, targets, given)
-        cut = SlopeCut(group, found, held).of(targets)
-        sloped = _find_slopes(group, targets, found, cut, together=together) if cut else Walk()
+        walk = walk_program(group, targets, start)
+        cut = SlopeCut(group, walk, fixed).choose_variables(targets)
+        sloped = _find_slopes(group, targets, walk, cut, together=together) if cut else Walk()
         for target in targets:
-            for signs in (found.signs, sloped.signs):
+            for signs in (walk.signs, sloped.signs):
                 proven[target] |= signs.get(target, NEITHER)[0]
-        learned = _signs_from_slopes(group, found, sloped)
-        whole = np.logical_and.reduce(list(proven.values()))
-        if whole.all() or not learned - set(given.intervals):
-            return np.asarray(whole)
-        for place in learned:
-            given.intervals[place], given.signs[place] = sloped.intervals[place], sloped.signs[place]
-        held |= {place for place in learned if not sloped.intervals[place].known}
+        learned = _signs_from_slopes(group, walk, sloped)
+        monotone = np.logical_and.reduce(list(proven.values()))
+        if monotone.all() or not learned - set(start.intervals):
+            return np.asarray(monotone)
+        for node in learned:
+            start.intervals[node], start.signs[node] = sloped.intervals[node], sloped.signs[node]
+        fixed |= {node for node in learned if not sloped.intervals[node].known}
 
 
-def _signs_from_slopes(group: Group, found: Walk, sloped: Walk) -> set[int]:
+def _signs_from_slopes(group: Group, walk: Walk, sloped: Walk) -> set[int]:
     """Return the nodes of which slopes say, in all boxes, what does not follow from the signs of their operands."""
-    signs = dict(found.signs)
+    signs = dict(walk.signs)
     learned = set()
-    for place in sorted(sloped.signs):
-        read = group.reading[place]
-        operands = [found.intervals[each] for each in read]
-        ruled = _sign(group.named(place), operands, [signs[each] for each in read], found.intervals[place])
-        new = sloped.signs[place]
-        if sloped.intervals[place].known or any(
-            bool(np.all(one)) and not bool(np.all(other)) for one, other in zip(new, ruled, strict=True)
+    for node in sorted(sloped.signs):
+        read = group.reading[node]
+        operands = [walk.intervals[operand] for operand in read]
+        ruled = _sign(group.operation(node), operands, [signs[operand] for operand in read], walk.intervals[node])
+        new = sloped.signs[node]
+        if sloped.intervals[node].known or any(
+            bool(np.all(sloped_sign)) and not bool(np.all(ruled_sign))
+            for sloped_sign, ruled_sign in zip(new, ruled, strict=True)
         ):
-            learned.add(place)
-            signs[place] = new
+            learned.add(node)
+            signs[node] = new
         else:
-            signs[place] = ruled
+            signs[node] = ruled
     return learned
 
 
-def _find_slopes(group: Group, targets: Sequence[int], found: Walk, cut: list[int], *, together: bool) -> Walk:
+def _find_slopes(group: Group, targets: Sequence[int], walk: Walk, cut: list[int], *, together: bool) -> Walk:
     """Return which nodes rise and fall by their slopes, and between which ends, for each skeleton.
 
     Skeletons whose numbers differ in nothing but the variables share a box, which holds the variables of all of them.
     """
-    ends = {place for place in found.intervals if _is_end(group, found, place)}
-    places = find_needed_nodes(group, targets, dict.fromkeys([*cut, *ends]), found)
+    ends = {
+        node
+        for node in walk.intervals
+        if (walk.intervals[node].known or any(operand not in walk.intervals for operand in group.reading[node]))
+    }
+    nodes = find_needed_nodes(group, targets, dict.fromkeys([*cut, *ends]), walk)
     count = len(group.skeletons)
-    inner = [place for place in places if place not in cut]
-    boxes = _boxes(found, inner, count) if together else _Boxes(np.arange(count), np.arange(count))
+    inner = [node for node in nodes if node not in cut]
+    boxes = _boxes(walk, inner, count) if together else _Boxes(np.arange(count), np.arange(count))
     parts: dict[int, list[tuple[Any, ...]]] = {}
-    for start in range(0, len(boxes.firsts), AT_ONCE):
-        box = _Box(group, found, cut, boxes, slice(start, start + AT_ONCE))
-        for place in places:
-            if place not in box.slopes:
-                box.visit(place, given=place in ends)
-            if place in box.slopes and place not in cut and place not in ends and group.reading[place]:
-                each = (*box.values[place], *box.direction(place))
-                parts.setdefault(place, []).append(tuple(np.broadcast_to(one, box.count) for one in each))
+    for start in range(0, len(boxes.firsts), BOXES_AT_ONCE):
+        box = _Box(group, walk, cut, boxes, slice(start, start + BOXES_AT_ONCE))
+        for node in nodes:
+            if node not in box.slopes:
+                box.visit(node, is_end=node in ends)
+            if node in box.slopes and node not in cut and node not in ends and group.reading[node]:
+                piece = (*box.values[node], *box.direction(node))
+                parts.setdefault(node, []).append(tuple(np.broadcast_to(number, box.count) for number in piece))
     sloped = Walk()
-    for place, pieces in parts.items():
-        least, most, rises, falls = (np.concatenate(each)[boxes.which] for each in zip(*pieces, strict=True))
+    for node, pieces in parts.items():
+        least, most, rises, falls = (np.concatenate(piece)[boxes.which] for piece in zip(*pieces, strict=True))
         if np.array_equal(least, most) or (rises & falls).all():  # a constant, up to rounding
-            sloped.intervals[place], sloped.signs[place] = known_interval(least), CONSTANT
+            sloped.intervals[node], sloped.signs[node] = known_interval(least), CONSTANT
         else:
-            sloped.intervals[place], sloped.signs[place] = Interval(least, most), (rises, falls)
+            sloped.intervals[node], sloped.signs[node] = Interval(least, most), (rises, falls)
     return sloped
-
-
-def _is_end(group: Group, found: Walk, place: int) -> bool:
-    """Return whether a node is known, or given: what it reads need not be looked at."""
-    return found.intervals[place].known or any(each not in found.intervals for each in group.reading[place])
 
 
 @dataclass(frozen=True)
@@ -427,26 +431,26 @@ class _Boxes:
     firsts: Indices
     """A skeleton of each box."""
 
-    def known(self, values: Any) -> Any:
+    def shared(self, values: Any) -> Any:
         """Return numbers that the skeletons of a box share."""
         return values[self.firsts] if np.ndim(values) else values
 
     def hull(self, interval: Interval) -> Interval:
         """Return the interval of all skeletons of each box."""
         if interval.known or not (interval.least.ndim or interval.most.ndim):
-            return known_interval(self.known(interval.least)) if interval.known else interval
-        least, most = (np.broadcast_to(each, len(self.which)) for each in interval)
+            return known_interval(self.shared(interval.least)) if interval.known else interval
+        least, most = (np.broadcast_to(end, len(self.which)) for end in interval)
         lower, upper = np.full(len(self.firsts), np.inf), np.full(len(self.firsts), -np.inf)
         np.minimum.at(lower, self.which, least)
         np.maximum.at(upper, self.which, most)
         return Interval(lower, upper)
 
 
-def _boxes(found: Walk, places: list[int], count: int) -> _Boxes:
-    """Return the boxes of skeletons that agree in every known number at *places*."""
+def _boxes(walk: Walk, nodes: list[int], count: int) -> _Boxes:
+    """Return the boxes of skeletons that agree in every known number at *nodes*."""
     which = np.zeros(count, dtype=np.int64)
-    for place in places:
-        interval = found.intervals[place]
+    for node in nodes:
+        interval = walk.intervals[node]
         if interval.known and interval.least.ndim:
             _, codes = np.unique(interval.least, return_inverse=True)
             _, which = np.unique(which * (int(codes.max()) + 1) + codes.reshape(-1), return_inverse=True)
@@ -457,8 +461,8 @@ def _boxes(found: Walk, places: list[int], count: int) -> _Boxes:
 class _Box:
     """The slopes of nodes with respect to the variables of a cut, in the boxes of some skeletons."""
 
-    def __init__(self, group: Group, found: Walk, cut: list[int], boxes: _Boxes, part: slice) -> None:
-        self.group, self.found, self.boxes, self.part = group, found, boxes, part
+    def __init__(self, group: Group, walk: Walk, cut: list[int], boxes: _Boxes, part: slice) -> None:
+        self.group, self.walk, self.boxes, self.part = group, walk, boxes, part
         self.count = len(boxes.firsts[part])
         self.values: dict[int, Interval] = {}
         self.ends: dict[int, tuple[Any, Any]] = {}
@@ -467,63 +471,64 @@ class _Box:
         self.zero = known_interval(np.zeros((len(cut), 1)))
         self.lost = Interval(*(np.full((len(cut), 1), end) for end in (-np.inf, np.inf)))
         turned = np.ones((len(cut), 1))
-        for number, place in enumerate(cut):
+        for number, node in enumerate(cut):
             unit = np.zeros((len(cut), 1))
             unit[number] = 1.0
-            rises, falls = (bool(np.all(each)) for each in found.signs[place])
-            least, most = self._taken(place)
-            self.slopes[place], self.values[place] = known_interval(unit), Interval(least, most)
-            self.ends[place] = np.where(rises, least, most), np.where(rises, most, least)
+            rises, falls = (bool(np.all(sign)) for sign in walk.signs[node])
+            least, most = self._hull_at(node)
+            self.slopes[node], self.values[node] = known_interval(unit), Interval(least, most)
+            self.ends[node] = np.where(rises, least, most), np.where(rises, most, least)
             turned[number] = np.where(rises, 1.0, np.where(falls, -1.0, np.nan))
         self.turned = known_interval(turned)
         """1 for a variable that rises when all worsens, -1 for one that falls, no number for others."""
 
-    def _taken(self, place: int) -> Interval:
-        held = self.boxes.hull(self.found.intervals[place])
-        if held.known:
-            return known_interval(held.least[self.part] if held.least.ndim else held.least)
-        return Interval(*(each[self.part] if each.ndim else each for each in held))
+    def _hull_at(self, node: int) -> Interval:
+        hull = self.boxes.hull(self.walk.intervals[node])
+        if hull.known:
+            return known_interval(hull.least[self.part] if hull.least.ndim else hull.least)
+        return Interval(*(end[self.part] if end.ndim else end for end in hull))
 
-    def direction(self, place: int) -> tuple[Flags, Flags]:
+    def direction(self, node: int) -> tuple[Flags, Flags]:
         """Return in which boxes a node rises, and in which it falls, when all worsens."""
-        if place not in self.slopes:
+        if node not in self.slopes:
             return np.asarray(True), np.asarray(True)
         with np.errstate(all="ignore"):
-            ends = [each * self.turned.least for each in self.slopes[place]]
+            ends = [slope * self.turned.least for slope in self.slopes[node]]
         least, most = np.minimum(*ends), np.maximum(*ends)
         return np.asarray((least >= 0).all(axis=0)), np.asarray((most <= 0).all(axis=0))
 
-    def visit(self, place: int, *, given: bool) -> None:
+    def visit(self, index: int, *, is_end: bool) -> None:
         """Work out the slopes of a node, and its value where they say more than intervals do."""
-        read, name = selected_operands(self.group, self.found, place), self.group.named(place)
-        if name == "where" and len(read) == 2 and not given:
+        read, name = selected_operands(self.group, self.walk, index), self.group.operation(index)
+        if name == "where" and len(read) == 2 and not is_end:
             chosen = read[1]
-            self.values[place], self.ends[place] = self.values[chosen], self.ends[chosen]
+            self.values[index], self.ends[index] = self.values[chosen], self.ends[chosen]
             if chosen in self.slopes:
-                self.slopes[place] = self.slopes[chosen]
+                self.slopes[index] = self.slopes[chosen]
             return
-        if given or not any(each in self.slopes for each in read):
-            self.values[place] = self._taken(place)
-            self.ends[place] = self.values[place].least, self.values[place].most
-            if not self.values[place].known:  # it differs among designs, and not by way of the variables
-                self.slopes[place] = self.lost
+        if is_end or not any(operand in self.slopes for operand in read):
+            self.values[index] = self._hull_at(index)
+            self.ends[index] = self.values[index].least, self.values[index].most
+            if not self.values[index].known:  # it differs among designs, and not by way of the variables
+                self.slopes[index] = self.lost
             return
-        operands = [self.values[each] for each in read]
-        inner = [self.slopes.get(each, self.zero) for each in read]
-        node = self.group.program.nodes[place].tolist()
+        operands = [self.values[operand] for operand in read]
+        inner = [self.slopes.get(operand, self.zero) for operand in read]
+        node = self.group.program.nodes[index].tolist()
         with np.errstate(all="ignore"):
-            self.slopes[place] = _slope(name, operands, inner)
+            self.slopes[index] = _slope(name, operands, inner)
             best, worst = (
-                compute_node(self.group.program, node, [self.ends[each][side] for each in read]) for side in (0, 1)
+                compute_node(self.group.program, node, [self.ends[operand][side] for operand in read])
+                for side in (0, 1)
             )
-        self.ends[place] = best, worst
+        self.ends[index] = best, worst
         least, most = apply_operation(name, operands)
-        rises, falls = self.direction(place)
+        rises, falls = self.direction(index)
         with np.errstate(all="ignore"):
             room = ROUNDING * np.maximum(np.abs(best), np.abs(worst))
             lower = np.where(rises, best - room, np.where(falls, worst - room, -np.inf))
             upper = np.where(rises, worst + room, np.where(falls, best + room, np.inf))
-        self.values[place] = Interval(np.fmax(least, lower), np.fmin(most, upper))
+        self.values[index] = Interval(np.fmax(least, lower), np.fmin(most, upper))
 
 
 def _slope(name: str, values: Sequence[Interval], slopes: Sequence[Interval]) -> Interval:
@@ -553,16 +558,16 @@ def _slope(name: str, values: Sequence[Interval], slopes: Sequence[Interval]) ->
         return Interval(np.where(decided, least, -np.inf), np.where(decided, most, np.inf))
     if all(slope.known and not slope.least.any() for slope in slopes):
         return slopes[0]
-    shape = np.broadcast_shapes(*(each.least.shape for each in (*slopes, *values)))
+    shape = np.broadcast_shapes(*(interval.least.shape for interval in (*slopes, *values)))
     return Interval(np.full(shape, -np.inf), np.full(shape, np.inf))
 
 
 def _slope_of_extremum(name: str, values: Sequence[Interval], slopes: Sequence[Interval]) -> Interval:
     """Return the slope of a maximum or minimum: of the operand that decides, or anything between both."""
-    (one, other), (slope, other_slope) = values, slopes
-    above, below = one.least > other.most, one.most < other.least
-    first, second = (above, below) if name == "maximum" else (below, above)
-    both = hull_of_intervals([slope, other_slope])
-    least = np.where(first, slope.least, np.where(second, other_slope.least, both.least))
-    most = np.where(first, slope.most, np.where(second, other_slope.most, both.most))
+    (first, second), (slope, other_slope) = values, slopes
+    above, below = first.least > second.most, first.most < second.least
+    upper, lower = (above, below) if name == "maximum" else (below, above)
+    hull = hull_of_intervals([slope, other_slope])
+    least = np.where(upper, slope.least, np.where(lower, other_slope.least, hull.least))
+    most = np.where(upper, slope.most, np.where(lower, other_slope.most, hull.most))
     return Interval(least, most)

@@ -40,7 +40,7 @@ from cosmic.simulate.step_evaluation import RECORDER
 RANGE_PATH = re.compile(r"network\.dims\.\d+\.(bandwidth|latency)")
 CHOICE_PATH = re.compile(r"(?:network\.dims\.(\d+)\.topology|collective\.algorithms\.(\d+))")
 FASTER_WHEN_LESS = "latency"
-MOST_SKELETONS = 4_000_000
+MAX_SKELETONS = 4_000_000
 """Skeletons that are listed, at most."""
 
 
@@ -85,7 +85,9 @@ class Division:
     @property
     def spread(self) -> int:
         """How many designs share a skeleton."""
-        return prod(len(choice.options) for choice in self.choices) * prod(len(each.values) for each in self.ranges)
+        return prod(len(choice.options) for choice in self.choices) * prod(
+            len(network_range.values) for network_range in self.ranges
+        )
 
     @cached_property
     def skeletons(self) -> Indices:
@@ -93,24 +95,24 @@ class Division:
         rows = np.zeros((self.count, len(self.space.parameters)), dtype=np.intp)
         repeats = self.count
         for part in self.parts:
-            here = part.diagram.count
-            repeats //= here
-            listed = part.diagram.nth(np.arange(here))
-            rows[:, part.columns] = listed[(np.arange(self.count) // repeats) % here]
+            count = part.diagram.count
+            repeats //= count
+            listed = part.diagram.nth(np.arange(count))
+            rows[:, part.columns] = listed[(np.arange(self.count) // repeats) % count]
         for choice in self.choices:
             rows[:, choice.columns] = choice.options[0]
-        for each in self.ranges:
-            rows[:, each.column] = each.indices[0]
+        for network_range in self.ranges:
+            rows[:, network_range.column] = network_range.indices[0]
         return rows
 
-    def rows(self, skeletons: Indices, options: Indices, places: Indices) -> Indices:
+    def rows(self, skeletons: Indices, options: Indices, positions: Indices) -> Indices:
         """Return the rows of designs: skeletons, an option of every choice, and a place in every range."""
-        found = self.skeletons[skeletons]
+        designs = self.skeletons[skeletons]
         for number, choice in enumerate(self.choices):
-            found[:, choice.columns] = choice.options[options[:, number]]
-        for number, each in enumerate(self.ranges):
-            found[:, each.column] = each.indices[places[:, number]]
-        return found
+            designs[:, choice.columns] = choice.options[options[:, number]]
+        for number, network_range in enumerate(self.ranges):
+            designs[:, network_range.column] = network_range.indices[positions[:, number]]
+        return designs
 
 
 def divide_space(space: ParameterSet) -> Division:
@@ -124,16 +126,16 @@ def divide_space(space: ParameterSet) -> Division:
         parameter = space.parameters[column]
         alone = len(component.columns) == 1 and column not in tied
         if alone and all(RANGE_PATH.fullmatch(path) for path in parameter.paths) and _is_ordered(component, space):
-            ranges.append(_range(component, space))
-        elif alone and len(parameter.paths) == 1 and (found := CHOICE_PATH.fullmatch(parameter.paths[0])):
-            named.setdefault(int(found[1] or found[2]), []).append(component)
+            ranges.append(_network_range(component, space))
+        elif alone and len(parameter.paths) == 1 and (match := CHOICE_PATH.fullmatch(parameter.paths[0])):
+            named.setdefault(int(match[1] or match[2]), []).append(component)
         else:
             parts.append(component)
-    choices = tuple(_choice(place, named[place], space) for place in sorted(named))
+    choices = tuple(_network_choice(dimension, named[dimension], space) for dimension in sorted(named))
     return Division(space, tuple(ranges), choices, tuple(parts))
 
 
-def _allowed(component: Component) -> Indices:
+def _allowed_values(component: Component) -> Indices:
     return component.diagram.nth(np.arange(component.diagram.count))[:, 0]
 
 
@@ -141,29 +143,31 @@ def _is_ordered(component: Component, space: ParameterSet) -> bool:
     """Return whether all fields of a parameter are numbers that rise or fall together."""
     parameter = space.parameters[component.columns[0]]
     kinds = {path.rpartition(".")[2] for path in parameter.paths}
-    values = [parameter.values[index] for index in _allowed(component)]
-    numbers = all(isinstance(each, int | float) and each >= 0 for value in values for each in value)
+    values = [parameter.values[index] for index in _allowed_values(component)]
+    numbers = all(isinstance(number, int | float) and number >= 0 for value in values for number in value)
     if len(kinds) > 1 or not numbers:
         return False
     steps = np.diff(np.array(sorted(values), dtype=np.float64), axis=0)
     return bool((steps >= 0).all() and (steps > 0).any(axis=1).all())
 
 
-def _range(component: Component, space: ParameterSet) -> NetworkRange:
+def _network_range(component: Component, space: ParameterSet) -> NetworkRange:
     column = component.columns[0]
     parameter = space.parameters[column]
     slower_first = not parameter.paths[0].endswith(FASTER_WHEN_LESS)
-    indices = sorted(_allowed(component).tolist(), key=lambda index: parameter.values[index], reverse=not slower_first)
+    indices = sorted(
+        _allowed_values(component).tolist(), key=lambda index: parameter.values[index], reverse=not slower_first
+    )
     values = np.array([parameter.values[index] for index in indices], dtype=np.float64)
     return NetworkRange(column, parameter.paths, np.array(indices, dtype=np.intp), values)
 
 
-def _choice(place: int, components: list[Component], space: ParameterSet) -> NetworkChoice:
+def _network_choice(dimension: int, components: list[Component], space: ParameterSet) -> NetworkChoice:
     columns = tuple(component.columns[0] for component in components)
-    grids = np.meshgrid(*(_allowed(component) for component in components), indexing="ij")
+    grids = np.meshgrid(*(_allowed_values(component) for component in components), indexing="ij")
     options = np.stack([grid.reshape(-1) for grid in grids], axis=1).astype(np.intp)
     paths = tuple(space.parameters[column].paths[0] for column in columns)
-    return NetworkChoice(place, columns, paths, options)
+    return NetworkChoice(dimension, columns, paths, options)
 
 
 # --------------------------------------------------------------------------------------
@@ -171,7 +175,7 @@ def _choice(place: int, components: list[Component], space: ParameterSet) -> Net
 # --------------------------------------------------------------------------------------
 
 Floats = npt.NDArray[np.float64]
-LINKED = ("network", "collective")
+LINK_LAYERS = ("network", "collective")
 """Layers of the stack that decide what links a network has, and what runs over them."""
 
 
@@ -220,7 +224,7 @@ class Group:
     codes: Mapping[str, Mapping[int, float]]
     """For each path of a choice: the code of each value."""
 
-    def take(self, rows: Indices) -> Group:
+    def select(self, rows: Indices) -> Group:
         """Return the group with some of its skeletons."""
         if len(rows) == len(self.skeletons):
             return self
@@ -232,35 +236,35 @@ class Group:
         lists = self.program.lists.tolist()
         return [nodes_read_by(node, lists) for node in self.program.nodes.tolist()]
 
-    def named(self, place: int) -> str:
+    def operation(self, node: int) -> str:
         """Return the operation of a node; empty for a constant or an input."""
-        code = int(self.program.nodes[place][0])
+        code = int(self.program.nodes[node][0])
         return OPERATION_NAMES[code] if code >= 0 else ""
 
     def depending(self, sources: Iterable[int]) -> npt.NDArray[np.bool_]:
         """Return which nodes depend on some *sources*."""
-        found = np.zeros(len(self.program.nodes), dtype=bool)
-        found[list(sources)] = True
+        depends = np.zeros(len(self.program.nodes), dtype=bool)
+        depends[list(sources)] = True
         for index, read in enumerate(self.reading):
-            if not found[index]:
-                found[index] = any(found[each] for each in read)
-        return found
+            if not depends[index]:
+                depends[index] = any(depends[operand] for operand in read)
+        return depends
 
-    def needed(self, wanted: Iterable[int]) -> list[int]:
+    def needed(self, results: Iterable[int]) -> list[int]:
         """Return the nodes that some results need, in order."""
-        found: set[int] = set()
-        waiting = list(wanted)
+        nodes: set[int] = set()
+        waiting = list(results)
         while waiting:
-            place = waiting.pop()
-            if place not in found:
-                found.add(place)
-                waiting += self.reading[place]
-        return sorted(found)
+            node = waiting.pop()
+            if node not in nodes:
+                nodes.add(node)
+                waiting += self.reading[node]
+        return sorted(nodes)
 
     @cached_property
     def range_nodes(self) -> dict[str, int]:
         """The inputs of all ranges that the program reads, by path."""
-        paths = [path for each in self.division.ranges for path in each.paths]
+        paths = [path for network_range in self.division.ranges for path in network_range.paths]
         return {path: self.program.inputs[path] for path in paths if path in self.program.inputs}
 
     @cached_property
@@ -270,26 +274,26 @@ class Group:
         return {path: self.program.inputs[path] for path in paths if path in self.program.inputs}
 
     @cached_property
-    def opened(self) -> npt.NDArray[np.bool_]:
+    def depends_on_network(self) -> npt.NDArray[np.bool_]:
         """Which nodes depend on more than the skeleton."""
         return self.depending([*self.range_nodes.values(), *self.choice_nodes.values()])
 
     @cached_property
     def inputs(self) -> dict[int, Any]:
         """The numbers of all inputs that the skeleton decides, by node."""
-        given = {path: self.columns[index] for index, path in enumerate(self.paths)}
-        return {node: given.get(path, self.uniform.get(path)) for path, node in self.program.inputs.items()}
+        columns = {path: self.columns[index] for index, path in enumerate(self.paths)}
+        return {node: columns.get(path, self.uniform.get(path)) for path, node in self.program.inputs.items()}
 
-    def settled(self, wanted: Iterable[int]) -> dict[int, Any]:
+    def settled(self, results: Iterable[int]) -> dict[int, Any]:
         """Return the values of nodes that the skeleton alone decides, for each skeleton."""
         values: dict[int, Any] = dict(self.program.constants) | self.inputs
         with np.errstate(all="ignore"):
-            for place in self.needed(wanted):
-                node = self.program.nodes[place]
+            for index in self.needed(results):
+                node = self.program.nodes[index]
                 if node[0] < 0:
                     continue
-                values[place] = compute_node(
-                    self.program, node.tolist(), [values[each] for each in self.reading[place]]
+                values[index] = compute_node(
+                    self.program, node.tolist(), [values[operand] for operand in self.reading[index]]
                 )
         return values
 
@@ -310,22 +314,22 @@ class Group:
         for index, node in enumerate(program.nodes.tolist()):
             if node[0] == GATHER:
                 gathers.setdefault(node[1], []).append(index)
-        for place, node in enumerate(program.nodes.tolist()):
-            named = [each for each in self.reading[place] if each in owner]
-            if not named:
+        for reader, node in enumerate(program.nodes.tolist()):
+            name_operands = [operand for operand in self.reading[reader] if operand in owner]
+            if not name_operands:
                 continue
-            if place in self.compared:
+            if reader in self.compared:
                 continue
             if node[0] != INDEX:
                 raise NotProvable("a name of the network is used for more than what is looked up for it")
-            if len({owner[each][0] for each in named}) > 1:
+            if len({owner[operand][0] for operand in name_operands}) > 1:
                 raise NotProvable("a number is looked up for the names of two dimensions at once")
-            yield from self._looked_up(place, gathers.get(place, []), owner)
+            yield from self._lookup_terms(reader, gathers.get(reader, []), owner)
 
     @cached_property
     def compared(self) -> dict[int, float]:
         """Comparisons of the network's names that have one answer for all options, by node."""
-        found: dict[int, float] = {}
+        answers_by_node: dict[int, float] = {}
         for choice in self.division.choices:
             for number, path in enumerate(choice.paths):
                 source = self.choice_nodes.get(path)
@@ -334,53 +338,56 @@ class Group:
                     name = OPERATION_NAMES[self.program.nodes[index][0]]
                     if source not in read or name not in ("equal", "not_equal"):
                         continue
-                    others = [self.program.constants.get(each) for each in read if each != source]
+                    constants = [self.program.constants.get(operand) for operand in read if operand != source]
                     answers = {
-                        float(OPERATIONS[name](code, other)) for code in codes for other in others if other is not None
+                        float(OPERATIONS[name](code, constant))
+                        for code in codes
+                        for constant in constants
+                        if constant is not None
                     }
-                    if len(others) == 1 and len(answers) == 1:
-                        found[index] = answers.pop()
-        return found
+                    if len(constants) == 1 and len(answers) == 1:
+                        answers_by_node[index] = answers.pop()
+        return answers_by_node
 
-    def _looked_up(self, index: int, gathers: list[int], owner: Mapping[int, tuple[int, str]]) -> Iterator[Term]:
+    def _lookup_terms(self, index: int, gathers: list[int], owner: Mapping[int, tuple[int, str]]) -> Iterator[Term]:
         """Yield the terms of one combination of columns."""
         program, read = self.program, self.reading[index]
-        sizes = [each for each in read if each not in owner]
-        if any(self.opened[size] for size in sizes):
+        sizes = [operand for operand in read if operand not in owner]
+        if any(self.depends_on_network[size] for size in sizes):
             raise NotProvable("a number is looked up for sizes that the network's names decide")
-        found = self.settled(sizes)
+        settled = self.settled(sizes)
         keys = np.stack(
-            np.broadcast_arrays(*(found[size] for size in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1
+            np.broadcast_arrays(*(settled[size] for size in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1
         )
         kinds, which = np.unique(keys, axis=0, return_inverse=True)
-        number = next(owner[each][0] for each in read if each in owner)
+        number = next(owner[operand][0] for operand in read if operand in owner)
         choice = self.division.choices[number]
         rows: list[list[float]] = []
         for kind in kinds.tolist():
             for option in choice.options.tolist():
                 chosen = {path: self.codes[path][value] for path, value in zip(choice.paths, option, strict=True)}
-                left = iter(kind)
-                rows.append([chosen[owner[each][1]] if each in owner else next(left) for each in read])
+                remaining = iter(kind)
+                rows.append([chosen[owner[operand][1]] if operand in owner else next(remaining) for operand in read])
         table = LookupTable(program.tables[program.nodes[index][1]])
         for gather in gathers:
             _, _, lookup, side = program.nodes[gather].tolist()
-            each = program.lookups[lookup]
-            values = [each.function(*each.leading, *table.arguments(row))[side] for row in rows]
+            operand = program.lookups[lookup]
+            values = [operand.function(*operand.leading, *table.arguments(row))[side] for row in rows]
             shaped = np.array(values, dtype=np.float64).reshape(len(kinds), len(choice.options))
-            yield Term(gather, each.function.__name__, side, number, shaped, which.reshape(-1))
+            yield Term(gather, operand.function.__name__, side, number, shaped, which.reshape(-1))
 
 
 def compute_node(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
     """Return what a node gives for numbers that are known."""
     if node[0] == INDEX:
         keys = np.broadcast_arrays(*(np.atleast_1d(operand) for operand in operands))
-        places = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
-        return places if any(np.ndim(operand) for operand in operands) else places[0]
+        rows = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
+        return rows if any(np.ndim(operand) for operand in operands) else rows[0]
     if node[0] == GATHER:
         lookup = program.lookups[node[2]]
         table = table_of(lookup.known)
-        found = table.value(table.column(lookup) + node[3], np.atleast_1d(operands[0]).astype(np.intp))
-        return found if np.ndim(operands[0]) else found[0]
+        value = table.value(table.column(lookup) + node[3], np.atleast_1d(operands[0]).astype(np.intp))
+        return value if np.ndim(operands[0]) else value[0]
     name = OPERATION_NAMES[node[0]]
     return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
 
@@ -395,41 +402,46 @@ def group_skeletons(division: Division) -> tuple[Group, ...]:
         raise NotProvable("several workloads share the system")
     if space.base.serving is not None or any(share.base.serving is not None for share in space.workloads):
         raise NotProvable("requests under a load have no program of one step")
-    if _looks_at_links(space):
+    if _depends_on_links(space):
         raise NotProvable("times that follow from links one by one are not bounded by the ends of a range")
-    if division.count > MOST_SKELETONS:
+    if division.count > MAX_SKELETONS:
         raise NotProvable("there are too many skeletons to list")
     fields = space.columns(division.skeletons)
     structural = [path for path, column in fields.items() if is_structural(path, column)]
-    whole = combine_codes((number_values(fields[path]) for path in structural), division.count)
+    structure_codes = combine_codes((number_values(fields[path]) for path in structural), division.count)
     batch = Batch(space.base, fields)
-    found = []
-    for code in np.unique(whole):
-        rows = np.flatnonzero(whole == code)
-        constant = {path: _plain(fields[path][int(rows[0])]) for path in structural}
-        found.append(_group(division, batch.take(rows, constant), rows))
-    return tuple(found)
+    groups = []
+    for code in np.unique(structure_codes):
+        rows = np.flatnonzero(structure_codes == code)
+        constant = {path: _plain_value(fields[path][int(rows[0])]) for path in structural}
+        groups.append(_make_group(division, batch.take(rows, constant), rows))
+    return tuple(groups)
 
 
-def _looks_at_links(space: ParameterSet) -> bool:
+def _depends_on_links(space: ParameterSet) -> bool:
     """Return whether some design lists links, has faults, or synthesises collectives."""
-    network, searched = space.base.network, [parameter for parameter in space.parameters if parameter.stack in LINKED]
+    network, searched = (
+        space.base.network,
+        [parameter for parameter in space.parameters if parameter.stack in LINK_LAYERS],
+    )
     if network.faults or any(dim.links for dim in network.dims) or SYNTHESIZED in space.base.collective.algorithms:
         return True
-    if any(path.startswith("network.faults") for each in searched for path in each.paths):
+    if any(path.startswith("network.faults") for varied in searched for path in varied.paths):
         return True
-    return any(SYNTHESIZED in value for each in searched for value in each.values)
+    return any(SYNTHESIZED in value for varied in searched for value in varied.values)
 
 
-def _group(division: Division, part: Batch, rows: Indices) -> Group:
+def _make_group(division: Division, part: Batch, rows: Indices) -> Group:
     columns = {
         path: column if isinstance(column, Names) else none_to_nan(column) for path, column in part.columns.items()
     }
     part = Batch(part.base, columns)
     paths = tuple(columns)
-    matrix = np.stack([each.codes if isinstance(each, Names) else each for each in columns.values()]).astype(np.float64)
+    matrix = np.stack(
+        [field_column.codes if isinstance(field_column, Names) else field_column for field_column in columns.values()]
+    ).astype(np.float64)
     matrix = np.ascontiguousarray(matrix)
-    program = _program(part, paths, matrix)
+    program = _find_program(part, paths, matrix)
     codes = {}
     for choice in division.choices:
         for path, column in zip(choice.paths, choice.columns, strict=True):
@@ -440,7 +452,7 @@ def _group(division: Division, part: Batch, rows: Indices) -> Group:
     return Group(division, program, rows, paths, matrix, uniform, codes)
 
 
-def _program(part: Batch, paths: tuple[str, ...], matrix: Floats) -> RecordedProgram:
+def _find_program(part: Batch, paths: tuple[str, ...], matrix: Floats) -> RecordedProgram:
     """Return the program that runs all designs of a group."""
     known_programs = list(RECORDER.variants(structure_of(part.base, part.columns)))
     for attempt in (*known_programs, None):
@@ -456,5 +468,5 @@ def _program(part: Batch, paths: tuple[str, ...], matrix: Floats) -> RecordedPro
     raise NotProvable("no one program runs all designs")
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value

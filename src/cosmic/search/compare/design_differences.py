@@ -37,11 +37,11 @@ MAPPING = (
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
 """Layers that change as a whole, and the names of their groups."""
-OF_SERVING = {"load": "load", "prefill": "prefill pool"}
+SERVING_GROUPS = {"load": "load", "prefill": "prefill pool"}
 """Parts of the serving layer that change as a whole."""
-OF_TOKEN = "tpot_s"
+SERVED_METRIC = "tpot_s"
 """The metric of designs that serve a load whose change is explained."""
-WITHOUT_ROOM = ("memory", "cache")
+MEMORY_RULES = ("memory", "cache")
 """Ends of the rules of memory: a deployment that breaks only these has a valid mapping."""
 Fields = dict[str, dict[str, tuple[Any, Any]]]
 """Fields by group and path, with A's and B's values as files write them."""
@@ -105,13 +105,13 @@ class Contrast:
     @property
     def serves(self) -> bool:
         """Whether both designs serve a load of requests."""
-        return self.measured == OF_TOKEN
+        return self.measured == SERVED_METRIC
 
     @property
     def certainty(self) -> Certainty | None:
         """How sure it is which design takes less time for a token; None where one has no time, or both are equal."""
         counted = "tokens_per_s" if self.a.metrics.get("tokens_per_s") else "samples_per_s"
-        name = OF_TOKEN if self.serves else counted  # how many tokens are served may be the clients' choice
+        name = SERVED_METRIC if self.serves else counted  # how many tokens are served may be the clients' choice
         a, b = self.a.metrics.get(name), self.b.metrics.get(name)
         if not a or not b or not self.differences:
             return None
@@ -120,28 +120,28 @@ class Contrast:
 
 def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
     """Return the differences between *a* and *b*, the effect of each, and the metrics of both."""
-    one, other = _evaluate_side(a), _evaluate_side(b)
+    side_a, side_b = _evaluate_side(a), _evaluate_side(b)
     fields = differing_fields(a, b)
-    name = OF_TOKEN if a.serving is not None and b.serving is not None else "step_s"
-    start, end = one.metrics.get(name), other.metrics.get(name)
+    name = SERVED_METRIC if a.serving is not None and b.serving is not None else "step_s"
+    start, end = side_a.metrics.get(name), side_b.metrics.get(name)
     if not fields or start is None or end is None:
         found_none = tuple(_make_difference((group,), fields) for group in fields)
-        return Contrast(one, other, found_none, "none", 0, 0, 0, 0.0, name)
+        return Contrast(side_a, side_b, found_none, "none", 0, 0, 0, 0.0, name)
     between = DesignsBetween(a, b, fields, lambda metrics: None if isnan(metrics[name]) else metrics[name])
     groups = couple_groups([(name,) for name in fields], between.fits)
     method, worth = attribute_worth(groups, between.value)
-    found = []
+    differences = []
     for group in groups:
         alone, part = between.value((group,)), worth[group]
         change = None if alone is None else alone - start
         share = None if part is None or end == start else part / (end - start)
-        found.append(_make_difference(group, fields, change, part, share))
-    found.sort(key=lambda each: -abs(each.worth_s or 0.0))
-    rest = end - start - sum(part for part in worth.values() if part is not None)
-    together = rest if method == "one_at_a_time" else 0.0  # only rounding otherwise
+        differences.append(_make_difference(group, fields, change, part, share))
+    differences.sort(key=lambda difference: -abs(difference.worth_s or 0.0))
+    unexplained = end - start - sum(part for part in worth.values() if part is not None)
+    together = unexplained if method == "one_at_a_time" else 0.0  # only rounding otherwise
     invalid = list(between.values.values()).count(None)
     designs, over = len(between.values) - invalid, len(between.over_memory)
-    return Contrast(one, other, tuple(found), method, designs, invalid, over, together, name)
+    return Contrast(side_a, side_b, tuple(differences), method, designs, invalid, over, together, name)
 
 
 def _evaluate_side(point: DesignPoint) -> Side:
@@ -154,13 +154,12 @@ def _evaluate_side(point: DesignPoint) -> Side:
         point,
         reasons,
         {name: None if isnan(columns[name]) else columns[name] for name in BETTER},
-        {name.partition(".")[2]: value for name, value in columns.items() if _is_part(name, value)},
+        {
+            name.partition(".")[2]: value
+            for name, value in columns.items()
+            if (name.startswith("breakdown.") and (not isnan(value)))
+        },
     )
-
-
-def _is_part(name: str, value: float) -> bool:
-    """Return whether a column is a part of the step that the design has."""
-    return name.startswith("breakdown.") and not isnan(value)
 
 
 def _make_difference(group: Group, fields: Fields, *numbers: float | None) -> Difference:
@@ -175,13 +174,13 @@ def _make_difference(group: Group, fields: Fields, *numbers: float | None) -> Di
 def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None = None) -> Fields:
     """Return the fields in which two designs differ, by the group of their paths: `group_of`, or another *grouping*."""
     grouped = grouping or group_of
-    ours, theirs = (dict(_flatten_fields(schema.write_value(each.compact))) for each in (a, b))
-    found: Fields = {}
+    ours, theirs = (dict(_flatten_fields(schema.write_value(point.compact))) for point in (a, b))
+    differences: Fields = {}
     for path in sorted({**ours, **theirs}, key=_rank_field):
         pair = ours.get(path), theirs.get(path)
         if pair[0] != pair[1]:
-            found.setdefault(grouped(path), {})[path] = pair
-    return found
+            differences.setdefault(grouped(path), {})[path] = pair
+    return differences
 
 
 def group_of(path: str) -> str:
@@ -197,23 +196,23 @@ def group_of(path: str) -> str:
         return "mapping" if field in MAPPING else path
     if layer == "serving":
         part = field.partition(".")[0]
-        return "mapping" if part == "prefill" else OF_SERVING.get(part, path)  # both pools share the accelerators
+        return "mapping" if part == "prefill" else SERVING_GROUPS.get(part, path)  # both pools share the accelerators
     return LAYERS.get(layer, layer)
 
 
-def finer_group_of(path: str) -> str:
+def fine_group_of(path: str) -> str:
     """Return the finer group of the field at *path*: shape and bandwidth of a network, algorithms and chunks apart.
 
     It is for networks with equally many dimensions: otherwise the same path is about another link.
 
-    >>> finer_group_of("network.dims.0.bandwidth"), finer_group_of("network.dims.1.npus"), finer_group_of("workload.dp")
+    >>> fine_group_of("network.dims.0.bandwidth"), fine_group_of("network.dims.1.npus"), fine_group_of("workload.dp")
     ('network bandwidth', 'network shape', 'mapping')
-    >>> finer_group_of("serving.load.rate"), finer_group_of("serving.prefill.tp"), finer_group_of("serving.engine")
+    >>> fine_group_of("serving.load.rate"), fine_group_of("serving.prefill.tp"), fine_group_of("serving.engine")
     ('load', 'prefill pool', 'engine and its limits')
     """
     layer, _, field = path.partition(".")
     if layer == "serving":
-        return OF_SERVING.get(field.partition(".")[0], "engine and its limits")
+        return SERVING_GROUPS.get(field.partition(".")[0], "engine and its limits")
     if layer == "network":
         kinds = {"topology": "shape", "npus": "shape", "bandwidth": "bandwidth"}
         return f"network {kinds.get(field.rpartition('.')[2], 'links')}"
@@ -237,14 +236,9 @@ def _flatten_fields(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key, item in tree.items():
         if key == "links" and item:
-            yield join_path(prefix, key), _summarize_links(item)
+            yield join_path(prefix, key), f"{len(item):,} links ({digest(repr(item))[:6]})"
         else:
             yield from _flatten_fields(item, join_path(prefix, key))
-
-
-def _summarize_links(listed: list[Any]) -> str:
-    """Return links that are listed as one value: as many as there are would hide what else differs."""
-    return f"{len(listed):,} links ({digest(repr(listed))[:6]})"
 
 
 class DesignsBetween:
@@ -257,9 +251,9 @@ class DesignsBetween:
         self, a: DesignPoint, b: DesignPoint, fields: Mapping[str, Iterable[str]], measure: Measure | None = None
     ) -> None:
         self._a = a
-        whole = Counter(root for paths in fields.values() for root in _root_paths(paths))
+        group_counts = Counter(root for paths in fields.values() for root in _root_paths(paths))
         self._changes = {
-            name: {root: schema.get_field(b, root) for root in _root_paths(paths, apart=whole)}
+            name: {root: schema.get_field(b, root) for root in _root_paths(paths, apart=group_counts)}
             for name, paths in fields.items()
         }
         self._measure = measure or (lambda metrics: metrics["step_s"])
@@ -303,7 +297,7 @@ def _is_valid(point: DesignPoint) -> bool:
     """Return whether a design's mapping is valid; memory is not checked."""
     if point.serving is None:
         return not invalid_reasons(point)
-    return all(name.endswith(WITHOUT_ROOM) for name in evaluate_batch(batch_of(point)).broken)
+    return all(name.endswith(MEMORY_RULES) for name in evaluate_batch(batch_of(point)).broken)
 
 
 def _names_of_groups(groups: Iterable[Group]) -> frozenset[str]:
@@ -346,11 +340,11 @@ FIELD_LABELS = {
 }
 NAMED_LAYERS = {"model.name": ("model",), "compute.accelerator": ("compute", "memory")}
 """Names that stand for all fields of some layers: the verdict mentions the name only."""
-NAMED = 2
+MAX_NAMED = 2
 """How many fields of a difference the verdict names."""
-OF_SERVED = {"ttft_s": "TTFT", "tpot_s": "TPOT", "tokens_per_s_per_npu": "tokens/s an accelerator"}
+SERVED_LABELS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "tokens_per_s_per_npu": "tokens/s an accelerator"}
 """What of designs that serve a load is compared."""
-EQUAL = 5e-4
+EQUAL_SHARE = 5e-4
 """Steps whose times differ by a smaller share are equal to three digits."""
 
 
@@ -360,31 +354,36 @@ def state_verdict(contrast: Contrast) -> str:
         return "A and B are the same design"
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         if not side.metrics:
-            what = "step has no time" if side.point.serving is None else "requests have no time"
-            return f"{name} has an invalid mapping, so its {what}: {side.reasons[0]}"
+            subject = "step has no time" if side.point.serving is None else "requests have no time"
+            return f"{name} has an invalid mapping, so its {subject}: {side.reasons[0]}"
     if contrast.serves:
         return _serving_verdict(contrast)
-    (a, tokens_a), (b, tokens_b) = (_pace(side) for side in (contrast.a, contrast.b))
-    if abs(b / a - 1) < EQUAL:
+    (a, tokens_a), (b, tokens_b) = (
+        (side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or side.metrics.get("samples_per_s") or 0.0)
+        for side in (contrast.a, contrast.b)
+    )
+    if abs(b / a - 1) < EQUAL_SHARE:
         return f"A and B take equally long for a step{_opposing_difference(contrast) if len(contrast.differences) > 1 else ''}"
     if isclose(a * tokens_a, b * tokens_b):
-        said = f"B is {ratio_text(a / b)} as fast as A" if b < a else f"A is {ratio_text(b / a)} as fast as B"
+        sentence = f"B is {ratio_text(a / b)} as fast as A" if b < a else f"A is {ratio_text(b / a)} as fast as B"
     else:
         counted = "tokens/s" if contrast.a.metrics["tokens_per_s"] else "samples/s"
-        said = f"a step of B takes {ratio_text(b / a)} as long as one of A, at {ratio_text(tokens_b / tokens_a)} the {counted}"
-    return said + _main_cause(contrast)
+        sentence = f"a step of B takes {ratio_text(b / a)} as long as one of A, at {ratio_text(tokens_b / tokens_a)} the {counted}"
+    return sentence + _main_cause(contrast)
 
 
 def _serving_verdict(contrast: Contrast) -> str:
     """Return the same of two designs that serve a load: how long tokens take, and how many an accelerator makes."""
-    said = []
-    for name, label in OF_SERVED.items():
+    parts = []
+    for name, label in SERVED_LABELS.items():
         a, b = contrast.a.metrics.get(name), contrast.b.metrics.get(name)
         if a and b:
-            said.append(f"{ratio_text(b / a)} the {label}" if abs(b / a - 1) >= EQUAL else f"the same {label}")
-    sentence = f"B has {', '.join(said[:-1])} and {said[-1]} of A" if len(said) > 1 else "B cannot be compared with A"
+            parts.append(f"{ratio_text(b / a)} the {label}" if abs(b / a - 1) >= EQUAL_SHARE else f"the same {label}")
+    sentence = (
+        f"B has {', '.join(parts[:-1])} and {parts[-1]} of A" if len(parts) > 1 else "B cannot be compared with A"
+    )
     a, b = contrast.a.metrics.get(contrast.measured), contrast.b.metrics.get(contrast.measured)
-    if not a or not b or abs(b / a - 1) < EQUAL:
+    if not a or not b or abs(b / a - 1) < EQUAL_SHARE:
         return sentence
     return sentence + _main_cause(contrast).replace("of that is", "of the change of TPOT is")
 
@@ -408,11 +407,11 @@ def describe_difference(difference: Difference) -> str:
     renamed = {layer for path, layers in NAMED_LAYERS.items() if path in difference.a for layer in layers}
     paths = [path for path in difference.a if path in NAMED_LAYERS or path.partition(".")[0] not in renamed]
     paths.sort(key=lambda path: path not in FIELD_LABELS)
-    names = {path: FIELD_LABELS.get(path, path.removeprefix("workload.")) for path in paths[:NAMED]}
+    names = {path: FIELD_LABELS.get(path, path.removeprefix("workload.")) for path in paths[:MAX_NAMED]}
     parts = [
         f"{name} {field_text(difference.a[path])} → {field_text(difference.b[path])}" for path, name in names.items()
     ]
-    return " with ".join(parts) + (f" and {len(paths) - NAMED} more" if len(paths) > NAMED else "")
+    return " with ".join(parts) + (f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else "")
 
 
 def field_text(value: Any) -> str:
@@ -433,19 +432,15 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2g}×" if ratio < 0.1 else f"{ratio:.2f}×" if abs(ratio - 1) >= 0.01 else f"{ratio:.4f}×"
 
 
-def _pace(side: Side) -> tuple[float, float]:
-    return side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or side.metrics.get("samples_per_s") or 0.0
-
-
 def _opposing_difference(contrast: Contrast) -> str:
     """Return the end of a sentence that names the difference that saves most and the one that adds most."""
     rated = sorted(
         ((difference.worth_s or 0.0, difference) for difference in contrast.differences), key=lambda pair: pair[0]
     )
     step = contrast.a.metrics[contrast.measured] or 0.0
-    said = [
-        f"{describe_difference(each)} {verb} {format_quantity(float(f'{abs(part):.3g}'), SECONDS)}"
-        for (part, each), verb, sign in ((rated[0], "saves", -1), (rated[-1], "adds", 1))
-        if sign * part > EQUAL * step
+    parts = [
+        f"{describe_difference(difference_of)} {verb} {format_quantity(float(f'{abs(part):.3g}'), SECONDS)}"
+        for (part, difference_of), verb, sign in ((rated[0], "saves", -1), (rated[-1], "adds", 1))
+        if sign * part > EQUAL_SHARE * step
     ]
-    return "; " + ", and ".join(said) if said else ""
+    return "; " + ", and ".join(parts) if parts else ""

@@ -16,11 +16,11 @@ from cosmic.search.compare.remapping import value_at
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Outcome
 
-CHOSEN = ("workload", "collective")
+CHOSEN_LAYERS = ("workload", "collective")
 """Layers of which fields are chosen that nobody states; the others are what a catalog says."""
-FOLLOWING = ("workload.dp", "collective.algorithms")
+FOLLOWING_FIELDS = ("workload.dp", "collective.algorithms")
 """Follow from the rest: dp takes the accelerators that the other axes leave, algorithms are as many as dimensions."""
-NAMED = 4
+MAX_NAMED = 4
 """Values of a field that a sentence names."""
 
 
@@ -50,13 +50,13 @@ def sweep_design(
     combinations = list(product(*varied.values()))
     progress("the base design")
     base, refusal = _load_swept(source, overrides)
-    held = _values_to_hold(base, refusal, varied, [full_path(path) for path in fix])
+    base_values = _values_to_hold(base, refusal, varied, [full_path(path) for path in fix])
     rows: list[SweptDesign] = []
     refusals: list[SpecError] = []
     for index, values in enumerate(combinations, 1):
         progress(f"{index:,} of {len(combinations):,} designs")
         chosen = dict(zip(varied, values, strict=True))
-        point, refusal = _load_swept(source, {**overrides, **held, **chosen})
+        point, refusal = _load_swept(source, {**overrides, **base_values, **chosen})
         if point is None:  # one combination may be malformed; if all are, what is varied is wrong itself
             refusals += [refusal] if refusal else []
             rows.append(SweptDesign(chosen, Infeasible((str(refusal),))))
@@ -79,7 +79,7 @@ def _values_to_hold(
     base: DesignPoint | None, refusal: SpecError | None, varied: Iterable[str], fix: Sequence[str]
 ) -> dict[str, Any]:
     """Return the base's values of the fields to hold."""
-    paths = [full_path(each) for each in varied]
+    paths = [full_path(name) for name in varied]
     for path in fix:
         require(not any(map(_overlaps(path), paths)), "--fix", path, "is varied: leave one of them out")
     if base is None and fix and refusal is not None:
@@ -88,19 +88,19 @@ def _values_to_hold(
 
 
 def _overlaps(path: str) -> Callable[[str], bool]:
-    return lambda other: f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
+    return lambda varied_path: f"{path}.".startswith(f"{varied_path}.") or f"{varied_path}.".startswith(f"{path}.")
 
 
 def _moved_fields(base: DesignPoint, point: DesignPoint, varied: Iterable[str]) -> dict[str, tuple[Any, Any]]:
     """Return the fields that were chosen otherwise than in the base, besides those that were varied."""
     if (base.workload, base.collective) == (point.workload, point.collective):
         return {}
-    paths = [full_path(each) for each in varied]
+    paths = [full_path(name) for name in varied]
     differing = {path: pair for fields in differing_fields(base, point).values() for path, pair in fields.items()}
     return {
         path: pair
         for path, pair in differing.items()
-        if path.partition(".")[0] in CHOSEN and not any(map(_overlaps(path), paths))
+        if path.partition(".")[0] in CHOSEN_LAYERS and not any(map(_overlaps(path), paths))
     }
 
 
@@ -111,22 +111,22 @@ def moved_fields_text(rows: Iterable[SweptDesign], varied: Iterable[str]) -> str
     >>> moved_fields_text(rows, ["tp"])
     'dp 8 → 2, recompute none → full moved along with tp; --fix recompute holds it'
     """
-    found: dict[str, dict[str, None]] = {}
+    texts_by_path: dict[str, dict[str, None]] = {}
     for row in rows:
         for path, (old, new) in row.moved.items():
-            found.setdefault(path, {field_text(old): None})[field_text(new)] = None
-    if not found:
+            texts_by_path.setdefault(path, {field_text(old): None})[field_text(new)] = None
+    if not texts_by_path:
         return ""
-    parts = [f"{shorten_path(path)} {_values(list(values))}" for path, values in found.items()]
-    said = f"{', '.join(parts)} moved along with {' and '.join(map(shorten_path, varied))}"
-    free = [shorten_path(path) for path in found if path not in FOLLOWING]
-    return f"{said}; --fix {','.join(free)} holds {'it' if len(free) == 1 else 'them'}" if free else said
+    parts = [f"{shorten_path(path)} {_values_text(list(values))}" for path, values in texts_by_path.items()]
+    sentence = f"{', '.join(parts)} moved along with {' and '.join(map(shorten_path, varied))}"
+    free = [shorten_path(path) for path in texts_by_path if path not in FOLLOWING_FIELDS]
+    return f"{sentence}; --fix {','.join(free)} holds {'it' if len(free) == 1 else 'them'}" if free else sentence
 
 
-def _values(texts: Sequence[str]) -> str:
-    first, *others = texts
-    more = " …" if len(others) > NAMED else ""
-    return f"{first} → {' | '.join(others[:NAMED])}{more}"
+def _values_text(texts: Sequence[str]) -> str:
+    first, *later = texts
+    ellipsis = " …" if len(later) > MAX_NAMED else ""
+    return f"{first} → {' | '.join(later[:MAX_NAMED])}{ellipsis}"
 
 
 def shorten_path(path: str) -> str:

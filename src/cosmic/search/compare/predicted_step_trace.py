@@ -55,7 +55,7 @@ from cosmic.workload.mapping_rules import invalid_reasons
 # A design's step as one side of a comparison of traces: its operators and collectives with predicted seconds
 # --------------------------------------------------------------------------------------
 
-_PARTS = {
+_MEMORY_PARTS = {
     "norm": "norms",
     "gated_norm": "norms",
     "gelu": "activations",
@@ -80,11 +80,11 @@ def predict_side(point: DesignPoint, name: str = "") -> TraceSide:
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         raise SpecError("design", name or point.identity, reasons[0])
-    found = dissect_step(batch)
-    step, profile = found.step, found.profile
+    dissected = dissect_step(batch)
+    step, profile = dissected.step, dissected.profile
     operators: dict[ComparedOperator, OperatorAmount] = {}
-    for what, amount in (*_list_operators(profile), *_list_communication(profile), *_list_updates(profile)):
-        operators[what] = operators.get(what, OperatorAmount()) + amount
+    for compared, amount in (*_list_operators(profile), *_list_communication(profile), *_list_updates(profile)):
+        operators[compared] = operators.get(compared, OperatorAmount()) + amount
     parts = {part: float(seconds) for part, seconds in step.parts.items()}
     outcome = evaluate(point)
     limits = outcome.reasons if isinstance(outcome, Infeasible) else ()
@@ -94,7 +94,7 @@ def predict_side(point: DesignPoint, name: str = "") -> TraceSide:
         operators=operators,
         span_s=float(step.seconds),
         idle=DeviceIdle(host_s=parts["launch"], bubble_s=parts["bubble"], offload_s=parts["offload"]),
-        shapes=_shapes(profile.operators),
+        shapes=_parts_by_shape(profile.operators),
         notes=tuple(f"{name or point.identity}: {reason}" for reason in limits),
     )
 
@@ -107,10 +107,10 @@ def _list_operators(profile: StepProfile) -> Iterator[tuple[ComparedOperator, Op
         if not runs:
             continue
         if isinstance(use.kernel.shape, Gemm):
-            for shape, seconds, name, share in _gemms(profile, operator, use.kernel.shape, label):
-                what = ComparedOperator(WorkClass(GEMMS, _part(operator)), name, shape, "COMP")
+            for shape, seconds, name, share in _list_gemms(profile, operator, use.kernel.shape, label):
+                compared = ComparedOperator(WorkClass(GEMMS, _gemm_part(operator)), name, shape, "COMP")
                 flop, moved = share * float(use.flop), share * float(use.bytes)
-                yield what, OperatorAmount(count=runs, seconds=runs * seconds, flop=runs * flop, bytes=runs * moved)
+                yield compared, OperatorAmount(count=runs, seconds=runs * seconds, flop=runs * flop, bytes=runs * moved)
             continue
         amount = OperatorAmount(count=1, seconds=float(operator.seconds))
         if isinstance(
@@ -118,33 +118,33 @@ def _list_operators(profile: StepProfile) -> Iterator[tuple[ComparedOperator, Op
         ):  # others stream: what their kernels move is not what a roofline counts
             flop = float(use.flop) * _product_ratio(operator, use.kernel.shape)
             amount = replace(amount, flop=flop, bytes=float(use.bytes))
-        yield ComparedOperator(_class_of(operator), label, _attention(operator), "COMP"), amount * runs
+        yield ComparedOperator(_class_of(operator), label, _attention_shape(operator), "COMP"), amount * runs
 
 
-def _gemms(
+def _list_gemms(
     profile: StepProfile, cost: OperatorCost, shape: Gemm, label: str
 ) -> Iterator[tuple[str, float, str, float]]:
     """Yield the GEMMs of an operator: shape, seconds of one run, name, and share of its operations."""
-    use, whole = cost.use, float(cost.seconds)
+    use, total_s = cost.use, float(cost.seconds)
     if use.phase == "forward":
-        yield _shape_text(shape), whole, label, 1.0
+        yield _shape_text(shape), total_s, label, 1.0
         return
     by_input, by_weight = shape.backward()
     if use.kernel.frozen:
-        yield _shape_text(by_input), whole, f"{label}.input", 1.0
+        yield _shape_text(by_input), total_s, f"{label}.input", 1.0
         return
     alone = float(profile.kernels.seconds(replace(use, kernel=replace(use.kernel, frozen=True))))
-    if not alone < whole:  # a roofline knows one operator, of two equal halves
-        alone = whole / 2
+    if not alone < total_s:  # a roofline knows one operator, of two equal halves
+        alone = total_s / 2
     yield _shape_text(by_input), alone, f"{label}.input", 0.5
-    yield _shape_text(by_weight), whole - alone, f"{label}.weight", 0.5
+    yield _shape_text(by_weight), total_s - alone, f"{label}.weight", 0.5
 
 
 def _shape_text(shape: Gemm) -> str:
-    return gemm_shape(*(float(each) for each in (shape.count, shape.m, shape.n, shape.k)))
+    return gemm_shape(*(float(size) for size in (shape.count, shape.m, shape.n, shape.k)))
 
 
-def _attention(cost: OperatorCost) -> str:
+def _attention_shape(cost: OperatorCost) -> str:
     """Return the shape of attention as `cosmic.traces.profiles.kernel_classes.work_shape` does."""
     shape = cost.use.kernel.shape
     if not isinstance(shape, Attention):
@@ -172,10 +172,10 @@ def _class_of(cost: OperatorCost) -> WorkClass:
         return WorkClass(TABLES, "embedding")
     if use.kind == "loss":
         return WorkClass(TABLES, "loss")
-    return WorkClass(MEMORY, _PARTS.get(use.kind, use.kind))
+    return WorkClass(MEMORY, _MEMORY_PARTS.get(use.kind, use.kind))
 
 
-def _part(cost: OperatorCost) -> str:
+def _gemm_part(cost: OperatorCost) -> str:
     """Return the part of the model that a GEMM belongs to."""
     use = cost.use
     if use.block == "head":
@@ -185,12 +185,12 @@ def _part(cost: OperatorCost) -> str:
     return "feed-forward" if _FEED_FORWARD.search(use.name) else "projections"
 
 
-def _shapes(costs: Sequence[OperatorCost]) -> dict[str, str]:
+def _parts_by_shape(costs: Sequence[OperatorCost]) -> dict[str, str]:
     """Return the part of the model by the shape of a GEMM, those that read one activation also as one fused GEMM.
 
     A shape of two parts belongs to neither.
     """
-    found: dict[str, set[str]] = {}
+    parts_by_shape: dict[str, set[str]] = {}
     fused: Gemm | None = None
     for cost in costs:
         shape = cost.use.kernel.shape
@@ -198,10 +198,10 @@ def _shapes(costs: Sequence[OperatorCost]) -> dict[str, str]:
             continue
         joined = fused if cost.use.kernel.fuses and fused is not None else None
         fused = shape if joined is None else replace(shape, n=joined.n + shape.n)
-        for each in (shape, fused):
-            for text in map(_shape_text, (each, *each.backward())):
-                found.setdefault(text, set()).add(_part(cost))
-    return {text: next(iter(parts)) for text, parts in found.items() if len(parts) == 1}
+        for gemm in (shape, fused):
+            for text in map(_shape_text, (gemm, *gemm.backward())):
+                parts_by_shape.setdefault(text, set()).add(_gemm_part(cost))
+    return {text: next(iter(parts)) for text, parts in parts_by_shape.items() if len(parts) == 1}
 
 
 def _list_communication(profile: StepProfile) -> Iterator[tuple[ComparedOperator, OperatorAmount]]:
@@ -214,14 +214,14 @@ def _list_communication(profile: StepProfile) -> Iterator[tuple[ComparedOperator
         size = float(use.bytes) / (group if use.kind == "all_gather" else 1)
         part = "send" if sends else use.kind
         work = f"{part} {round(size)}" if sends else f"{part} {round(size)} {group}"
-        what = ComparedOperator(
+        compared = ComparedOperator(
             WorkClass(COMMUNICATION, part),
             f"{use.block or 'stage'}.{use.tensor}",
             work,
             "COMM_SEND" if sends else "COMM_COLL",
         )
         seconds = float(profile.seconds(use)) * (1.0 if profile.longer is None else float(profile.longer(use)))
-        yield what, OperatorAmount(count=calls, seconds=calls * seconds, bytes=calls * size)
+        yield compared, OperatorAmount(count=calls, seconds=calls * seconds, bytes=calls * size)
 
 
 def _list_updates(profile: StepProfile) -> Iterator[tuple[ComparedOperator, OperatorAmount]]:
@@ -234,7 +234,7 @@ def _list_updates(profile: StepProfile) -> Iterator[tuple[ComparedOperator, Oper
 # Two traces beside each other, each from files or of a design: from what a user names to what differs
 # --------------------------------------------------------------------------------------
 
-ENDINGS = (".et", ".et.gz")
+TRACE_ENDINGS = (".et", ".et.gz")
 STEP_NS = "step_ns"
 """Of a recorded trace, what each of its steps took."""
 
@@ -253,13 +253,13 @@ class _Source:
     def is_recorded(self) -> bool:
         return self.traces is not None and any(template.is_recorded for template in self.traces.templates())
 
-    def side(self, other: _Source) -> TraceSide:
-        """Return the side to compare with *other*: a design node by node beside traces that were generated."""
+    def side(self, opposite: _Source) -> TraceSide:
+        """Return the side to compare with *opposite*: a design node by node beside traces that were generated."""
         if self.traces is not None:
             return side_of_traces(self.traces, self.groups, self.steps)
         if self.point is None:
             raise SpecError("side", self.name, "has neither traces nor a design")
-        if other.traces is None or other.is_recorded:
+        if opposite.traces is None or opposite.is_recorded:
             return predict_side(self.point, self.name)
         job = generate_traces(self.point)
         return side_of_traces(replace(job.traces, where=self.name), job.groups, seconds=job.seconds)
@@ -275,36 +275,28 @@ def compare_traces(
         same = identical_traces(first.traces, second.traces) and (first.groups or {}) == (second.groups or {})
     else:
         same = first.point is not None and first.point == second.point
-    found = contrast_sides(first.side(second), second.side(first), by, identical=same)
+    contrast = contrast_sides(first.side(second), second.side(first), by, identical=same)
     rule = "recorded traces and generated nodes of several operators have no names in common: use class or type"
-    mixed = {found.a.kind, found.b.kind} == {"recorded", "generated"}
-    require(not mixed or found.by in ("class", "type"), "--by", found.by, rule)
-    return found
+    mixed = {contrast.a.kind, contrast.b.kind} == {"recorded", "generated"}
+    require(not mixed or contrast.by in ("class", "type"), "--by", contrast.by, rule)
+    return contrast
 
 
 def _read_source(name: str, groups: str, side: str) -> _Source:
     """Return what *name* stands for: traces where files of that prefix are, else a design."""
-    known = read_groups(groups) if groups else None
-    if _has_traces(name):
+    known_groups = read_groups(groups) if groups else None
+    if any(is_file(Path(f"{name}.0{ending}")) for ending in TRACE_ENDINGS):
         traces = read_traces(name)
         steps = (
             read_metadata(name).get(STEP_NS, "") if any(template.is_recorded for template in traces.templates()) else ""
         )
-        return _Source(name, traces, known, max(1, len([each for each in steps.split(",") if each])))
+        return _Source(name, traces, known_groups, max(1, len([step for step in steps.split(",") if step])))
     option = f"--groups-{side}"
-    if name.endswith(ENDINGS) and is_file(Path(name)):
+    if name.endswith(TRACE_ENDINGS) and is_file(Path(name)):
         prefix = Path(name).name.split(".et")[0].rpartition(".")[0]
         raise SpecError(side.upper(), name, f"is the trace of one rank: give the prefix of all, such as {prefix}")
-    if not _names_design(name):
+    if not ("@" in name or Path(name).suffix in (".yaml", ".yml") or is_file(Path(name))):
         rule = f"is neither a prefix of traces (there is no {name}.0.et) nor a design, as MODEL@SYSTEM or a YAML file"
         raise SpecError(side.upper(), name, rule)
     require(not groups, option, groups, f"is for traces, and {name} is a design, whose groups are known")
     return _Source(name, point=step_of(load_design(name)))
-
-
-def _has_traces(name: str) -> bool:
-    return any(is_file(Path(f"{name}.0{ending}")) for ending in ENDINGS)
-
-
-def _names_design(name: str) -> bool:
-    return "@" in name or Path(name).suffix in (".yaml", ".yml") or is_file(Path(name))

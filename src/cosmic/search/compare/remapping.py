@@ -19,7 +19,7 @@ from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import Source, stated_fields
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate
-from cosmic.search.compare.design_differences import EQUAL, field_text, ratio_text
+from cosmic.search.compare.design_differences import EQUAL_SHARE, field_text, ratio_text
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Outcome
 from cosmic.workload.mapping_rules import invalid_reasons
@@ -30,7 +30,7 @@ WORK = ("task", "sequence", "global_batch")
 """Fields of a workload that say what there is to do: no mapping."""
 MESH = frozenset({"workload.tp", "workload.cp", "workload.pp"})
 """A mesh that is stated is kept, and nothing is chosen."""
-MAPPED = frozenset(
+MAPPING_FIELDS = frozenset(
     f"workload.{name}"
     for name in (
         *("tp", "cp", "pp", "ep", "etp", "micro_batch", "virtual_stages", "schedule", "placement"),
@@ -76,43 +76,43 @@ class GainSplit:
 def load_pair(
     a: Source,
     b: Source,
-    both: Mapping[str, Any],
+    common: Mapping[str, Any],
     of_b: Mapping[str, Any],
     *,
     fix: Iterable[str] = (),
     same_mapping: bool = False,
 ) -> Pair:
-    """Return the designs *a* and *b* with what is set of *both* and of *b* alone.
+    """Return the designs *a* and *b* with what is set of *common* and of *b* alone.
 
     Fields at the paths to *fix* are as in A. With *same_mapping*, so is every field of the mapping that is not set of
     B, also where its file states it, except for dp, which takes the accelerators that the other axes leave.
     """
     set_of_b = {full_path(path): value for path, value in of_b.items()}
-    settings = {full_path(path): value for path, value in both.items()} | set_of_b
-    first = load_design(a, both)
+    settings = {full_path(path): value for path, value in common.items()} | set_of_b
+    first = load_design(a, common)
     fixed = {}
-    for path in (full_path(each) for each in fix):
+    for path in (full_path(field_name) for field_name in fix):
         require(path not in set_of_b, "--fix", path, "is set of B alone, too: leave one of them out")
         fixed[path] = value_at(first, path, "--fix")
-    given = {**settings, **fixed}
-    by_a, by_b = stated_fields(a, both), stated_fields(b, given)
+    set_fields = {**settings, **fixed}
+    by_a, by_b = stated_fields(a, common), stated_fields(b, set_fields)
     about = (by_a >= MESH, tuple(fixed))
-    own, why = (load_design(b, given), ()) if not same_mapping else _load_or_refuse(b, given)
-    if by_b >= MESH and own is not None and not same_mapping:
-        return Pair(first, own, "stated", given, *about)
-    batches = _candidate_batches(first, own) if "workload.global_batch" not in by_b else []
-    if same_mapping or own is None:  # what is asked for here counts, not what a file states
-        held = {**given, **_mapping_to_keep(first, by_a, given)}
-        if "workload.dp" in by_b and "workload.dp" not in given and own is not None:
-            held["workload.dp"] = max(1, own.network.npus // prod(held[path] for path in MESH))
-        second, taken = _first_valid(b, held, batches)
-        return Pair(first, second, "same", taken, *about, own, why)
-    held = {**given, **_mapping_to_keep(first, by_a, by_b)}
+    own_design, why = (load_design(b, set_fields), ()) if not same_mapping else _load_or_refuse(b, set_fields)
+    if by_b >= MESH and own_design is not None and not same_mapping:
+        return Pair(first, own_design, "stated", set_fields, *about)
+    batches = _candidate_batches(first, own_design) if "workload.global_batch" not in by_b else []
+    if same_mapping or own_design is None:  # what is asked for here counts, not what a file states
+        held_fields = {**set_fields, **_mapping_to_keep(first, by_a, set_fields)}
+        if "workload.dp" in by_b and "workload.dp" not in set_fields and own_design is not None:
+            held_fields["workload.dp"] = max(1, own_design.network.npus // prod(held_fields[path] for path in MESH))
+        second, used_fields = _first_valid(b, held_fields, batches)
+        return Pair(first, second, "same", used_fields, *about, own_design, why)
+    held_fields = {**set_fields, **_mapping_to_keep(first, by_a, by_b)}
     mode: Mode = "fixed" if fixed else "best"
     try:
-        return Pair(first, own, mode, given, *about, _first_valid(b, held, batches)[0])
+        return Pair(first, own_design, mode, set_fields, *about, _first_valid(b, held_fields, batches)[0])
     except SpecError as error:
-        return Pair(first, own, mode, given, *about, None, (str(error),))
+        return Pair(first, own_design, mode, set_fields, *about, None, (str(error),))
 
 
 def _mapping_to_keep(point: DesignPoint, by_a: Container[str], by_b: Container[str]) -> dict[str, Any]:
@@ -121,28 +121,32 @@ def _mapping_to_keep(point: DesignPoint, by_a: Container[str], by_b: Container[s
     What neither states was chosen, or is as usual. What A states is its mapping only where it is about that.
     """
     names = [f"workload.{name}" for name in schema.slots(Workload) if name not in (*WORK, "dp")]
-    free = [path for path in names if path not in by_b and (path in MAPPED or path not in by_a)]
+    free = [path for path in names if path not in by_b and (path in MAPPING_FIELDS or path not in by_a)]
     return {path: value_at(point, path, path) for path in free}
 
 
-def _candidate_batches(first: DesignPoint, own: DesignPoint | None) -> list[int]:
+def _candidate_batches(first: DesignPoint, own_design: DesignPoint | None) -> list[int]:
     """Return the batches with which B may have A's mapping: training, its own first; serving, A's, a mapping's part."""
-    found = [first.workload.global_batch] if own is None else [own.workload.global_batch, first.workload.global_batch]
-    return found if first.workload.task == "training" else found[::-1]
+    batches = (
+        [first.workload.global_batch]
+        if own_design is None
+        else [own_design.workload.global_batch, first.workload.global_batch]
+    )
+    return batches if first.workload.task == "training" else batches[::-1]
 
 
 def _first_valid(
-    source: Source, given: Mapping[str, Any], batches: Sequence[int]
+    source: Source, fields: Mapping[str, Any], batches: Sequence[int]
 ) -> tuple[DesignPoint, dict[str, Any]]:
     """Return a design with the first batch that makes its mapping valid, or with the first, and what was set of it."""
-    tried = [{**given, "workload.global_batch": batch} for batch in batches] or [dict(given)]
-    loaded = [(load_design(source, each), each) for each in tried]
-    return next((each for each in loaded if not invalid_reasons(each[0])), loaded[0])
+    tried = [{**fields, "workload.global_batch": batch} for batch in batches] or [dict(fields)]
+    loaded = [(load_design(source, settings), settings) for settings in tried]
+    return next((settings for settings in loaded if not invalid_reasons(settings[0])), loaded[0])
 
 
-def _load_or_refuse(source: Source, given: Mapping[str, Any]) -> tuple[DesignPoint | None, tuple[str, ...]]:
+def _load_or_refuse(source: Source, fields: Mapping[str, Any]) -> tuple[DesignPoint | None, tuple[str, ...]]:
     try:
-        return load_design(source, given), ()
+        return load_design(source, fields), ()
     except SpecError as error:
         return None, (str(error),)
 
@@ -166,13 +170,13 @@ def split_gain(pair: Pair) -> GainSplit | None:
         return None
     if pair.other is None:
         return GainSplit(None, None, pair.reasons if pair.mode != "same" else (), {})
-    held, best = (pair.b, pair.other) if pair.mode == "same" else (pair.other, pair.b)
-    first, between, last = (evaluate(point) for point in (pair.a, held, best))
-    ours, theirs = schema.write_value(held.workload), schema.write_value(best.workload)
+    same_mapping, best = (pair.b, pair.other) if pair.mode == "same" else (pair.other, pair.b)
+    first, between, remapped = (evaluate(point) for point in (pair.a, same_mapping, best))
+    ours, theirs = schema.write_value(same_mapping.workload), schema.write_value(best.workload)
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     return GainSplit(
         _throughput_ratio(first, between),
-        _throughput_ratio(between, last),
+        _throughput_ratio(between, remapped),
         between.reasons if isinstance(between, Infeasible) else (),
         {f"workload.{name}": (ours.get(name), theirs.get(name)) for name in names},
     )
@@ -187,27 +191,27 @@ def _throughput_ratio(before: Outcome, after: Outcome) -> float | None:
 
 def compared_mappings_text(pair: Pair, split: GainSplit | None) -> str:
     """Return which mappings are compared, and how the gain splits."""
-    said = _compared_text(pair)
+    sentence = _compared_text(pair)
     if split is None:
-        return said
+        return sentence
     if pair.mode == "same":
         if not split.remapped or split.remapping is None:
-            return said
-        return f"{said}; a mapping of its own would make B {ratio_text(split.remapping)} as fast ({_fields(split)})"
+            return sentence
+        return f"{sentence}; a mapping of its own would make B {ratio_text(split.remapping)} as fast ({_fields(split)})"
     if split.reasons:
-        return f"{said}; A's mapping does not run on B: {split.reasons[0]}"
+        return f"{sentence}; A's mapping does not run on B: {split.reasons[0]}"
     if not split.remapped:
-        return f"{said}, which is the same"
+        return f"{sentence}, which is the same"
     if split.change is None or split.remapping is None:
-        return said
+        return sentence
     return (
-        f"{said}: the change itself is worth {_worth_text(split.change)} at A's mapping, "
+        f"{sentence}: the change itself is worth {_worth_text(split.change)} at A's mapping, "
         f"and re-mapping {_worth_text(split.remapping)} ({_fields(split)})"
     )
 
 
 def _worth_text(ratio: float) -> str:
-    return "nothing" if abs(ratio - 1) < EQUAL else ratio_text(ratio)
+    return "nothing" if abs(ratio - 1) < EQUAL_SHARE else ratio_text(ratio)
 
 
 def _compared_text(pair: Pair) -> str:
@@ -218,10 +222,10 @@ def _compared_text(pair: Pair) -> str:
         return (
             "both with the mapping that they state" if pair.a_is_stated else "A with its best mapping, B with its own"
         )
-    held = f" with A's {names}" if names else ""
+    same_mapping = f" with A's {names}" if names else ""
     if pair.a_is_stated:
-        return f"A with the mapping that it states, B with its best{held}"
-    return f"each with its best mapping{f', B{held}' if held else ''}"
+        return f"A with the mapping that it states, B with its best{same_mapping}"
+    return f"each with its best mapping{f', B{same_mapping}' if same_mapping else ''}"
 
 
 def _fields(split: GainSplit) -> str:

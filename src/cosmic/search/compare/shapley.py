@@ -14,11 +14,11 @@ from random import Random
 from statistics import fmean
 from typing import Literal
 
-EXACT = 8
+MAX_EXACT_GROUPS = 8
 """Up to this many groups all subsets are evaluated; with more, orders are sampled."""
-ORDERS = 32
+SAMPLED_ORDERS = 32
 """Orders that are sampled then: half of them random, the others the same in reverse."""
-PARTNERS = 3
+MAX_PARTNERS = 3
 """How many groups at most a group is joined with, where it cannot change alone."""
 
 Method = Literal["exact", "sampled", "one_at_a_time", "none"]
@@ -35,19 +35,19 @@ def couple_groups(groups: list[Group], fits: Callable[[Iterable[Group]], bool]) 
     [('model',), ('mapping', 'network')]
     """
 
-    def apart(some: tuple[Group, ...]) -> bool:
-        return fits(some) and fits(tuple(group for group in groups if group not in some))
+    def apart(subset: tuple[Group, ...]) -> bool:
+        return fits(subset) and fits(tuple(group for group in groups if group not in subset))
 
     for group in groups:
         if apart((group,)):
             continue
-        others = [each for each in groups if each != group]
-        for size in range(1, PARTNERS + 1):
-            for partners in combinations(others, size):
+        other_groups = [member for member in groups if member != group]
+        for size in range(1, MAX_PARTNERS + 1):
+            for partners in combinations(other_groups, size):
                 if apart((group, *partners)):
-                    joined = tuple(name for each in groups if each in (group, *partners) for name in each)
-                    rest = [each for each in groups if each not in (group, *partners)]
-                    return couple_groups([*rest, joined], fits)
+                    joined = tuple(name for member in groups if member in (group, *partners) for name in member)
+                    remaining = [member for member in groups if member not in (group, *partners)]
+                    return couple_groups([*remaining, joined], fits)
     return groups
 
 
@@ -59,7 +59,7 @@ def attribute_worth(groups: list[Group], value: Value) -> tuple[Method, dict[Gro
     >>> attribute_worth([("tp",), ("link",)], lambda some: 6.0 if len(list(some)) == 2 else 10.0)
     ('exact', {('tp',): -2.0, ('link',): -2.0})
     """
-    exact = len(groups) <= EXACT
+    exact = len(groups) <= MAX_EXACT_GROUPS
     worth = compute_shapley(groups, value) if exact else sample_shapley(groups, value)
     if worth is not None:
         return "exact" if exact else "sampled", dict(worth)
@@ -68,38 +68,39 @@ def attribute_worth(groups: list[Group], value: Value) -> tuple[Method, dict[Gro
 
 def compute_shapley(groups: list[Group], value: Value) -> dict[Group, float] | None:
     """Return the Shapley value of each group, from all 2^n subsets; None if one has no value."""
-    subsets = [some for size in range(len(groups) + 1) for some in combinations(groups, size)]
-    values = {frozenset(some): value(some) for some in subsets}
-    known = {some: found for some, found in values.items() if found is not None}
-    if len(known) < len(values):
+    subsets = [subset for size in range(len(groups) + 1) for subset in combinations(groups, size)]
+    values = {frozenset(subset): value(subset) for subset in subsets}
+    known_values = {subset: subset_value for subset, subset_value in values.items() if subset_value is not None}
+    if len(known_values) < len(values):
         return None
     worth = dict.fromkeys(groups, 0.0)
-    for some, before in known.items():
-        weight = 1 / (len(groups) * comb(len(groups) - 1, len(some))) if len(some) < len(groups) else 0.0
+    for subset, before in known_values.items():
+        # The share of orders in which exactly the subset S of n groups comes before the group: |S|! (n - |S| - 1)! / n!
+        weight = 1 / (len(groups) * comb(len(groups) - 1, len(subset))) if len(subset) < len(groups) else 0.0
         for group in groups:
-            if group not in some:
-                worth[group] += weight * (known[some | {group}] - before)
+            if group not in subset:
+                worth[group] += weight * (known_values[subset | {group}] - before)
     return worth
 
 
 def sample_shapley(groups: list[Group], value: Value) -> dict[Group, float] | None:
-    """Return the Shapley values estimated from `ORDERS` orders, with a fixed seed; None if a subset has no value."""
+    """Return the Shapley values estimated from `SAMPLED_ORDERS` orders, with a fixed seed; None if a subset has no value."""
     random = Random(0)
     worth = dict.fromkeys(groups, 0.0)
-    for _ in range(ORDERS // 2):
+    for _ in range(SAMPLED_ORDERS // 2):
         drawn = random.sample(groups, len(groups))
         for order in (drawn, drawn[::-1]):
             values = [value(order[:count]) for count in range(len(order) + 1)]
             for group, (before, after) in zip(order, pairwise(values), strict=True):
                 if before is None or after is None:
                     return None
-                worth[group] += (after - before) / ORDERS
+                worth[group] += (after - before) / SAMPLED_ORDERS
     return worth
 
 
 def _first_and_last(group: Group, groups: list[Group], value: Value) -> float | None:
     """Return the mean effect of *group* as the first and as the last change; None where neither has a value."""
-    others = [each for each in groups if each != group]
-    pairs = [(value([]), value([group])), (value(others), value(groups))]
+    other_groups = [member for member in groups if member != group]
+    pairs = [(value([]), value([group])), (value(other_groups), value(groups))]
     added = [after - before for before, after in pairs if before is not None and after is not None]
     return fmean(added) if added else None

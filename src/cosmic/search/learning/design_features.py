@@ -74,11 +74,11 @@ class Encoding:
 
     def __call__(self, features: Features) -> agent_Floats:
         """Return coordinates, a row for each design; a name that was not seen is none of the known."""
-        found = [np.asarray(features.columns[name], dtype=float)[:, None] for name in self.numbers]
-        for name, known in self.names.items():
-            given = np.array(features.columns[name], dtype=object)
-            found.append(np.stack([(given == each).astype(float) for each in known], axis=1))
-        return np.concatenate([np.empty((features.rows, 0)), *found], axis=1)
+        encoded = [np.asarray(features.columns[name], dtype=float)[:, None] for name in self.numbers]
+        for name, seen_names in self.names.items():
+            names = np.array(features.columns[name], dtype=object)
+            encoded.append(np.stack([(names == seen_name).astype(float) for seen_name in seen_names], axis=1))
+        return np.concatenate([np.empty((features.rows, 0)), *encoded], axis=1)
 
 
 def encoding_of(seen: Features, shared: Iterable[str]) -> Encoding:
@@ -92,28 +92,28 @@ def encoding_of(seen: Features, shared: Iterable[str]) -> Encoding:
 def join_features(parts: Sequence[Features]) -> Features:
     """Return features of several groups of designs as those of one: what all have, of one kind."""
     names = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    found: dict[str, agent_Floats | tuple[str, ...]] = {}
+    joined: dict[str, agent_Floats | tuple[str, ...]] = {}
     for name in names:
         columns = [part.columns[name] for part in parts]
         if all(isinstance(column, np.ndarray) for column in columns):
-            found[name] = np.concatenate([np.asarray(column) for column in columns])
+            joined[name] = np.concatenate([np.asarray(column) for column in columns])
         else:
-            found[name] = tuple(text for column in columns for text in _texts(column))
-    return Features(found, sum(part.rows for part in parts))
-
-
-def _texts(column: agent_Floats | tuple[str, ...]) -> tuple[str, ...]:
-    return column if isinstance(column, tuple) else tuple(f"{value:g}" for value in column.tolist())
+            joined[name] = tuple(
+                text
+                for column in columns
+                for text in (column if isinstance(column, tuple) else tuple(f"{value:g}" for value in column.tolist()))
+            )
+    return Features(joined, sum(part.rows for part in parts))
 
 
 def field_features(batch: Batch, paths: Iterable[str]) -> Features:
     """Return the fields of designs at *paths*."""
-    found: dict[str, agent_Floats | tuple[str, ...]] = {}
+    features: dict[str, agent_Floats | tuple[str, ...]] = {}
     for path in paths:
         values = batch[path]
         listed = values.tolist() if hasattr(values, "tolist") and path in batch.columns else [values] * batch.size
-        found[path] = _column(listed)
-    return Features(found, batch.size)
+        features[path] = _column(listed)
+    return Features(features, batch.size)
 
 
 def _column(values: Sequence[Any]) -> agent_Floats | tuple[str, ...]:
@@ -130,18 +130,22 @@ def arithmetic_features(batch: Batch) -> Features:
 
     What a step waits for pipeline stages is their bubble, (pp - 1) / (v m), over 1: v virtual stages, m microbatches.
     """
-    of = {name: batch[f"workload.{name}"] for name in ("tp", "cp", "pp", "virtual_stages", "micro_batch", "sequence")}
+    fields = {
+        name: batch[f"workload.{name}"] for name in ("tp", "cp", "pp", "virtual_stages", "micro_batch", "sequence")
+    }
     passes = microbatches(batch)
-    weights = WEIGHT_BYTES * count_parameters(batch.base.model) / (of["tp"] * of["pp"] * batch["memory.capacity"])
-    found = {
+    weights = (
+        WEIGHT_BYTES * count_parameters(batch.base.model) / (fields["tp"] * fields["pp"] * batch["memory.capacity"])
+    )
+    features = {
         "replicas": batch["workload.dp"],
         "microbatches": passes,
-        "bubble": 1 + (of["pp"] - 1) / (of["virtual_stages"] * passes),
-        "tokens of a pass": of["micro_batch"] * of["sequence"] / of["cp"],
+        "bubble": 1 + (fields["pp"] - 1) / (fields["virtual_stages"] * passes),
+        "tokens of a pass": fields["micro_batch"] * fields["sequence"] / fields["cp"],
         "weights over memory": weights,
     }
     return Features(
-        {name: _widen_numbers(np.log2(np.maximum(value, TINY)), batch) for name, value in found.items()}, batch.size
+        {name: _widen_numbers(np.log2(np.maximum(value, TINY)), batch) for name, value in features.items()}, batch.size
     )
 
 
@@ -154,8 +158,8 @@ def memory_features(batch: Batch) -> agent_Floats:
 def derived_features(batch: Batch) -> Features:
     """Return what is known of training designs without any run: arithmetic on fields, and memory as a logarithm."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.log2(memory_features(batch))
-    return arithmetic_features(batch) | Features({"memory": np.where(np.isfinite(found), found, 0.0)}, batch.size)
+        features = np.log2(memory_features(batch))
+    return arithmetic_features(batch) | Features({"memory": np.where(np.isfinite(features), features, 0.0)}, batch.size)
 
 
 def _widen_numbers(value: Any, batch: Batch) -> agent_Floats:
@@ -172,34 +176,34 @@ def physics_features(batch: Batch) -> tuple[Features, Flags]:
     column = {name: _widen_numbers(values, batch) for name, values in outcome.columns.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
         step = column["step_s"]
-        found = {
+        features = {
             "closed form": np.log(step),
             "flop": np.log(np.maximum(column["hfu"] * step, TINY)),  # of a device, in seconds at its peak
             "headroom": np.log(np.maximum(column["memory_bytes"], 1.0) / batch["memory.capacity"]),
         }
         if batch.base.serving is None:
-            found |= {f"{SHARE}{part}": column[f"breakdown.{part}"] / step for part in BREAKDOWN}
-            found |= {f"bytes of {part}": np.log1p(each) for part, each in sent_bytes(batch, valid).items()}
+            features |= {f"{SHARE}{part}": column[f"breakdown.{part}"] / step for part in BREAKDOWN}
+            features |= {f"bytes of {part}": np.log1p(feature) for part, feature in sent_bytes(batch, valid).items()}
     return Features(
-        {name: np.where(valid & np.isfinite(each), each, 0.0) for name, each in found.items()}, batch.size
+        {name: np.where(valid & np.isfinite(feature), feature, 0.0) for name, feature in features.items()}, batch.size
     ), valid
 
 
 def sent_bytes(batch: Batch, valid: Flags) -> dict[str, agent_Floats]:
     """Return the payload of all collectives of a device in a step, by the part of the step that waits for them."""
-    found: dict[str, agent_Floats] = {}
+    bytes_by_part: dict[str, agent_Floats] = {}
     rows = np.flatnonzero(valid)
     if not len(rows):
-        return found
-    some = batch.take(rows, {}) if batch.columns else batch
-    for places, part in some.groups(structural_paths(some)):
-        whole = profile_step(part, bounding_stages(part)[0])
-        for use in whole.collectives:
+        return bytes_by_part
+    valid_batch = batch.take(rows, {}) if batch.columns else batch
+    for positions, part in valid_batch.groups(structural_paths(valid_batch)):
+        profile = profile_step(part, bounding_stages(part)[0])
+        for use in profile.collectives:
             sent = np.asarray(use.bytes * use.calls * (use.group > 1), dtype=float)
-            into = found.setdefault(breakdown_part(use.role, use.phase), np.zeros(batch.size))
-            into[rows[places]] += sent
+            into = bytes_by_part.setdefault(breakdown_part(use.role, use.phase), np.zeros(batch.size))
+            into[rows[positions]] += sent
         part.known.clear()
-    return found
+    return bytes_by_part
 
 
 # --------------------------------------------------------------------------------------
@@ -235,11 +239,11 @@ def encode_coordinates(space: ParameterSet) -> Callable[[Indices], Floats]:
 
 def _ranks(parameter: Parameter) -> Floats:
     """Return the scaled rank of each value; a column for each number that the parameter sets."""
-    found = []
+    columns = []
     for part in zip(*parameter.values, strict=True):
-        known = np.unique(np.array(part, dtype=float))
-        found.append(np.searchsorted(known, part) / max(len(known) - 1, 1))
-    return np.stack(found, axis=1)
+        distinct = np.unique(np.array(part, dtype=float))
+        columns.append(np.searchsorted(distinct, part) / max(len(distinct) - 1, 1))
+    return np.stack(columns, axis=1)
 
 
 def _corners(size: int) -> Floats:

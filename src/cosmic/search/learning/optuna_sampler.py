@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from cosmic.search.agent import Outcomes, Task
-from cosmic.search.learning.known_points import History, Novelty
+from cosmic.search.learning.agent_memory import History, Novelty
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.space.diagram import Indices
 
-MOST = 1e6
+MAX_EXCESS = 1e6
 """The constraint value of an infinite excess."""
-PATIENCE = 4
+SUGGESTIONS_PER_POINT = 4
 """How many suggestions a sampler may take, per point asked for, before random points are used."""
 
 
@@ -55,8 +55,8 @@ class OptunaAgent(ABC):
         """Return the distribution of a parameter with *size* values."""
 
     @abstractmethod
-    def value(self, place: int) -> list[float]:
-        """Return the values to minimise of the point at *place* of the history."""
+    def value(self, index: int) -> list[float]:
+        """Return the values to minimise of the point at *index* of the history."""
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -76,14 +76,14 @@ class OptunaAgent(ABC):
     def ask(self, n: int) -> Indices:
         """Return *n* new valid points: random ones at first, then those nearest to the sampler's suggestions."""
         rows = self.space.sample(n, self.rng)
-        found, patience = 0, PATIENCE * n if len(self.history) >= self.startup else 0
+        count, patience = 0, SUGGESTIONS_PER_POINT * n if len(self.history) >= self.startup else 0
         with self._quiet():
-            while found < n and patience and len(self.history) < self.space.valid:
+            while count < n and patience and len(self.history) < self.space.valid:
                 patience -= 1
                 near = self._suggestion()
                 if near is not None:
-                    rows[found] = near
-                    found += 1
+                    rows[count] = near
+                    count += 1
         rows = self._novelty.fresh(rows)
         self.history.proposed(rows)
         return rows
@@ -95,40 +95,40 @@ class OptunaAgent(ABC):
         near = self.space.repair(suggested)
         key = self.space.keys(near)[0]
         self._suggested.setdefault(key, []).append(trial)
-        place = self.history.find(key)
-        if place is not None:
-            self._tell_suggestions(key, place)
-        if place is not None or key in self.history.waiting:
+        index = self.history.find(key)
+        if index is not None:
+            self._tell_suggestions(key, index)
+        if index is not None or key in self.history.waiting:
             return None
         self.history.proposed(near)
         return np.asarray(near[0])
 
     def tell(self, outcomes: Outcomes) -> None:
         """Tell the study the outcomes of some points, suggested by its sampler or not."""
-        known = len(self.history)
+        seen_count = len(self.history)
         self.history.add(outcomes)
         self._novelty.note(outcomes.rows)
-        keys = self.space.keys(self.history.rows[known:])
+        keys = self.space.keys(self.history.rows[seen_count:])
         with self._quiet():
-            for index, key in enumerate(keys, known):
+            for index, key in enumerate(keys, seen_count):
                 if not (self.faithful and key in self._suggested):
                     self._study.add_trial(self._finished_trial(index))
                 self._tell_suggestions(key, index)
 
-    def _tell_suggestions(self, key: Hashable, place: int) -> None:
-        """Finish every suggestion that was repaired to the point at *place*."""
+    def _tell_suggestions(self, key: Hashable, index: int) -> None:
+        """Finish every suggestion that was repaired to the point at *index*."""
         for trial in self._suggested.pop(key, ()):
             if self.faithful:
-                self._study.tell(trial, self.value(place))
+                self._study.tell(trial, self.value(index))
             else:
                 self._study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
 
-    def _finished_trial(self, place: int) -> Any:
-        """Return the point at *place* as a finished Optuna trial, with its excess as a constraint."""
-        excess = min(float(self.history.excess[place]), MOST)
+    def _finished_trial(self, index: int) -> Any:
+        """Return the point at *index* as a finished Optuna trial, with its excess as a constraint."""
+        excess = min(float(self.history.excess[index]), MAX_EXCESS)
         return self.optuna.trial.create_trial(
-            params=dict(zip(self._distributions, self.history.rows[place].tolist(), strict=True)),
+            params=dict(zip(self._distributions, self.history.rows[index].tolist(), strict=True)),
             distributions=self._distributions,
-            values=self.value(place),
+            values=self.value(index),
             system_attrs={"constraints": [excess]},
         )

@@ -12,13 +12,13 @@ import numpy as np
 from cosmic.base.errors import SpecError
 from cosmic.search.agent import Floats
 
-COMPARED = 2000
+MAX_COMPARED = 2000
 """Most trials that are compared pair by pair; of more, so many are taken at even distances."""
-TOP = 10
+TOP_DESIGNS = 10
 """How many of the best designs a model should recognise."""
-LEAST_TAU = 0.3
+MIN_TAU = 0.3
 """Below this Kendall's tau a model is not used: 30 trials in random order have more in one case of a hundred."""
-LEAST_TRIALS = 20
+MIN_HELD_OUT = 20
 """Held-out trials from which on a model is judged: tau of fewer says little."""
 
 
@@ -37,7 +37,7 @@ class Quality:
     @property
     def good(self) -> bool:
         """Whether the model should be used; one that cannot be judged yet is."""
-        return self.held_out < LEAST_TRIALS or self.tau >= LEAST_TAU
+        return self.held_out < MIN_HELD_OUT or self.tau >= MIN_TAU
 
     def in_words(self) -> str:
         """Return the quality as part of a sentence.
@@ -45,14 +45,14 @@ class Quality:
         >>> Quality(0.8123, 0.7, 10, 214).in_words()
         'Kendall τ 0.81 and 7 of the best 10 recognised, on 214 held-out trials'
         """
-        found = round(self.recall * self.top)
+        recognised = round(self.recall * self.top)
         return (
-            f"Kendall τ {self.tau:.2f} and {found} of the best {self.top} recognised, on {self.held_out:,} held-out"
+            f"Kendall τ {self.tau:.2f} and {recognised} of the best {self.top} recognised, on {self.held_out:,} held-out"
             f" trial{'' if self.held_out == 1 else 's'}"
         )
 
 
-def measure_quality(predicted: Floats, achieved: Floats, top: int = TOP) -> Quality | None:
+def measure_quality(predicted: Floats, achieved: Floats, top: int = TOP_DESIGNS) -> Quality | None:
     """Return how good *predicted* losses are; None for fewer than two trials.
 
     Of few trials the best fifth counts as the top, but at least one.
@@ -63,7 +63,7 @@ def measure_quality(predicted: Floats, achieved: Floats, top: int = TOP) -> Qual
     return Quality(kendall_tau(predicted, achieved), top_recall(predicted, achieved, top), top, len(achieved))
 
 
-def kendall_tau(one: Floats, other: Floats) -> float:
+def kendall_tau(ours: Floats, theirs: Floats) -> float:
     r"""Return Kendall's tau-b of two rankings: 1 where all pairs are in the same order, -1 where all are reversed.
 
         tau_b = (C - D) / sqrt((P - T_1) (P - T_2))
@@ -75,11 +75,11 @@ def kendall_tau(one: Floats, other: Floats) -> float:
     >>> round(kendall_tau(np.arange(4.0), np.array([1.0, 3.0, 2.0, 4.0])), 4)  # 5 of 6 pairs agree: (5 - 1) / 6
     0.6667
     """
-    if len(one) > COMPARED:
-        some = np.linspace(0, len(one) - 1, COMPARED).astype(np.intp)
-        one, other = one[some], other[some]
-    first, second = (np.sign(each[:, None] - each[None, :]).astype(np.int8) for each in (one, other))
-    untied = [int(np.count_nonzero(each)) for each in (first, second)]
+    if len(ours) > MAX_COMPARED:
+        sample = np.linspace(0, len(ours) - 1, MAX_COMPARED).astype(np.intp)
+        ours, theirs = ours[sample], theirs[sample]
+    first, second = (np.sign(ranking[:, None] - ranking[None, :]).astype(np.int8) for ranking in (ours, theirs))
+    untied = [int(np.count_nonzero(ranking)) for ranking in (first, second)]
     if not all(untied):
         return 0.0
     agreeing = int((first * second).sum(dtype=np.int64))
@@ -92,7 +92,7 @@ def top_recall(predicted: Floats, achieved: Floats, top: int) -> float:
     >>> top_recall(np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 9.0, 1.0, 8.0]), 2)  # 0 and 1 predicted, 2 and 0 best
     0.5
     """
-    best, chosen = (np.argsort(each, kind="stable")[:top] for each in (achieved, predicted))
+    best, chosen = (np.argsort(values, kind="stable")[:top] for values in (achieved, predicted))
     return len(np.intersect1d(best, chosen)) / top
 
 
@@ -111,18 +111,18 @@ class Learned:
 
     def sentences(self) -> list[str]:
         """Return what to say of the model."""
-        said = list(self.notes)
+        texts = list(self.notes)
         if self.quality is None and not self.proposals:
-            return said
+            return texts
         if self.quality is None:
-            return [*said, "The surrogate could not be judged: too few trials can run to hold some out."]
-        said.append(f"The surrogate, at the end: {self.quality.in_words()}.")
+            return [*texts, "The surrogate could not be judged: too few trials can run to hold some out."]
+        texts.append(f"The surrogate, at the end: {self.quality.in_words()}.")
         if self.fallbacks:
-            said.append(
+            texts.append(
                 f"{self.fallbacks:,} of its {self.proposals:,} batches were proposed without it (mutations of good"
-                f" designs, and random ones), as its Kendall τ was below {LEAST_TAU:g}."
+                f" designs, and random ones), as its Kendall τ was below {MIN_TAU:g}."
             )
-        return said
+        return texts
 
 
 def dump_learned(learned: Learned) -> dict[str, Any]:
@@ -130,25 +130,25 @@ def dump_learned(learned: Learned) -> dict[str, Any]:
     return asdict(learned)
 
 
-def parse_learned(given: Any) -> Learned:
+def parse_learned(tree: Any) -> Learned:
     """Return what plain data states; anything else is a `SpecError`."""
     try:
-        stated = given["quality"]
-        found = None if stated is None else _parse_quality(stated)
-        notes = tuple(given["notes"])
-        counts = [given[name] for name in ("proposals", "fallbacks")]
-        whole = all(type(count) is int and count >= 0 for count in counts)
+        quality_tree = tree["quality"]
+        quality = None if quality_tree is None else _parse_quality(quality_tree)
+        notes = tuple(tree["notes"])
+        counts = [tree[name] for name in ("proposals", "fallbacks")]
+        counts_valid = all(type(count) is int and count >= 0 for count in counts)
         texts = all(isinstance(note, str) and note.isprintable() for note in notes)
     except (KeyError, TypeError, ValueError) as error:
-        raise SpecError("learned", str(given)[:80], f"is not what a search writes ({error})") from None
-    if not whole or not texts:
-        raise SpecError("learned", str(given)[:80], "is not what a search writes")
-    return Learned(found, counts[0], counts[1], notes)
+        raise SpecError("learned", str(tree)[:80], f"is not what a search writes ({error})") from None
+    if not counts_valid or not texts:
+        raise SpecError("learned", str(tree)[:80], "is not what a search writes")
+    return Learned(quality, counts[0], counts[1], notes)
 
 
-def _parse_quality(stated: Mapping[str, Any]) -> Quality:
-    tau, recall = float(stated["tau"]), float(stated["recall"])
-    top, held_out = stated["top"], stated["held_out"]
+def _parse_quality(tree: Mapping[str, Any]) -> Quality:
+    tau, recall = float(tree["tau"]), float(tree["recall"])
+    top, held_out = tree["top"], tree["held_out"]
     if not (isfinite(tau) and isfinite(recall)) or type(top) is not int or type(held_out) is not int:
         raise ValueError("its numbers")
     return Quality(tau, recall, top, held_out)

@@ -23,13 +23,13 @@ import numpy as np
 from cosmic.search.agent import Floats
 from cosmic.search.learning.prediction_quality import kendall_tau
 
-OF_PARTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+PART_PENALTIES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Ridge penalties that are tried on parts, which are shares of a step."""
-OF_TREND = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+TREND_PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """The same on features of a standard deviation of one, for each run."""
-LEAST, LEAST_TREND = 4, 5
+MIN_PART_RUNS, MIN_TREND_RUNS = 4, 5
 """Runs from which on parts are told apart, and a trend is tried."""
-MARGIN = 0.9
+ERROR_MARGIN = 0.9
 """A model with more freedom must have at most this share of the error of a simpler one."""
 
 
@@ -51,12 +51,12 @@ class Residuals:
     spread: Floats
     slopes: Floats
 
-    def at(self, coded: Floats) -> Floats:
+    def predict(self, coded: Floats) -> Floats:
         """Return the logarithm of the factor of each design."""
         if not self.slopes.any():
             return np.full(len(coded), self.level)
-        found = (coded - self.middle) / self.spread @ self.slopes + self.level
-        return np.asarray(np.clip(found, self.least, self.most))
+        correction = (coded - self.middle) / self.spread @ self.slopes + self.level
+        return np.asarray(np.clip(correction, self.least, self.most))
 
 
 def fit_residuals(coded: Floats, logs: Floats, predicted: Floats | None = None, parts: Sequence[int] = ()) -> Residuals:
@@ -74,63 +74,71 @@ def fit_residuals(coded: Floats, logs: Floats, predicted: Floats | None = None, 
     ('factor', 1.1489, 0.058)
     """
     count, width = coded.shape
-    before, flat, one = _rms(logs), np.zeros(width), np.ones(width)
+    before, flat, unit = _rms(logs), np.zeros(width), np.ones(width)
     ends = (float(logs.min(initial=0.0)), float(logs.max(initial=0.0)))
-    best, off = Residuals("none", before, before, 0.0, *ends, flat, one, flat), logs
+    best, best_errors = Residuals("none", before, before, 0.0, *ends, flat, unit, flat), logs
     if count < 2:
         return best
     level = float(logs.mean())
-    left = (logs - level) * count / (count - 1)
-    if _rms(left) < MARGIN * best.error:
-        best, off = Residuals("factor", _rms(left), before, level, *ends, flat, one, flat), left
-    known = np.zeros(count) if predicted is None else predicted
+    held_out_errors = (logs - level) * count / (count - 1)
+    if _rms(held_out_errors) < ERROR_MARGIN * best.error:
+        best, best_errors = (
+            Residuals("factor", _rms(held_out_errors), before, level, *ends, flat, unit, flat),
+            held_out_errors,
+        )
+    log_predictions = np.zeros(count) if predicted is None else predicted
     middle, spread = coded.mean(axis=0), coded.std(axis=0)
     shares = np.isin(np.arange(width), list(parts))
     tried = (
-        ("parts", np.where(shares, 1.0, np.inf), OF_PARTS, LEAST),
+        ("parts", np.where(shares, 1.0, np.inf), PART_PENALTIES, MIN_PART_RUNS),
         (
             "trend",
             np.where(spread > 1e-12, spread, np.inf),
-            [count * each for each in OF_TREND],
-            max(LEAST_TREND, width),
+            [count * penalty for penalty in TREND_PENALTIES],
+            max(MIN_TREND_RUNS, width),
         ),
     )
     for kind, scale, penalties, least in tried:
         scaled = (coded - middle) / scale
         if count < least or not scaled.any():
             continue
-        left, slopes = _fit_ridge(scaled, logs - level, penalties)
-        if _is_better(left, off) and _rank_of(known + logs, left) >= _rank_of(known + logs, off):
-            best, off = Residuals(kind, _rms(left), before, level, *ends, middle, scale, slopes), left
+        held_out_errors, slopes = _fit_ridge(scaled, logs - level, penalties)
+        if _is_better(held_out_errors, best_errors) and _rank_of(log_predictions + logs, held_out_errors) >= _rank_of(
+            log_predictions + logs, best_errors
+        ):
+            best, best_errors = (
+                Residuals(kind, _rms(held_out_errors), before, level, *ends, middle, scale, slopes),
+                held_out_errors,
+            )
     return best
 
 
-def _fit_ridge(scaled: Floats, rest: Floats, penalties: Iterable[float]) -> tuple[Floats, Floats]:
+def _fit_ridge(scaled: Floats, targets: Floats, penalties: Iterable[float]) -> tuple[Floats, Floats]:
     """Return the errors of runs that are left out, and the slopes, with the penalty that makes these errors least.
 
     The mean counts as fitted.
     """
     count, width = scaled.shape
-    found: list[tuple[Floats, Floats]] = []
+    fits: list[tuple[Floats, Floats]] = []
     for penalty in penalties:
         # LAPACK rounds differently on each kind of processor; a correction is learned from noise far above that.
         solved = np.linalg.solve(scaled.T @ scaled + penalty * np.eye(width), scaled.T)
-        slopes = solved @ rest
-        own = np.einsum("ij,ji->i", scaled, solved) + 1 / count
-        found.append(((rest - scaled @ slopes) / np.maximum(1 - own, 1e-9), slopes))
-    return min(found, key=lambda each: _rms(each[0]))
+        slopes = solved @ targets
+        leverage = np.einsum("ij,ji->i", scaled, solved) + 1 / count
+        fits.append(((targets - scaled @ slopes) / np.maximum(1 - leverage, 1e-9), slopes))
+    return min(fits, key=lambda fit: _rms(fit[0]))
 
 
-def _is_better(left: Floats, off: Floats) -> bool:
-    """Return whether the errors *left* are less than those before, by a margin and by more than one standard error."""
-    gain = off**2 - left**2
+def _is_better(errors: Floats, before_errors: Floats) -> bool:
+    """Return whether the errors *errors* are less than those before, by a margin and by more than one standard error."""
+    gain = before_errors**2 - errors**2
     doubt = float(gain.std(ddof=1)) / np.sqrt(len(gain))
-    return _rms(left) < MARGIN * _rms(off) and float(gain.mean()) > doubt
+    return _rms(errors) < ERROR_MARGIN * _rms(before_errors) and float(gain.mean()) > doubt
 
 
-def _rank_of(measured: Floats, left: Floats) -> float:
-    """Return how well left-out runs are ranked by predictions that have the errors *left*."""
-    return kendall_tau(measured - left, measured)
+def _rank_of(measured: Floats, errors: Floats) -> float:
+    """Return how well left-out runs are ranked by predictions that have the errors *errors*."""
+    return kendall_tau(measured - errors, measured)
 
 
 def _rms(values: Floats) -> float:

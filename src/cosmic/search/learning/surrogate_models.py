@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.search.agent import Flags, Floats
-from cosmic.search.learning.prediction_quality import LEAST_TRIALS, Quality, measure_quality
+from cosmic.search.learning.prediction_quality import MIN_HELD_OUT, Quality, measure_quality
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.space.diagram import Indices
 
@@ -24,16 +24,16 @@ from cosmic.search.space.diagram import Indices
 # Gaussian processes, kept cheap: hyper-parameters are fitted now and then, on a subset of the points
 # --------------------------------------------------------------------------------------
 
-GROWTH = 1.2
+REFIT_GROWTH = 1.2
 """Hyper-parameters are fitted again when there are this many times as many points."""
 FITTED_POINTS = 120
 """How many points they are fitted on: the time is quadratic in it, and linear in the number of coordinates."""
-STEPS = 15
+MAX_FIT_STEPS = 15
 """Iterations of one fit; the next fit starts where it ended."""
-SPREAD = 1.0
+LENGTH_PRIOR_STD = 1.0
 """Standard deviation of the log-normal prior on length scales, whose median is half the square root of the number of
 coordinates: few points do not determine them (Hvarfner, Hellsten & Nardi, ICML 2024)."""
-PARTS = 3
+HELD_OUT_PARTS = 3
 """Into how many parts the points are split to judge it: each is predicted by the others."""
 LENGTHS = (0.1, 20.0)
 AMPLITUDES = (0.05, 20.0)
@@ -58,7 +58,7 @@ class GaussianProcess:
         self._judged_at = 0
 
     @property
-    def known(self) -> bool:
+    def is_fitted(self) -> bool:
         """Whether it has been fitted."""
         return self._model is not None
 
@@ -69,16 +69,16 @@ class GaussianProcess:
             self._kernel = self._fresh()
         with self._limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # length scales at their bounds and unfinished fits are intended
-            if len(coded) >= GROWTH * self._fitted:
+            if len(coded) >= REFIT_GROWTH * self._fitted:
                 self._fitted = len(coded)
-                some = self._some(len(coded))
+                subset = self._subset(len(coded))
                 fitted = self._models.GaussianProcessRegressor(self._kernel, optimizer=self._climb)
-                self._kernel = fitted.fit(coded[some], values[some] - prior_mean).kernel_
+                self._kernel = fitted.fit(coded[subset], values[subset] - prior_mean).kernel_
             model = self._models.GaussianProcessRegressor(self._kernel, optimizer=None)
             self._model = model.fit(coded, values - prior_mean)
 
     @staticmethod
-    def _some(count: int) -> Indices:
+    def _subset(count: int) -> Indices:
         """Return the places of the points that length scales are fitted to, of so many."""
         return np.linspace(0, count - 1, min(count, FITTED_POINTS)).astype(np.intp)
 
@@ -96,15 +96,15 @@ class GaussianProcess:
         Each part is predicted by a process whose length scales, too, are fitted to the other parts alone: with one for
         each coordinate they fit noise, so that points left out one by one would seem to be predicted.
         """
-        if self._judged_at != self._fitted and len(self._values) >= 2 * LEAST_TRIALS:
+        if self._judged_at != self._fitted and len(self._values) >= 2 * MIN_HELD_OUT:
             self._judged_at = self._fitted
-            some = self._some(len(self._values))
-            coded, values = self._coded[some], self._values[some]
-            part, predicted = np.arange(len(some)) % PARTS, np.empty(len(some))
+            subset = self._subset(len(self._values))
+            coded, values = self._coded[subset], self._values[subset]
+            part, predicted = np.arange(len(subset)) % HELD_OUT_PARTS, np.empty(len(subset))
             with self._limits(1), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # as in `learn`
-                for left in range(PARTS):
-                    seen = part != left
+                for held_out in range(HELD_OUT_PARTS):
+                    seen = part != held_out
                     model = self._models.GaussianProcessRegressor(self._fresh(), optimizer=self._climb)
                     model.fit(coded[seen], values[seen] - self._prior_mean)
                     predicted[~seen] = model.predict(coded[~seen])
@@ -118,11 +118,13 @@ class GaussianProcess:
         def unlikely(theta: Floats) -> tuple[float, Floats]:
             value, slope = loss(theta)
             off = np.zeros(len(theta))
-            off[1:-1] = (theta[1:-1] - usual) / SPREAD**2
-            return value + ((SPREAD * off) ** 2).sum() / 2, slope + off
+            off[1:-1] = (theta[1:-1] - usual) / LENGTH_PRIOR_STD**2
+            return value + ((LENGTH_PRIOR_STD * off) ** 2).sum() / 2, slope + off
 
-        found = self._minimize(unlikely, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": STEPS})
-        return found.x, found.fun
+        fit = self._minimize(
+            unlikely, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": MAX_FIT_STEPS}
+        )
+        return fit.x, fit.fun
 
     def posterior(self, coded: Floats) -> Posterior:
         """Return the posterior at the points *coded*."""
@@ -151,10 +153,10 @@ class Posterior:
         """The standard deviation at each point."""
         return np.sqrt(np.maximum(self._variance, 1e-12))
 
-    def condition_on(self, place: int) -> None:
-        """Condition on the mean at the point at *place*."""
-        covariance = self._kernel(self._coded, self._coded[[place]])[:, 0] - self._half.T @ self._half[:, place]
-        shared = covariance / np.sqrt(max(covariance[place], 0.0) + self._noise)
+    def condition_on(self, index: int) -> None:
+        """Condition on the mean at the point at *index*."""
+        covariance = self._kernel(self._coded, self._coded[[index]])[:, 0] - self._half.T @ self._half[:, index]
+        shared = covariance / np.sqrt(max(covariance[index], 0.0) + self._noise)
         self._half = np.vstack([self._half, shared])
         self._variance = self._variance - shared**2
 
@@ -181,7 +183,7 @@ def expected_improvement(mean: Floats, std: Floats, best: float, normal: Any) ->
 # An ensemble of gradient-boosted trees: its mean is the prediction, its spread the uncertainty
 # --------------------------------------------------------------------------------------
 
-RIDGE = 1e-3
+RIDGE_PENALTY = 1e-3
 """Ridge penalty of a linear trend, for collinear features."""
 
 
@@ -193,11 +195,11 @@ class LinearTrend:
         self._spread = np.where(spread > 0, spread, 1.0)
         scaled = (features - self._middle) / self._spread
         self._level = float(values.mean())
-        held = scaled.T @ scaled + RIDGE * len(values) * np.eye(features.shape[1])
+        normal_matrix = scaled.T @ scaled + RIDGE_PENALTY * len(values) * np.eye(features.shape[1])
         # LAPACK rounds differently on each kind of processor, so that studies of learning agents replay on one kind.
-        self._slopes = np.linalg.solve(held, scaled.T @ (values - self._level))
+        self._slopes = np.linalg.solve(normal_matrix, scaled.T @ (values - self._level))
 
-    def at(self, features: Floats) -> Floats:
+    def predict_trend(self, features: Floats) -> Floats:
         """Return the predicted values."""
         return np.asarray((features - self._middle) / self._spread @ self._slopes + self._level)
 
@@ -231,35 +233,39 @@ class Ensemble:
                 classifier = self._trees.HistGradientBoostingClassifier(**self._shape())
                 self._classifier = classifier.fit(features, feasible)
             self._members, self.quality = [], None
-            known, wanted = features[feasible], values[feasible]
-            if len(known) > 1:
-                self._fit(known, wanted)
+            runs, run_values = features[feasible], values[feasible]
+            if len(runs) > 1:
+                self._fit(runs, run_values)
 
-    def _fit(self, known: Floats, wanted: Floats) -> None:
+    def _fit(self, runs: Floats, run_values: Floats) -> None:
         """Fit each member to a bootstrap sample, and judge them by what their samples leave out."""
-        sums, times = np.zeros(len(known)), np.zeros(len(known))
+        sums, times = np.zeros(len(runs)), np.zeros(len(runs))
         for _ in range(self._count):
-            drawn = self._rng.integers(len(known), size=len(known))
+            drawn = self._rng.integers(len(runs), size=len(runs))
             model = self._trees.HistGradientBoostingRegressor(**self._shape())
-            trend = LinearTrend(self._last(known[drawn]), wanted[drawn]) if self._described else None
-            rest = wanted if trend is None else wanted - trend.at(self._last(known))
-            member = (model.fit(known[drawn], rest[drawn]), trend)
+            trend = LinearTrend(self._described_features(runs[drawn]), run_values[drawn]) if self._described else None
+            residuals = (
+                run_values if trend is None else run_values - trend.predict_trend(self._described_features(runs))
+            )
+            member = (model.fit(runs[drawn], residuals[drawn]), trend)
             self._members.append(member)
-            left = np.setdiff1d(np.arange(len(known)), drawn)
-            if len(left):
-                sums[left] += self._by(member, known[left])
-                times[left] += 1
+            held_out = np.setdiff1d(np.arange(len(runs)), drawn)
+            if len(held_out):
+                sums[held_out] += self._predict_member(member, runs[held_out])
+                times[held_out] += 1
         seen = times > 0
-        self.quality = measure_quality(sums[seen] / times[seen], wanted[seen])
+        self.quality = measure_quality(sums[seen] / times[seen], run_values[seen])
 
-    def _last(self, features: Floats) -> Floats:
+    def _described_features(self, features: Floats) -> Floats:
         return features[:, -self._described :]
 
-    def _by(self, member: tuple[Any, LinearTrend | None], features: Floats) -> Floats:
+    def _predict_member(self, member: tuple[Any, LinearTrend | None], features: Floats) -> Floats:
         """Return what one member predicts."""
         model, trend = member
-        found = model.predict(features)
-        return np.asarray(found if trend is None else found + trend.at(self._last(features)))
+        predicted = model.predict(features)
+        return np.asarray(
+            predicted if trend is None else predicted + trend.predict_trend(self._described_features(features))
+        )
 
     def _shape(self) -> dict[str, Any]:
         """Return hyper-parameters for little data: small trees with few points in a leaf."""
@@ -278,8 +284,8 @@ class Ensemble:
         if not self._members:
             return np.zeros(len(features)), np.ones(len(features))
         with self._limits(1):
-            found = np.stack([self._by(member, features) for member in self._members])
-        return found.mean(axis=0), found.std(axis=0)
+            predictions = np.stack([self._predict_member(member, features) for member in self._members])
+        return predictions.mean(axis=0), predictions.std(axis=0)
 
     def feasibility(self, features: Floats) -> Floats:
         """Return the probability that each point is feasible; 1 where all known points are alike."""

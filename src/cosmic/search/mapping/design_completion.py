@@ -25,7 +25,7 @@ from cosmic.design.plain_data import merge_trees, unflatten_paths
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
 from cosmic.search.mapping import suggested_mapping as mappings
-from cosmic.search.mapping.deployment_mappings import DEPLOYED
+from cosmic.search.mapping.deployment_mappings import DEPLOYMENT_FIELDS
 
 TASK = ANY_STEP["task"]
 """The task of a workload that is served: prompts are part of the load."""
@@ -90,10 +90,12 @@ def complete_design(
     plain: bool = False,
 ) -> CompletedDesign:
     """Return the design that `load_design` returns, with what of it was suggested."""
-    tree, given, folder = stated_tree(source, overrides, files=files)
+    tree, settings, folder = stated_tree(source, overrides, files=files)
     if fix:
-        tree = merge_trees(tree, unflatten_paths(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
-    return _completed(merge_trees(tree, unflatten_paths(given)), folder, plain=plain)
+        tree = merge_trees(
+            tree, unflatten_paths(_fixed_fields(_complete_tree(tree, folder, plain=plain).point, fix, settings))
+        )
+    return _complete_tree(merge_trees(tree, unflatten_paths(settings)), folder, plain=plain)
 
 
 def complete_tree(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoint:
@@ -101,59 +103,69 @@ def complete_tree(tree: Mapping[str, Any], folder: Path | None = Path()) -> Desi
 
     Paths in it are relative to *folder*; where that is None, nothing is taken for a path.
     """
-    return _completed(tree, folder, plain=False).point
+    return _complete_tree(tree, folder, plain=False).point
 
 
-def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> CompletedDesign:
+def _complete_tree(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> CompletedDesign:
     draft, usual = draft_design(spell_out_layers(tree), folder)
-    given = tree.get("workload", {})
+    workload_tree = tree.get("workload", {})
     if draft.serving is not None:
         point, suggested, searched = complete_served_design(
-            draft, read_partial_workload(given, "workload"), usual, tree["serving"]
+            draft, read_partial_workload(workload_tree, "workload"), usual, tree["serving"]
         )
         return CompletedDesign(point, suggested, searched)
-    workload, suggested, searched = _workload(given, usual, draft, plain=plain)
+    workload, suggested, searched = _complete_workload(workload_tree, usual, draft, plain=plain)
     return CompletedDesign(replace(draft, workload=workload), suggested, searched)
 
 
-def _fixed(point: DesignPoint, fix: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *fix* names at its value in *point*; a mesh that is *given* in part has the replicas it leaves."""
-    found: dict[str, Any] = {}
+def _fixed_fields(point: DesignPoint, fix: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what *fix* names at its value in *point*; a mesh that is *settings* in part has the replicas it leaves."""
+    fields: dict[str, Any] = {}
     for path in fix:
-        whole = full_path(path)
+        full = full_path(path)
         value = schema.write_value(
-            schema.get_field(point, whole), schema.slot_at(point, whole).dimension if "." in whole else None
+            schema.get_field(point, full), schema.slot_at(point, full).dimension if "." in full else None
         )
-        found |= {f"{whole}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {whole: value}
-    if given.keys() & {f"workload.{axis}" for axis in ("tp", "cp", "pp")}:
-        found.pop("workload.dp", None)
-    return {path: value for path, value in found.items() if not any(each.startswith(f"{path}.") for each in given)}
+        fields |= {f"{full}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {full: value}
+    if settings.keys() & {f"workload.{axis}" for axis in ("tp", "cp", "pp")}:
+        fields.pop("workload.dp", None)
+    return {
+        path: value for path, value in fields.items() if not any(entry.startswith(f"{path}.") for entry in settings)
+    }
 
 
-def _workload(
-    given: Any, usual: Mapping[str, Any], draft: DesignPoint, *, plain: bool
+def _complete_workload(
+    workload_tree: Any, usual: Mapping[str, Any], draft: DesignPoint, *, plain: bool
 ) -> tuple[Workload, tuple[str, ...], int]:
     """Return the workload: what is given, then what is *usual* for system and model, then the best mapping of a search.
 
     With it come the fields that were suggested, and how many mappings were searched.
     """
-    stated = read_partial_workload(given, "workload")
+    set_fields = read_partial_workload(workload_tree, "workload")
     if isinstance(draft.model, ProgramModel):  # an axis that it cuts has as many ranks as its parts
-        stated = {**{cut.axis: prod(cut.parts) for cut in draft.model.cuts}, **stated}
-    if plain and {**usual, **stated}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
-        stated = {**mappings.plain_switches(stated, usual), **stated}
-    chosen = {**usual, **stated}
+        set_fields = {**{cut.axis: prod(cut.parts) for cut in draft.model.cuts}, **set_fields}
+    if plain and {**usual, **set_fields}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
+        set_fields = {**mappings.plain_switches(set_fields, usual), **set_fields}
+    chosen = {**usual, **set_fields}
     require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
     trained = chosen.get("task", "training") == "training"
-    own = mappings.MAPPING if trained else mappings.SERVED
+    searched_fields = mappings.MAPPING if trained else mappings.SERVED_FIELDS
     if not trained:  # mapping and batch that catalogs give are of training
-        chosen = {key: usual[key] for key in usual if key not in (*mappings.MAPPING, *mappings.SERVED)} | stated
-    task = {key: value for key, value in chosen.items() if key not in own}
+        chosen = {
+            key: usual[key] for key in usual if key not in (*mappings.MAPPING, *mappings.SERVED_FIELDS)
+        } | set_fields
+    task = {key: value for key, value in chosen.items() if key not in searched_fields}
     base = replace(draft, workload=Workload(**{"global_batch": 1, **task}))
-    found = mappings.suggest_mapping(base, chosen, stated) if trained else mappings.suggest_serving(base, stated)
-    suggested = tuple(key for key in own if key in found.mapping and key not in stated) if found.searched else ()
-    chosen |= found.mapping
-    if "dp" not in stated:
+    suggestion = (
+        mappings.suggest_mapping(base, chosen, set_fields) if trained else mappings.suggest_serving(base, set_fields)
+    )
+    suggested = (
+        tuple(key for key in searched_fields if key in suggestion.mapping and key not in set_fields)
+        if suggestion.searched
+        else ()
+    )
+    chosen |= suggestion.mapping
+    if "dp" not in set_fields:
         mappings.check_divides({axis: chosen[axis] for axis in ("tp", "cp", "pp")}, draft.network.npus)
     if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
         layers = draft.model.layers + draft.model.encoder_layers
@@ -165,41 +177,41 @@ def _workload(
     if isinstance(draft.model, ProgramModel):  # what is split is for annotations to say
         chosen.setdefault("sequence_parallel", False)
     workload: Workload = schema.read_value(Workload, schema.write_value(chosen), "workload")
-    return workload, suggested, found.searched
+    return workload, suggested, suggestion.searched
 
 
 def complete_served_design(
-    draft: DesignPoint, stated: Mapping[str, Any], usual: Mapping[str, Any], given: Mapping[str, Any]
+    draft: DesignPoint, set_fields: Mapping[str, Any], usual: Mapping[str, Any], serving_tree: Mapping[str, Any]
 ) -> tuple[DesignPoint, tuple[str, ...], int]:
     """Return the design that serves the load of *draft*, which fields were suggested, and of how many mappings.
 
-    Of the workload, *stated* is kept. Its sequence and batch have no meaning, as the load decides what a step has. A
+    Of the workload, *set_fields* is kept. Its sequence and batch have no meaning, as the load decides what a step has. A
     mesh that is not stated in full is the best of a search; so is tp of the prefill pool, unless
-    *given* has it. With a stated dp, the pool has as many instances as take all that dp leaves, unless that is given.
+    *serving_tree* has it. With a stated dp, the pool has as many instances as take all that dp leaves, unless that is given.
     """
     layer = draft.serving
     assert layer is not None  # noqa: S101  only such designs come here
-    if stated.get("task", TASK) != TASK:
+    if set_fields.get("task", TASK) != TASK:
         raise SpecError(
-            "workload.task", stated["task"], "a design with a serving section serves requests: leave it out"
+            "workload.task", set_fields["task"], "a design with a serving section serves requests: leave it out"
         )
-    of_step = (*mappings.MAPPING, *mappings.SERVED, "sequence", "task")
-    task = {key: value for key, value in usual.items() if key not in of_step} | dict(stated)
+    of_step = (*mappings.MAPPING, *mappings.SERVED_FIELDS, "sequence", "task")
+    task = {key: value for key, value in usual.items() if key not in of_step} | dict(set_fields)
     task = {**ANY_STEP, **task}
     base = replace(draft, workload=Workload(**{key: task[key] for key in task if key != "dp"}))
-    pool = given.get("prefill") if isinstance(given, Mapping) else None
+    pool = serving_tree.get("prefill") if isinstance(serving_tree, Mapping) else None
     free: tuple[str, ...] = ()
     if isinstance(pool, Mapping) and layer.prefill is not None and layer.disaggregated:
-        fills = "dp" in stated and layer.prefill.system is None
+        fills = "dp" in set_fields and layer.prefill.system is None
         free = tuple(name for name in ("tp", *(["replicas"] if fills else [])) if name not in pool)
-    held = {key: stated[key] for key in DEPLOYED if key in stated}
-    found = mappings.suggest_deployment(base, held, dict.fromkeys(free, True))
-    mesh = {key: found.mapping[key] for key in DEPLOYED}
+    fixed_mesh = {key: set_fields[key] for key in DEPLOYMENT_FIELDS if key in set_fields}
+    suggestion = mappings.suggest_deployment(base, fixed_mesh, dict.fromkeys(free, True))
+    mesh = {key: suggestion.mapping[key] for key in DEPLOYMENT_FIELDS}
     workload: Workload = schema.read_value(Workload, schema.write_value({**task, **mesh}), "workload")
     point = replace(base, workload=workload)
-    suggested = [key for key in DEPLOYED if key not in stated]
+    suggested = [key for key in DEPLOYMENT_FIELDS if key not in set_fields]
     if free:
         names = [f"prefill.{name}" for name in free]
-        point = point.changed({f"serving.{name}": found.mapping[name] for name in names})
+        point = point.changed({f"serving.{name}": suggestion.mapping[name] for name in names})
         suggested += names
-    return point, tuple(suggested) if found.searched else (), found.searched
+    return point, tuple(suggested) if suggestion.searched else (), suggestion.searched

@@ -79,14 +79,14 @@ def import_launch(
     for name in defines or {}:
         require(VARIABLE_NAME.fullmatch(name) is not None, "--define", name, "must be the name of a variable")
     request = ImportRequest(Path(source), origin, system, model, changes, dict(defines or {}))
-    return _imported(request, readers[origin](request))
+    return _complete_launch(request, readers[origin](request))
 
 
-def _imported(request: ImportRequest, reading: ImportedLayers) -> Imported:
+def _complete_launch(request: ImportRequest, reading: ImportedLayers) -> Imported:
     model = {"base": reading.model} if isinstance(reading.model, str) else reading.model
     changed = any(path.startswith("model.") for path in request.overrides)
-    whole = {**_unsaid(reading.workload), **reading.workload}
-    ordered = {key: whole[key] for key in slots(Workload) if key in whole}
+    workload = {**_default_fields(reading.workload), **reading.workload}
+    ordered = {key: workload[key] for key in slots(Workload) if key in workload}
     tree: Tree = {"model": model, "system": reading.system, "workload": ordered}
     tree = merge_trees(tree, unflatten_paths(request.overrides))
     point = load_design(tree)
@@ -117,13 +117,14 @@ def _imported(request: ImportRequest, reading: ImportedLayers) -> Imported:
     )
 
 
-def _unsaid(stated: Tree) -> Tree:
+def _default_fields(set_fields: Tree) -> Tree:
     """Return what a launch does that says nothing of it: a framework searches for no mapping. dp follows."""
     usual = Workload(sequence=1, global_batch=1)
     plain = {key: getattr(usual, key) for key in MAPPING if key not in ("dp", "etp")}
-    together = {"virtual_stages": "schedule", "recompute_modules": "recompute"}
+    depends_on = {"virtual_stages": "schedule", "recompute_modules": "recompute"}
     return {
         key: write_value(value)
         for key, value in plain.items()
-        if key not in stated and not (key in together and stated.get(together[key]) in ("interleaved", "selective"))
+        if key not in set_fields
+        and not (key in depends_on and set_fields.get(depends_on[key]) in ("interleaved", "selective"))
     }

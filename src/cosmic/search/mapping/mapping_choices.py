@@ -127,20 +127,20 @@ def framework_named(name: str) -> Framework:
 # What of a mapping may be chosen: for one model on one machine, the values of each field and the rules between them
 # --------------------------------------------------------------------------------------
 
-UNEVEN = 1.15
+MAX_UNEVENNESS = 1.15
 """Layers that all stages together have room for, over those there are: 61 layers on 16 stages of 4 are fine."""
-HOST = 8
+MIN_HOST_NPUS = 8
 """Accelerators over which tensor parallelism may span at least, where the innermost dimension is smaller."""
-WIDEST = 64
+MAX_TP = 64
 """Most ways in which tensors are split."""
-TOKENS_OF_A_RANK = 2048
+MIN_RANK_TOKENS = 2048
 """Least tokens of a sequence that context parallelism leaves to a rank."""
-TOKENS_OF_A_PASS = 16_384
+MAX_PASS_TOKENS = 16_384
 """Tokens up to which a microbatch grows, if it has several sequences; eight are tried in any case."""
-FEW = 8
-MOST_VIRTUAL = 12
+MIN_MICRO_BATCHES = 8
+MAX_VIRTUAL_STAGES = 12
 """Virtual stages of a stage that are tried, at most."""
-USUAL_MODULES = ("core_attn",)
+DEFAULT_MODULES = ("core_attn",)
 BUDGET = 0.95
 """Share of the memory that a mapping may fill: the rest is for what no model of memory knows."""
 PASS_TOKENS = 8192
@@ -165,29 +165,31 @@ def list_choices(base: DesignPoint, framework: Framework) -> list[MappingChoice]
     model = base.model
     if isinstance(model, Recommender):
         return [_single_value("micro_batch", _micro_batches(base))]
-    experts, tensor = _experts(model), _tensor(model, base)
+    experts, tensor = _experts(model), _tp_degrees(model, base)
     trained = base.workload.task == "training"
-    found = [
+    choices = [
         _single_value("tp", tensor),
-        _pipelines(model, base, framework) if trained else _served_stages(model, base),
+        _pipeline_choice(model, base, framework)
+        if trained
+        else MappingChoice(("pp", "placement"), tuple((pp, PIPELINE_OUTSIDE) for pp in stage_counts(model, base))),
     ]
     if experts is not None:
-        found.append(_single_value("ep", divisors(gcd(experts.count, base.network.npus))))
+        choices.append(_single_value("ep", divisors(gcd(experts.count, base.network.npus))))
     if not trained:
-        return found
-    found += [_single_value("cp", _context(base)), _single_value("cp_comm_type", framework.cp_comm_types)]
+        return choices
+    choices += [_single_value("cp", _cp_degrees(base)), _single_value("cp_comm_type", framework.cp_comm_types)]
     if experts is not None:
-        found.append(
+        choices.append(
             _single_value("etp", tuple(etp for etp in tensor if pads_dimensions(base) or experts.ffn % etp == 0))
         )
-        found.append(_single_value("ep_overlap", _switch(framework.ep_overlap)))
+        choices.append(_single_value("ep_overlap", _switch_values(framework.ep_overlap)))
     return [
-        *found,
+        *choices,
         _single_value("micro_batch", _micro_batches(base)),
         _single_value("weight_sharding", framework.shardings),
-        MappingChoice(("recompute", "recompute_modules"), tuple(_recomputes(model, framework))),
+        MappingChoice(("recompute", "recompute_modules"), tuple(_recompute_modes(model, framework))),
         _single_value("sequence_parallel", framework.sequence_parallel),
-        _single_value("tp_overlap", _switch(framework.tp_overlap)),
+        _single_value("tp_overlap", _switch_values(framework.tp_overlap)),
     ]
 
 
@@ -197,8 +199,8 @@ def list_rules(base: DesignPoint, framework: Framework) -> list[str]:
     mesh = "dp * tp * cp * pp == npus"
     if isinstance(model, Recommender):
         return [mesh, "global_batch % (dp * micro_batch) == 0"]
-    found = _experts(model)
-    experts = [] if found is None else _expert_rules(base, found)
+    model_experts = _experts(model)
+    experts = [] if model_experts is None else _expert_rules(base, model_experts)
     if workload.task != "training":
         return [mesh, "global_batch % dp == 0", *experts]
     layers, trips = layers_of(model), "global_batch // (dp * micro_batch)"
@@ -246,19 +248,19 @@ def _single_value(field: str, values: tuple[Any, ...]) -> MappingChoice:
     return MappingChoice((field,), tuple((value,) for value in values))
 
 
-def _switch(possible: bool) -> tuple[bool, ...]:
+def _switch_values(possible: bool) -> tuple[bool, ...]:
     return (False, True) if possible else (False,)
 
 
 def scale_up(base: DesignPoint) -> int:
     """Return the accelerators that one fast domain has: those of the innermost dimension, or a host of several."""
     sizes = accumulate((dim.npus for dim in base.network.dims), mul)
-    return next((size for size in sizes if size >= HOST), base.network.npus)
+    return next((size for size in sizes if size >= MIN_HOST_NPUS), base.network.npus)
 
 
-def _tensor(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
+def _tp_degrees(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
     shared = gcd(tensor_parts(model, pads=pads_dimensions(base)), base.network.npus)
-    return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), WIDEST))
+    return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), MAX_TP))
 
 
 def _experts(model: Transformer | ProgramModel) -> Experts | None:
@@ -268,30 +270,30 @@ def _experts(model: Transformer | ProgramModel) -> Experts | None:
 def stage_counts(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
     """Return the numbers of stages that use every accelerator and leave none of them much emptier than the others."""
     layers = layers_of(model)
-    return tuple(pp for pp in divisors(base.network.npus) if pp <= layers and -(-layers // pp) * pp <= UNEVEN * layers)
+    return tuple(
+        pp for pp in divisors(base.network.npus) if pp <= layers and -(-layers // pp) * pp <= MAX_UNEVENNESS * layers
+    )
 
 
-def _served_stages(model: Transformer | ProgramModel, base: DesignPoint) -> MappingChoice:
-    return MappingChoice(("pp", "placement"), tuple((pp, PIPELINE_OUTSIDE) for pp in stage_counts(model, base)))
-
-
-def _pipelines(model: Transformer | ProgramModel, base: DesignPoint, framework: Framework) -> MappingChoice:
+def _pipeline_choice(model: Transformer | ProgramModel, base: DesignPoint, framework: Framework) -> MappingChoice:
     """Return the pipelines: stages with an order of axes, a schedule, virtual stages and layers of the last stage.
 
     They are one decision, as most of it means nothing without the rest. Where memory has outer tiers, what they hold
     belongs to it as well: activations are offloaded only without a pipeline.
     """
     rows: list[tuple[Any, ...]] = [(1, framework.placements[0], framework.schedules[0], 1, None)]
-    for pp, place, schedule in product(stage_counts(model, base)[1:], framework.placements, framework.schedules):
-        for virtual in _virtual(model, base) if schedule == "interleaved" else (1,):
+    for pp, placement, schedule in product(stage_counts(model, base)[1:], framework.placements, framework.schedules):
+        for virtual in _virtual_stages(model, base) if schedule == "interleaved" else (1,):
             fewer = _fewer_layers(model, pp, virtual) if framework.stage_layers and schedule != "dualpipe" else None
             if _can_cut(model, pp, virtual) and (schedule != "interleaved" or virtual > 1):
-                rows += [(pp, place, schedule, virtual, last) for last in dict.fromkeys((None, fewer))]
+                rows += [
+                    (pp, placement, schedule, virtual, last_layers) for last_layers in dict.fromkeys((None, fewer))
+                ]
     fields = ("pp", "placement", "schedule", "virtual_stages", "last_stage_layers")
     if not base.memory.tiers:
         return MappingChoice(fields, tuple(rows))
-    away: list[tuple[str, ...]] = [(), *framework.offloads]
-    spread = [(*row, each) for row in rows for each in away if row[0] == 1 or "activations" not in each]
+    offloads: list[tuple[str, ...]] = [(), *framework.offloads]
+    spread = [(*row, offload) for row in rows for offload in offloads if row[0] == 1 or "activations" not in offload]
     return MappingChoice((*fields, "offload"), tuple(spread))
 
 
@@ -311,48 +313,51 @@ def _fewer_layers(model: Transformer | ProgramModel, pp: int, virtual: int) -> i
     head = model.vocab * model.hidden
     layer = (count_active_parameters(model) - head * (1 if model.tied_embeddings else 2)) / model.layers
     balanced = (model.layers + head / layer) / pp - head / layer
-    last = int(balanced // virtual) * virtual
-    return last if 1 <= last < model.layers // pp // virtual * virtual else None
+    last_layers = int(balanced // virtual) * virtual
+    return last_layers if 1 <= last_layers < model.layers // pp // virtual * virtual else None
 
 
-def _context(base: DesignPoint) -> tuple[int, ...]:
+def _cp_degrees(base: DesignPoint) -> tuple[int, ...]:
     sequence = base.workload.sequence
     if isinstance(base.model, ProgramModel) and "cp" not in base.model.axes:
         return (1,)
-    most = max(1, sequence // TOKENS_OF_A_RANK)
+    most = max(1, sequence // MIN_RANK_TOKENS)
     return tuple(cp for cp in divisors(gcd(sequence, base.network.npus)) if cp <= most)
 
 
-def _virtual(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
+def _virtual_stages(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
     layers = layers_of(model)
     even = {
-        v for pp in stage_counts(model, base) for v in range(2, MOST_VIRTUAL + 1) if pp > 1 and layers % (pp * v) == 0
+        v
+        for pp in stage_counts(model, base)
+        for v in range(2, MAX_VIRTUAL_STAGES + 1)
+        if pp > 1 and layers % (pp * v) == 0
     }
     return tuple(v for v in sorted({1, 2, 4} | even) if v == 1 or 2 * v <= layers)
 
 
 def _micro_batches(base: DesignPoint) -> tuple[int, ...]:
     workload = base.workload
-    most = min(workload.global_batch, max(FEW, TOKENS_OF_A_PASS // workload.sequence))
+    most = min(workload.global_batch, max(MIN_MICRO_BATCHES, MAX_PASS_TOKENS // workload.sequence))
     if isinstance(base.model, Recommender):
         most = workload.global_batch
     least = 1
     if isinstance(base.model, ProgramModel) and workload.sequence == 1:  # samples are small: what an accelerator has
         least = max(1, workload.global_batch // base.network.npus)
-        most = min(workload.global_batch, least * FEW)
+        most = min(workload.global_batch, least * MIN_MICRO_BATCHES)
     return tuple(2**power for power in range(int(log2(least)), int(log2(most)) + 1))
 
 
-def _recomputes(model: Transformer | ProgramModel, framework: Framework) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _recompute_modes(model: Transformer | ProgramModel, framework: Framework) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the modes of recomputation, those that recompute least first; selective ones with their modules."""
     for mode in framework.recomputes:
         if mode != "selective":
-            yield mode, USUAL_MODULES
+            yield mode, DEFAULT_MODULES
         elif isinstance(model, Transformer):  # whose modules these are
-            yield from (("selective", modules) for modules in _modules(model))
+            yield from (("selective", modules) for modules in _recompute_module_sets(model))
 
 
-def _modules(model: Transformer) -> list[tuple[str, ...]]:
+def _recompute_module_sets(model: Transformer) -> list[tuple[str, ...]]:
     """Return sets of modules that are worth recomputing: cheap ones with large outputs first."""
     if model.experts is None:
         return [("layernorm",), ("mlp",), ("layernorm", "mlp")]

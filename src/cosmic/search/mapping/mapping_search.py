@@ -4,7 +4,7 @@ Mappings that share all switches are evaluated at once, as arrays. So all meshes
 usually best: interleaved stages, sharded optimizer states, everything overlapped, nothing recomputed. What that takes
 without regard to memory is a bound for the same mesh with recomputation or sharded weights, which only cost time, and,
 less its bubble, for the same mesh in another schedule. Every further evaluation takes the meshes whose bound promises
-`GAIN`, and none is spent where no mesh does. Nothing is random, and no clock is asked.
+`MIN_GAIN`, and none is spent where no mesh does. Nothing is random, and no clock is asked.
 
 A grid holds the numbers of mappings as columns: every mesh, its experts, virtual stages and microbatches that the rules
 allow. The rules are those of `cosmic.search.mapping.mapping_choices`, over arrays; a test holds one to the other.
@@ -27,7 +27,7 @@ from cosmic.base.numeric import sum_of
 from cosmic.design.design_batch import Batch
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Transformer, is_moe
-from cosmic.search.mapping.mapping_choices import BUDGET, FRAMEWORKS, PIPELINE_OUTSIDE, USUAL_MODULES, list_choices
+from cosmic.search.mapping.mapping_choices import BUDGET, DEFAULT_MODULES, FRAMEWORKS, PIPELINE_OUTSIDE, list_choices
 from cosmic.simulate.analytic_step import BREAKDOWN, ROUNDING, compute_step_seconds
 from cosmic.step.device_memory import memory_of
 from cosmic.workload.mapping_rules import evaluate_rules as rules_met
@@ -46,7 +46,7 @@ FRAMEWORK = FRAMEWORKS["any"]
 MESH = ("tp", "pp", "cp", "ep")
 FULL_PASS = 4096
 """Tokens of a microbatch that keep an accelerator busy: microbatches of one sequence, and of so many, come first."""
-ALWAYS_SHARED = (1, 2, 4)
+UNEVEN_VIRTUAL_STAGES = (1, 2, 4)
 """Virtual stages that need not share layers out evenly."""
 
 
@@ -56,7 +56,7 @@ class MappingGrid:
 
     base: DesignPoint
     columns: dict[str, Numbers]
-    held: frozenset[str]
+    fixed: frozenset[str]
     strict: bool
     """Whether the rules of practice hold as well, or only what evaluation demands."""
 
@@ -68,8 +68,8 @@ class MappingGrid:
     @cached_property
     def microbatches(self) -> Numbers:
         """Microbatches of a replica in each row."""
-        each = self.columns["dp"] * self.columns["micro_batch"]
-        count: Numbers = self.base.workload.global_batch // each
+        step_samples = self.columns["dp"] * self.columns["micro_batch"]
+        count: Numbers = self.base.workload.global_batch // step_samples
         return count
 
     def allowed(self, switches: Mapping[str, Any], rows: Rows) -> Rows:
@@ -80,7 +80,7 @@ class MappingGrid:
         count, workload = self.microbatches[rows], self.base.workload
         schedule = switches["schedule"]
         runs: Mask = (virtual == 1) | (schedule == "interleaved")
-        if switches["weight_sharding"] != FRAMEWORK.shardings[0] and "weight_sharding" not in self.held:
+        if switches["weight_sharding"] != FRAMEWORK.shardings[0] and "weight_sharding" not in self.fixed:
             runs &= self.columns["dp"][rows] * cp > 1  # one rank has nobody to share weights with
         if schedule == "dualpipe":
             runs &= (pp == 1) | ((pp % 2 == 0) & (count % 2 == 0) & (count >= 2 * pp))
@@ -92,63 +92,63 @@ class MappingGrid:
         if switches.get("ep_overlap"):
             beside = (pp == 1) | (virtual > 1) | (schedule == "dualpipe")
             runs &= (self.columns["ep"][rows] == 1) | (beside & (switches["recompute"] != "full"))
-        found: Rows = rows[runs]
-        return found
+        allowed_rows: Rows = rows[runs]
+        return allowed_rows
 
     def as_chosen(self, row: int, switches: Mapping[str, Any]) -> dict[str, Any]:
         """Return the mapping of a row with *switches*: those that have no effect, and are not held, at their first."""
         numbers = {name: int(column[row]) for name, column in self.columns.items()}
-        found: dict[str, Any] = {**numbers, **switches}
-        if numbers["virtual_stages"] == 1 and found["schedule"] == "interleaved":
-            found |= self._free(schedule="1f1b")
+        mapping: dict[str, Any] = {**numbers, **switches}
+        if numbers["virtual_stages"] == 1 and mapping["schedule"] == "interleaved":
+            mapping |= self._free(schedule="1f1b")
         if numbers["pp"] == 1:
-            found |= self._free(schedule="1f1b", placement=PIPELINE_OUTSIDE)
+            mapping |= self._free(schedule="1f1b", placement=PIPELINE_OUTSIDE)
         if numbers["tp"] == 1:
-            found |= self._free(sequence_parallel=True, tp_overlap=False)
+            mapping |= self._free(sequence_parallel=True, tp_overlap=False)
         if numbers["cp"] == 1:
-            found |= self._free(cp_comm_type=FRAMEWORK.cp_comm_types[0])
-        if numbers.get("ep", 1) == 1 and "ep_overlap" in found:
-            found |= self._free(ep_overlap=False)
-        return found
+            mapping |= self._free(cp_comm_type=FRAMEWORK.cp_comm_types[0])
+        if numbers.get("ep", 1) == 1 and "ep_overlap" in mapping:
+            mapping |= self._free(ep_overlap=False)
+        return mapping
 
     def _free(self, **values: Any) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if name not in self.held}
+        return {name: value for name, value in values.items() if name not in self.fixed}
 
     def coarse(self, most: int) -> Rows:
         """Return rows to look at first, about *most* of them: of each mesh a few."""
-        kept = np.ones(self.size, dtype=bool)
-        for thinned in self._thinned():
-            if np.count_nonzero(kept) <= most:
+        selected = np.ones(self.size, dtype=bool)
+        for thinned in self._list_thinnings():
+            if np.count_nonzero(selected) <= most:
                 break
-            kept &= thinned
-        return np.flatnonzero(kept)
+            selected &= thinned
+        return np.flatnonzero(selected)
 
-    def _thinned(self) -> Iterator[Mask]:
+    def _list_thinnings(self) -> Iterator[Mask]:
         """Yield what may be left out at first, what decides least before the rest."""
         one_pass = -(-FULL_PASS // self.base.workload.sequence)
         sizes = self.columns["micro_batch"]
         if "etp" in self.columns:
             yield self.columns["etp"] == _least_of_groups(self.columns["etp"], self._meshes)
-        yield (sizes == sizes.min()) | (sizes == min(_next_power_of_two(one_pass), int(sizes.max())))
+        yield (sizes == sizes.min()) | (sizes == min((1 << (one_pass - 1).bit_length()), int(sizes.max())))
         deepest = -_least_of_groups(-self.columns["virtual_stages"], self._meshes)
         yield (self.columns["virtual_stages"] == 1) | (self.columns["virtual_stages"] == deepest)
         yield sizes == sizes.min()
         for name in ("cp", "ep"):
             if name in self.columns:
-                values, places = np.unique(self.columns[name], return_inverse=True)
-                yield places.reshape(-1) % 2 == (len(values) - 1) % 2
+                values, codes = np.unique(self.columns[name], return_inverse=True)
+                yield codes.reshape(-1) % 2 == (len(values) - 1) % 2
 
     @cached_property
     def _meshes(self) -> Numbers:
         """A number for the mesh of each row."""
-        return self._numbered(MESH)
+        return self._number_rows(MESH)
 
-    def _numbered(self, names: tuple[str, ...]) -> Numbers:
+    def _number_rows(self, names: tuple[str, ...]) -> Numbers:
         codes = np.zeros(self.size, dtype=np.int64)
         for name in names:
             if name in self.columns:
-                values, places = np.unique(self.columns[name], return_inverse=True)
-                codes = codes * len(values) + places.reshape(-1)
+                values, value_codes = np.unique(self.columns[name], return_inverse=True)
+                codes = codes * len(values) + value_codes.reshape(-1)
         return codes
 
     def around(self, rows: Rows) -> Rows:
@@ -156,98 +156,96 @@ class MappingGrid:
         return np.flatnonzero(np.isin(self._meshes, self._meshes[rows]))
 
 
-def grid_of(base: DesignPoint, held: Mapping[str, Any]) -> MappingGrid | None:
-    """Return the mappings of *base* that agree with what is *held*; None if there are none at all."""
-    strict = _numbers(base, held, strict=True)
-    columns = strict or _numbers(base, held, strict=False)
-    return None if columns is None else MappingGrid(base, columns, frozenset(held), strict is not None)
+def build_grid(base: DesignPoint, fixed: Mapping[str, Any]) -> MappingGrid | None:
+    """Return the mappings of *base* that agree with what is *fixed*; None if there are none at all."""
+    strict = _grid_columns(base, fixed, strict=True)
+    columns = strict or _grid_columns(base, fixed, strict=False)
+    return None if columns is None else MappingGrid(base, columns, frozenset(fixed), strict is not None)
 
 
-def values_of(base: DesignPoint, held: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the values that each field of a mapping may have, simplest first; what is *held* has its own alone."""
-    found: dict[str, list[Any]] = {}
+def field_values(base: DesignPoint, fixed: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values that each field of a mapping may have, simplest first; what is *fixed* has its own alone."""
+    values_by_field: dict[str, list[Any]] = {}
     for choice in list_choices(base, FRAMEWORK):
         for index, name in enumerate(choice.fields):
             values = dict.fromkeys(row[index] for row in choice.values)
-            found[name] = [held[name]] if name in held else list(values)
-    return found
+            values_by_field[name] = [fixed[name]] if name in fixed else list(values)
+    return values_by_field
 
 
-def modes_of(base: DesignPoint, held: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+def recompute_modes(base: DesignPoint, fixed: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """Return what may be recomputed: modes with their modules, which only a selective one has."""
     rows = next(choice.values for choice in list_choices(base, FRAMEWORK) if "recompute" in choice.fields)
-    if "recompute_modules" in held:
-        rows = tuple((mode, held["recompute_modules"]) for mode, _ in rows)
-    if "recompute" in held:
-        modules = held.get("recompute_modules", USUAL_MODULES)
-        rows = tuple(row for row in rows if row[0] == held["recompute"]) or ((held["recompute"], modules),)
+    if "recompute_modules" in fixed:
+        rows = tuple((mode, fixed["recompute_modules"]) for mode, _ in rows)
+    if "recompute" in fixed:
+        modules = fixed.get("recompute_modules", DEFAULT_MODULES)
+        rows = tuple(row for row in rows if row[0] == fixed["recompute"]) or ((fixed["recompute"], modules),)
     return list(dict.fromkeys((str(mode), tuple(modules)) for mode, modules in rows))
 
 
-def _numbers(base: DesignPoint, held: Mapping[str, Any], *, strict: bool) -> dict[str, Numbers] | None:
+def _grid_columns(base: DesignPoint, fixed: Mapping[str, Any], *, strict: bool) -> dict[str, Numbers] | None:
     """Return the columns of a grid; None if it has no row."""
-    values = values_of(base, held)
-    found = _meshes(base, values, held)
+    values = field_values(base, fixed)
+    columns = _meshes(base, values, fixed)
     if is_moe(base.model):
-        found = _cross_values(_cross_values(found, "ep", values["ep"]), "etp", values.get("etp", [1]))
+        columns = _cross_values(_cross_values(columns, "ep", values["ep"]), "etp", values.get("etp", [1]))
         if "etp" not in values:
-            found.pop("etp")
+            columns.pop("etp")
     virtual, sizes = values["virtual_stages"], values["micro_batch"]
-    found = _cross_values(found, "virtual_stages", virtual if strict else virtual[:1])
-    found = _cross_values(found, "micro_batch", sizes if strict else sizes[:1])
+    columns = _cross_values(columns, "virtual_stages", virtual if strict else virtual[:1])
+    columns = _cross_values(columns, "micro_batch", sizes if strict else sizes[:1])
     if strict:
-        kept = _meets_rules(base, found)
-        found = {name: column[kept] for name, column in found.items()}
-    return found if len(found["tp"]) else None
+        valid = _meets_rules(base, columns)
+        columns = {name: column[valid] for name, column in columns.items()}
+    return columns if len(columns["tp"]) else None
 
 
-def _meshes(base: DesignPoint, values: Mapping[str, list[Any]], held: Mapping[str, Any]) -> dict[str, Numbers]:
+def _meshes(base: DesignPoint, values: Mapping[str, list[Any]], fixed: Mapping[str, Any]) -> dict[str, Numbers]:
     npus = base.network.npus
-    found = {"pp": np.array(values["pp"], dtype=np.int64)}
+    columns = {"pp": np.array(values["pp"], dtype=np.int64)}
     for name in ("tp", "cp"):
-        found = _cross_values(found, name, values[name])
-    split = found["tp"] * found["pp"] * found["cp"]
-    whole = npus % split == 0
-    if "dp" in held:
-        whole &= npus == split * held["dp"]
-    return {name: column[whole] for name, column in found.items()} | {"dp": npus // split[whole]}
+        columns = _cross_values(columns, name, values[name])
+    split = columns["tp"] * columns["pp"] * columns["cp"]
+    divides = npus % split == 0
+    if "dp" in fixed:
+        divides &= npus == split * fixed["dp"]
+    return {name: column[divides] for name, column in columns.items()} | {"dp": npus // split[divides]}
 
 
-def _meets_rules(base: DesignPoint, found: Mapping[str, Numbers]) -> Mask:
+def _meets_rules(base: DesignPoint, columns: Mapping[str, Numbers]) -> Mask:
     """Return which rows meet the rules that do not depend on switches."""
     model, batch, sequence = base.model, base.workload.global_batch, base.workload.sequence
     layers = layers_of(model)
-    tp, pp, cp, dp, virtual = (found[name] for name in ("tp", "pp", "cp", "dp", "virtual_stages"))
-    each = dp * found["micro_batch"]
-    kept: Mask = (batch % each == 0) & (batch // each >= pp) & ((cp == 1) | (sequence % (2 * cp * tp) == 0))
-    kept &= (virtual == 1) | ((pp > 1) & (batch // each % pp == 0))
-    kept &= (pp * virtual <= layers) & ((layers % (pp * virtual) == 0) | np.isin(virtual, ALWAYS_SHARED))
+    tp, pp, cp, dp, virtual = (columns[name] for name in ("tp", "pp", "cp", "dp", "virtual_stages"))
+    step_samples = dp * columns["micro_batch"]
+    valid: Mask = (
+        (batch % step_samples == 0) & (batch // step_samples >= pp) & ((cp == 1) | (sequence % (2 * cp * tp) == 0))
+    )
+    valid &= (virtual == 1) | ((pp > 1) & (batch // step_samples % pp == 0))
+    valid &= (pp * virtual <= layers) & ((layers % (pp * virtual) == 0) | np.isin(virtual, UNEVEN_VIRTUAL_STAGES))
     if isinstance(model, Transformer) and model.experts is not None:
-        ep, etp = found["ep"], found.get("etp", np.array(1))
-        kept &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads_dimensions(base))
-        kept &= (tp * cp * dp) % (etp * ep) == 0
-    return kept
+        ep, etp = columns["ep"], columns.get("etp", np.array(1))
+        valid &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads_dimensions(base))
+        valid &= (tp * cp * dp) % (etp * ep) == 0
+    return valid
 
 
 def _cross_values(columns: Mapping[str, Numbers], name: str, values: list[Any]) -> dict[str, Numbers]:
     """Return each row with each of *values* of a further field."""
     size = len(next(iter(columns.values())))
-    found = {each: np.repeat(column, len(values)) for each, column in columns.items()}
-    return found | {name: np.tile(np.array(values, dtype=np.int64), size)}
+    crossed = {field: np.repeat(column, len(values)) for field, column in columns.items()}
+    return crossed | {name: np.tile(np.array(values, dtype=np.int64), size)}
 
 
 def _least_of_groups(column: Numbers, groups: Numbers) -> Numbers:
     """Return for each row the least value of its group."""
-    _, places = np.unique(groups, return_inverse=True)
-    places = places.reshape(-1)
-    least = np.full(places.max(initial=0) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(least, places, column)
-    found: Numbers = least[places]
-    return found
-
-
-def _next_power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
+    _, group_codes = np.unique(groups, return_inverse=True)
+    group_codes = group_codes.reshape(-1)
+    least = np.full(group_codes.max(initial=0) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, group_codes, column)
+    least_by_row: Numbers = least[group_codes]
+    return least_by_row
 
 
 # --------------------------------------------------------------------------------------
@@ -255,15 +253,15 @@ def _next_power_of_two(number: int) -> int:
 # --------------------------------------------------------------------------------------
 
 Floats = npt.NDArray[np.float64]
-COARSE = 500
+COARSE_ROWS = 500
 """Mappings of one evaluation, about."""
-GAIN = 0.01
+MIN_GAIN = 0.01
 """Share of the step that a further evaluation must promise to save."""
-EVALUATIONS = 10
+MAX_EVALUATIONS = 10
 """Evaluations of one search, at most; one that finds that nothing fits is cheap, and does not count."""
 FORWARD_AGAIN = 0.25
 """What recomputing everything adds at least, as a share of the compute of a step: a forward pass is a third of it."""
-NEAR = 24
+REFINED_MESHES = 24
 """Meshes whose other microbatches, virtual stages and experts are tried once the coarse search is done."""
 USUALLY_BEST = {
     "schedule": "interleaved",
@@ -276,19 +274,19 @@ USUALLY_BEST = {
     "placement": PIPELINE_OUTSIDE,
 }
 """The switches that all meshes are tried with first; interleaved with one virtual stage is 1F1B."""
-SAVED = {
+SAVABLE_PARTS = {
     "bubble": ("bubble", "pp"),
     "cp": ("cp",),
     "outside": ("dp", "pp", "ep", "weights"),
     "compute": ("gemm", "attention"),
 }
 """Parts of a step that other switches may save, by a name."""
-MOVES = ("schedule", "weight_sharding", "ep_overlap", "placement", "cp_comm_type")
+TRIED_SWITCHES = ("schedule", "weight_sharding", "ep_overlap", "placement", "cp_comm_type")
 """Switches that are tried next, in order. Whoever splits tensors gains by overlapping, and by splitting what is between
 them: those two are settled."""
-BALANCED = 0.2
+BALANCED_SHARE = 0.2
 """Share of the compute that a bidirectional schedule may save: each device has an early and a late stage."""
-KEPT = {"none": 1.0, "selective": 0.3, "full": 0.0}
+KEPT_ACTIVATIONS = {"none": 1.0, "selective": 0.3, "full": 0.0}
 """Share of the activations that stays at least, by what is recomputed."""
 Mode = tuple[str, tuple[str, ...]]
 """What is recomputed: the mode and the modules."""
@@ -303,14 +301,14 @@ class FoundMapping:
     searched: int
 
 
-def search_mapping(base: DesignPoint, held: Mapping[str, Any]) -> FoundMapping | None:
-    """Return the best mapping of *base* for training that agrees with what is *held*.
+def search_mapping(base: DesignPoint, fixed: Mapping[str, Any]) -> FoundMapping | None:
+    """Return the best mapping of *base* for training that agrees with what is *fixed*.
 
     *base* has the held values and the batch. If no mapping fits, it is the one that needs least memory; if what is
     held goes with none at all, None.
     """
-    grid = grid_of(base, held)
-    return None if grid is None else _MappingSearch(grid, held).run()
+    grid = build_grid(base, fixed)
+    return None if grid is None else _MappingSearch(grid, fixed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,53 +323,55 @@ class _Candidate:
 class _MappingSearch:
     """One search: what is known of each row of the grid, and the best so far."""
 
-    def __init__(self, grid: MappingGrid, held: Mapping[str, Any]) -> None:
-        self.grid, self.values = grid, values_of(grid.base, held)
+    def __init__(self, grid: MappingGrid, fixed: Mapping[str, Any]) -> None:
+        self.grid, self.values = grid, field_values(grid.base, fixed)
         values = self.values
-        self.modes = _in_order(modes_of(grid.base, held))
+        self.modes = _order_modes(recompute_modes(grid.base, fixed))
         self.first = {
             name: _first_switches(values[name], value) for name, value in USUALLY_BEST.items() if name in values
         }
         self.bound = np.full(grid.size, np.inf)
         """Seconds of a row with the first switches, whether it fits or not; infinite where that is not known."""
-        self.saved = {name: np.zeros(grid.size) for name in SAVED}
+        self.saved = {name: np.zeros(grid.size) for name in SAVABLE_PARTS}
         """Of these, what other switches may save."""
         self.states, self.activations = np.zeros(grid.size), np.zeros(grid.size)
         """With the same switches, the share of the memory that states take, and all else."""
         self.seconds = np.full(grid.size, np.inf)
         """The shortest step of a row that fits."""
         self.best = _Candidate(np.inf, -1, {})
-        self.least = _Candidate(np.inf, 0, {**self.first, **_recomputing(self.modes[0])})
+        self.least = _Candidate(np.inf, 0, {**self.first, **_mode_switches(self.modes[0])})
         """The row that needs least memory."""
         self.evaluations = self.searched = 0
 
     def run(self) -> FoundMapping:
         """Return the best mapping that a dozen evaluations find."""
         light, *heavier = self.modes
-        usual, other = heavier[:2], heavier[2:]
-        coarse = self.grid.coarse(COARSE)
-        self._try_lightly(light, usual, coarse)
-        self._try_lightly(light, usual, self._untried_near(coarse))
-        known = np.flatnonzero(np.isfinite(self.bound))
+        usual_modes, other_modes = heavier[:2], heavier[2:]
+        coarse = self.grid.coarse(COARSE_ROWS)
+        self._try_lightly(light, usual_modes, coarse)
+        self._try_lightly(light, usual_modes, self._untried_near(coarse))
+        bounded_rows = np.flatnonzero(np.isfinite(self.bound))
         for name, value in self._moves():
             if self.best.row >= 0 or name == "weight_sharding":  # others need more memory
-                self._try_modes({**self._switches(), name: value}, [light, *usual], known, self._saved(name, value))
-        self._try_modes(self._switches(), other, known)
+                self._try_modes(
+                    {**self._switches(), name: value}, [light, *usual_modes], bounded_rows, self._savable(name, value)
+                )
+        self._try_modes(self._switches(), other_modes, bounded_rows)
         chosen = self.best if self.best.row >= 0 else self.least
         return FoundMapping(self.grid.as_chosen(chosen.row, chosen.switches), self.best.row >= 0, self.searched)
 
     def _moves(self) -> Iterator[tuple[str, Any]]:
         """Yield other switches."""
-        for name in MOVES:
+        for name in TRIED_SWITCHES:
             for value in reversed(self.values.get(name, [])):
                 if value not in (self.first[name], "1f1b"):  # which interleaved stages include
                     yield name, value
 
-    def _saved(self, name: str, value: Any) -> Floats | float:
+    def _savable(self, name: str, value: Any) -> Floats | float:
         """Return what a switch may save of the bound of each row."""
         if name == "schedule":
             copies = schedules[value].parameter_copies(2)
-            return self.saved["bubble"] + (BALANCED if copies > 1 else 0.0) * self.saved["compute"]
+            return self.saved["bubble"] + (BALANCED_SHARE if copies > 1 else 0.0) * self.saved["compute"]
         parts = {"placement": "outside", "cp_comm_type": "cp"}
         return self.saved[parts[name]] if name in parts else 0.0
 
@@ -382,13 +382,13 @@ class _MappingSearch:
     def _untried_near(self, tried: Rows) -> Rows:
         """Return rows that were not tried, with the meshes that are best so far."""
         seconds = self.seconds if self.best.row >= 0 else self.bound
-        best = tried[np.argsort(seconds[tried], kind="stable")][:NEAR]
+        best = tried[np.argsort(seconds[tried], kind="stable")][:REFINED_MESHES]
         return np.setdiff1d(self.grid.around(best), tried)
 
     def _try_lightly(self, light: Mode, heavier: Sequence[Mode], rows: Rows) -> None:
         """Try rows with the first switches, which gives their bounds; those that do not fit, with recomputation."""
         if len(rows):
-            self._try({**self.first, **_recomputing(light)}, rows, bounds=True)
+            self._try({**self.first, **_mode_switches(light)}, rows, bounds=True)
             self._try_modes(self.first, heavier, rows)
 
     def _try_modes(
@@ -397,11 +397,11 @@ class _MappingSearch:
         """Try the rows that promise a shorter step with each mode, unless they fit with one before."""
         for mode in modes:
             bound = self.bound - saved + (FORWARD_AGAIN * self.saved["compute"] if mode[0] == "full" else 0.0)
-            chosen = {**switches, **_recomputing(mode)}
-            promising = rows[(bound[rows] < (1 - GAIN) * self.best.measure) & self._may_fit(chosen, rows)]
+            chosen = {**switches, **_mode_switches(mode)}
+            promising = rows[(bound[rows] < (1 - MIN_GAIN) * self.best.measure) & self._may_fit(chosen, rows)]
             promising = self.grid.allowed(chosen, promising)
-            promising = promising[np.argsort(bound[promising], kind="stable")][:COARSE]
-            if len(promising) and self.evaluations < EVALUATIONS:
+            promising = promising[np.argsort(bound[promising], kind="stable")][:COARSE_ROWS]
+            if len(promising) and self.evaluations < MAX_EVALUATIONS:
                 rows = np.setdiff1d(rows, self._try(chosen, np.sort(promising)))
 
     def _may_fit(self, switches: Mapping[str, Any], rows: Rows) -> Mask:
@@ -409,7 +409,7 @@ class _MappingSearch:
         if self.best.row < 0:
             return np.ones(len(rows), dtype=bool)
         states = self.states[rows] if switches["weight_sharding"] == self.first["weight_sharding"] else 0.0
-        may: Mask = states + KEPT.get(switches["recompute"], 0.0) * self.activations[rows] <= BUDGET
+        may: Mask = states + KEPT_ACTIVATIONS.get(switches["recompute"], 0.0) * self.activations[rows] <= BUDGET
         return may
 
     def _try(self, switches: Mapping[str, Any], rows: Rows, *, bounds: bool = False) -> Rows:
@@ -420,6 +420,7 @@ class _MappingSearch:
         runs, share = runs_and_share(batch)
         allowed = np.isin(rows, self.grid.allowed(switches, rows)) if bounds else runs
         fits = runs & allowed & (share <= BUDGET)
+        # What breaks a rule comes after all that merely need too much memory.
         self._keep_least(switches, rows, np.where(runs & allowed, share, 1e6 * share))
         if bounds or fits.any():
             self.evaluations += 1
@@ -429,7 +430,7 @@ class _MappingSearch:
                 self.bound[rows] = seconds
                 self.states[rows] = memory_of(batch).static / batch.base.memory.capacity_bytes
                 self.activations[rows] = share - self.states[rows]
-                for name, parts in SAVED.items():
+                for name, parts in SAVABLE_PARTS.items():
                     self.saved[name][rows] = np.where(runs, sum_of(took[part] for part in parts), 0.0)
             self._keep_best(switches, rows, np.where(fits, seconds, np.inf))
         batch.known.clear()
@@ -437,34 +438,34 @@ class _MappingSearch:
 
     def _keep_best(self, switches: Mapping[str, Any], rows: Rows, seconds: Floats) -> None:
         self.seconds[rows] = np.minimum(self.seconds[rows], seconds)
-        place = int(seconds.argmin())
-        if seconds[place] < (1 - ROUNDING) * self.best.measure:
-            self.best = _Candidate(float(seconds[place]), int(rows[place]), switches)
+        position = int(seconds.argmin())
+        if seconds[position] < (1 - ROUNDING) * self.best.measure:
+            self.best = _Candidate(float(seconds[position]), int(rows[position]), switches)
 
     def _keep_least(self, switches: Mapping[str, Any], rows: Rows, share: Floats) -> None:
-        place = int(share.argmin())
-        if share[place] < (1 - ROUNDING) * self.least.measure:
-            self.least = _Candidate(float(share[place]), int(rows[place]), switches)
+        position = int(share.argmin())
+        if share[position] < (1 - ROUNDING) * self.least.measure:
+            self.least = _Candidate(float(share[position]), int(rows[position]), switches)
 
 
-def _first_switches(values: list[Any], wanted: Any) -> Any:
-    return wanted if wanted in values else values[0]
+def _first_switches(values: list[Any], preferred: Any) -> Any:
+    return preferred if preferred in values else values[0]
 
 
-def _in_order(modes: Sequence[Mode]) -> list[Mode]:
+def _order_modes(modes: Sequence[Mode]) -> list[Mode]:
     """Return what may be recomputed: nothing, what costs least to recompute, everything, then other modules."""
     cheap = next((mode for mode in modes if mode[0] == "selective" and "layernorm" in mode[1]), None)
     first = [mode for mode in modes if mode[0] != "selective" or mode == cheap] or list(modes[:1])
     return first + [mode for mode in modes if mode not in first]
 
 
-def _recomputing(mode: Mode) -> dict[str, Any]:
+def _mode_switches(mode: Mode) -> dict[str, Any]:
     return {"recompute": mode[0], "recompute_modules": mode[1]}
 
 
 def runs_and_share(batch: Batch) -> tuple[Mask, Floats]:
     """Return which designs of one structure meet every rule, and what share of their memory each needs."""
-    met = reduce(and_, (np.broadcast_to(each, batch.size) for each in rules_met(batch).values()))
+    met = reduce(and_, (np.broadcast_to(met_rule, batch.size) for met_rule in rules_met(batch).values()))
     try:
         with np.errstate(all="ignore"):
             memory = memory_of(batch)
@@ -477,8 +478,8 @@ def runs_and_share(batch: Batch) -> tuple[Mask, Floats]:
                 share = np.maximum(share, sum_of(memory.offloaded.values()) / max(outer, 1.0))
     except ArithmeticError:
         return np.zeros(batch.size, dtype=bool), np.full(batch.size, np.inf)
-    whole = np.nan_to_num(np.broadcast_to(share, batch.size), nan=np.inf)
-    return met & np.isfinite(whole), whole
+    shares = np.nan_to_num(np.broadcast_to(share, batch.size), nan=np.inf)
+    return met & np.isfinite(shares), shares
 
 
 def step_seconds(batch: Batch) -> dict[str, Floats]:
@@ -488,5 +489,5 @@ def step_seconds(batch: Batch) -> dict[str, Floats]:
             took = compute_step_seconds(batch)
     except ArithmeticError:
         return dict.fromkeys(("seconds", *BREAKDOWN), np.full(batch.size, np.inf))
-    found = {"seconds": took.seconds, **took.parts}
-    return {name: np.nan_to_num(np.broadcast_to(value, batch.size), nan=np.inf) for name, value in found.items()}
+    parts = {"seconds": took.seconds, **took.parts}
+    return {name: np.nan_to_num(np.broadcast_to(value, batch.size), nan=np.inf) for name, value in parts.items()}

@@ -24,11 +24,11 @@ from cosmic.search.mapping.mapping_choices import (
 )
 from cosmic.search.space.parameter_set import ParameterSet
 
-DP = "npus // (tp * cp * pp)"
-MESH = "dp * tp * cp * pp"
-PREFILL = "prefill.replicas * prefill.tp * prefill.pp * prefill.dp"
+REPLICAS_EXPRESSION = "npus // (tp * cp * pp)"
+MESH_EXPRESSION = "dp * tp * cp * pp"
+PREFILL_EXPRESSION = "prefill.replicas * prefill.tp * prefill.pp * prefill.dp"
 """Accelerators of a prefill pool."""
-CHUNKS = (2048, 4096, 8192, 16384)
+TOKEN_BUDGETS = (2048, 4096, 8192, 16384)
 """Tokens that engines are usually limited to in a step."""
 
 
@@ -37,16 +37,16 @@ def write_mapping_space(
     *,
     framework: str = "any",
     stacks: Sequence[str] = (),
-    held: Collection[str] = (),
+    fixed_paths: Collection[str] = (),
     vary: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the set of all mappings of *base* that a *framework* can launch, as the content of a file.
 
-    The fields at *held* keep their value; *vary* gives fields values of their own, as a parameter set does. *stacks*
+    The fields at *fixed_paths* keep their value; *vary* gives fields values of their own, as a parameter set does. *stacks*
     opens other layers besides the workload.
     """
     varied = {full_path(path): values for path, values in (vary or {}).items()}
-    fixed = {full_path(path) for path in held}
+    fixed = {full_path(path) for path in fixed_paths}
     for path in fixed & varied.keys():
         raise SpecError("--vary", path, "is held as well: leave out one of the two")
     for path in fixed:
@@ -54,9 +54,9 @@ def write_mapping_space(
     base = _with_expert_tensor(base)
     return {
         "base": design_tree(base),
-        "parameters": _parameters(base, framework, ["workload", *stacks], fixed, varied),
-        "derived": _derived(base, fixed | varied.keys()),
-        "constraints": _rules(base, framework),
+        "parameters": _list_parameters(base, framework, ["workload", *stacks], fixed, varied),
+        "derived": _derived_fields(base, fixed | varied.keys()),
+        "constraints": _mapping_rules(base, framework),
     }
 
 
@@ -67,14 +67,17 @@ def usual_objective(base: DesignPoint) -> str:
     return "tokens_per_s" if base.serving.load.rate is None else "tpot_s"
 
 
-def _rules(base: DesignPoint, framework: str) -> list[str]:
+def _mapping_rules(base: DesignPoint, framework: str) -> list[str]:
     """Return the rules between the parts of a mapping; a load of requests has no batch to divide."""
-    found = list_rules(base, framework_named(framework))
+    rules = list_rules(base, framework_named(framework))
     if base.serving is None:
-        return found
-    found = [rule for rule in found if "global_batch" not in rule]
+        return rules
+    rules = [rule for rule in rules if "global_batch" not in rule]
     return [
-        f"{MESH} + {PREFILL} == npus" if rule == f"{MESH} == npus" and _shares_machine(base) else rule for rule in found
+        f"{MESH_EXPRESSION} + {PREFILL_EXPRESSION} == npus"
+        if rule == f"{MESH_EXPRESSION} == npus" and _shares_machine(base)
+        else rule
+        for rule in rules
     ]
 
 
@@ -82,16 +85,20 @@ def _with_expert_tensor(base: DesignPoint) -> DesignPoint:
     """Return *base* with the etp that it has, said: where it is searched, leaving it out is none of its values."""
     if not is_moe(base.model) or base.workload.task != "training":
         return base
-    stated: DesignPoint = schema.assign_fields(base, {"workload.etp": base.workload.expert_tensor})
-    return stated
+    with_etp: DesignPoint = schema.assign_fields(base, {"workload.etp": base.workload.expert_tensor})
+    return with_etp
 
 
-def _derived(base: DesignPoint, taken: Collection[str]) -> dict[str, str]:
+def _derived_fields(base: DesignPoint, set_paths: Collection[str]) -> dict[str, str]:
     """Return what follows from the mapping: the replicas, and serving what one pass of each takes."""
-    found = {"workload.dp": f"(npus - {PREFILL}) // (tp * cp * pp)" if _shares_machine(base) else DP}
+    expressions = {
+        "workload.dp": f"(npus - {PREFILL_EXPRESSION}) // (tp * cp * pp)"
+        if _shares_machine(base)
+        else REPLICAS_EXPRESSION
+    }
     if base.serving is None and base.workload.task != "training" and not isinstance(base.model, Recommender):
-        found["workload.micro_batch"] = SERVED_MICRO_BATCH[base.workload.task]
-    return {path: text for path, text in found.items() if path not in taken}
+        expressions["workload.micro_batch"] = SERVED_MICRO_BATCH[base.workload.task]
+    return {path: text for path, text in expressions.items() if path not in set_paths}
 
 
 def _shares_machine(base: DesignPoint) -> bool:
@@ -135,44 +142,44 @@ def _can_launch(framework: Framework, point: DesignPoint) -> bool:
     return all(switches)
 
 
-Opened = Iterator[tuple[tuple[str, ...], list[tuple[Any, ...]]]]
+LayerChoices = Iterator[tuple[tuple[str, ...], list[tuple[Any, ...]]]]
 """Decisions: the paths that each sets, and the values that it may give them."""
 
 
-def _parameters(
-    base: DesignPoint, framework: str, stacks: Sequence[str], held: Collection[str], varied: Mapping[str, Any]
+def _list_parameters(
+    base: DesignPoint, framework: str, stacks: Sequence[str], fixed: Collection[str], varied: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the parameters of the set, as a file has them."""
     for stack in stacks:
-        if stack not in OPENED:
-            raise UnknownName.among("--stacks", stack, "layer that can be opened", OPENED)
-    found: dict[str, Any] = {}
+        if stack not in LAYER_CHOICES:
+            raise UnknownName.among("--stacks", stack, "layer that can be opened", LAYER_CHOICES)
+    parameters: dict[str, Any] = {}
     for stack in stacks:
-        for paths, rows in OPENED[stack](base, framework):
-            kept, values = _without_held(base, paths, rows, {*held, *varied})
-            if len(values) > 1 or (values and values[0] != tuple(schema.get_field(base, path) for path in kept)):
-                found[_key(kept)] = [_written_row(base, kept, row) for row in values]
-    return found | dict(varied)
+        for paths, rows in LAYER_CHOICES[stack](base, framework):
+            open_paths, values = _remove_fixed(base, paths, rows, {*fixed, *varied})
+            if len(values) > 1 or (values and values[0] != tuple(schema.get_field(base, path) for path in open_paths)):
+                parameters[_parameter_key(open_paths)] = [_write_row(base, open_paths, row) for row in values]
+    return parameters | dict(varied)
 
 
-def _without_held(
-    base: DesignPoint, paths: tuple[str, ...], rows: list[tuple[Any, ...]], held: Collection[str]
+def _remove_fixed(
+    base: DesignPoint, paths: tuple[str, ...], rows: list[tuple[Any, ...]], fixed: Collection[str]
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return a decision without the fields that are *held*: only what goes with their values in the base is left."""
-    held = {path for path in paths if path in held}
-    places = [index for index, path in enumerate(paths) if path not in held]
-    if not places:
+    """Return a decision without the fields that are *fixed*: only what goes with their values in the base is left."""
+    fixed = {path for path in paths if path in fixed}
+    open_indices = [index for index, path in enumerate(paths) if path not in fixed]
+    if not open_indices:
         return (), []
-    own = {index: schema.get_field(base, path) for index, path in enumerate(paths) if path in held}
-    matching = [row for row in rows if all(row[place] == value for place, value in own.items())]
-    left = [tuple(row[place] for place in places) for row in matching or rows]
-    return tuple(paths[place] for place in places), list(dict.fromkeys(left))
+    fixed_values = {index: schema.get_field(base, path) for index, path in enumerate(paths) if path in fixed}
+    matching = [row for row in rows if all(row[position] == value for position, value in fixed_values.items())]
+    open_rows = [tuple(row[position] for position in open_indices) for row in matching or rows]
+    return tuple(paths[position] for position in open_indices), list(dict.fromkeys(open_rows))
 
 
-def _key(paths: tuple[str, ...]) -> str:
+def _parameter_key(paths: tuple[str, ...]) -> str:
     """Return the key of a parameter that sets *paths*.
 
-    >>> _key(("workload.tp",)), _key(("workload.pp", "workload.placement"))
+    >>> _parameter_key(("workload.tp",)), _parameter_key(("workload.pp", "workload.placement"))
     ('workload.tp', 'workload.{pp,placement}')
     """
     if len(paths) == 1:
@@ -180,7 +187,7 @@ def _key(paths: tuple[str, ...]) -> str:
     return f"{paths[0].rpartition('.')[0]}.{{{','.join(path.rpartition('.')[2] for path in paths)}}}"
 
 
-def _written_row(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]) -> Any:
+def _write_row(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]) -> Any:
     parts = [
         schema.write_value(value, schema.slot_at(base, path).dimension) for path, value in zip(paths, row, strict=True)
     ]
@@ -190,28 +197,28 @@ def _written_row(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]
 # ------------------------------------------------------------------------------------------------- layers
 
 
-def _workload(base: DesignPoint, framework: str) -> Opened:
+def _workload_choices(base: DesignPoint, framework: str) -> LayerChoices:
     for choice in list_choices(base, framework_named(framework)):
-        own = [tuple(getattr(base.workload, field) for field in choice.fields)]
-        if framework != ANY and not all(type(part) is int for part in own[0]):
-            own = []  # a switch that the framework may not have
-        yield tuple(f"workload.{field}" for field in choice.fields), list(dict.fromkeys((*choice.values, *own)))
+        base_values = [tuple(getattr(base.workload, field) for field in choice.fields)]
+        if framework != ANY and not all(type(part) is int for part in base_values[0]):
+            base_values = []  # a switch that the framework may not have
+        yield tuple(f"workload.{field}" for field in choice.fields), list(dict.fromkeys((*choice.values, *base_values)))
 
 
-def _collective(base: DesignPoint, _: str) -> Opened:
+def _collective_choices(base: DesignPoint, _: str) -> LayerChoices:
     """Yield what a communication library can be told: algorithms, how dimensions are used together, chunks, order."""
     for index, chosen in enumerate(base.collective.algorithms):
-        known = (*COLLECTIVES, SYNTHESIZED) if looks_at_links(base.network, index) else COLLECTIVES
-        names = [chosen, *(name for name in known if name != chosen)]
+        algorithms = (*COLLECTIVES, SYNTHESIZED) if looks_at_links(base.network, index) else COLLECTIVES
+        names = [chosen, *(name for name in algorithms if name != chosen)]
         yield (f"collective.algorithms.{index}",), [(name,) for name in names]
     yield ("collective.multi_dim",), [(get_argument,) for get_argument in get_args(MultiDim)]
     if is_moe(base.model) and len(base.network.dims) > 1:
         yield ("collective.all_to_all",), [(get_argument,) for get_argument in get_args(AllToAll)]
     yield ("collective.scheduling",), [(get_argument,) for get_argument in get_args(Scheduling)]
-    yield ("collective.chunks",), [(each,) for each in (1, 4, 16, 64)]
+    yield ("collective.chunks",), [(chunks,) for chunks in (1, 4, 16, 64)]
 
 
-def _network(base: DesignPoint, _: str) -> Opened:
+def _network_choices(base: DesignPoint, _: str) -> LayerChoices:
     """Yield networks that could be built in its place: other topologies, from half to four times the bandwidth."""
     for index, dim in enumerate(base.network.dims):
         where = f"network.dims.{index}"
@@ -220,34 +227,34 @@ def _network(base: DesignPoint, _: str) -> Opened:
         yield (f"{where}.bandwidth",), [(factor * dim.bandwidth_bytes_per_s,) for factor in (0.5, 1.0, 2.0, 4.0)]
 
 
-def _compute(base: DesignPoint, _: str) -> Opened:
+def _compute_choices(base: DesignPoint, _: str) -> LayerChoices:
     """Yield accelerators of the same vendor."""
-    own, known = base.compute.accelerator, catalog_entries.entry_names("accelerators")
-    vendors = {name: catalog_entries.read_entry("accelerators", name).get("vendor") for name in known}
-    if vendors.get(own) is not None:
-        others = (name for name in known if vendors[name] == vendors[own])
-        yield ("compute.accelerator",), [(name,) for name in dict.fromkeys((own, *others))]
+    accelerator, accelerators = base.compute.accelerator, catalog_entries.entry_names("accelerators")
+    vendors = {name: catalog_entries.read_entry("accelerators", name).get("vendor") for name in accelerators}
+    if vendors.get(accelerator) is not None:
+        same_vendor = (name for name in accelerators if vendors[name] == vendors[accelerator])
+        yield ("compute.accelerator",), [(name,) for name in dict.fromkeys((accelerator, *same_vendor))]
 
 
-def _serving(base: DesignPoint, _: str) -> Opened:
+def _serving_choices(base: DesignPoint, _: str) -> LayerChoices:
     """Yield engines, the tokens of a step and, where there is a pool for prefill, its instances."""
     layer = base.serving
     if layer is None:
         raise SpecError("--stacks", "serving", "the design has no serving section: give its load, such as isl and osl")
     yield ("serving.engine",), [(name,) for name in catalog_entries.entry_names("engines")]
-    yield ("serving.max_num_batched_tokens",), [(chunk,) for chunk in CHUNKS]
+    yield ("serving.max_num_batched_tokens",), [(chunk,) for chunk in TOKEN_BUDGETS]
     if layer.prefill is not None:
         most = base.network.npus // (layer.prefill.npus // max(1, layer.prefill.replicas) or 1)
-        yield ("serving.prefill.replicas",), [(each,) for each in range(min(most, 64) + 1)]
+        yield ("serving.prefill.replicas",), [(replicas,) for replicas in range(min(most, 64) + 1)]
 
 
 COLLECTIVES = ("auto", "ring", "direct", "halving_doubling", "double_binary_tree")
 TOPOLOGIES = ("switch", "fully_connected", "ring")
-OPENED: dict[str, Callable[[DesignPoint, str], Opened]] = {
-    "workload": _workload,
-    "collective": _collective,
-    "network": _network,
-    "compute": _compute,
-    "serving": _serving,
+LAYER_CHOICES: dict[str, Callable[[DesignPoint, str], LayerChoices]] = {
+    "workload": _workload_choices,
+    "collective": _collective_choices,
+    "network": _network_choices,
+    "compute": _compute_choices,
+    "serving": _serving_choices,
 }
 """What each layer opens."""

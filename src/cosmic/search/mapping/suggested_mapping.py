@@ -22,7 +22,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Recommender, is_moe
 from cosmic.design.workload_layer import AXES, Workload
 from cosmic.search.mapping.deployment_mappings import search_deployment, search_serving
-from cosmic.search.mapping.mapping_choices import BUDGET, USUAL_MODULES
+from cosmic.search.mapping.mapping_choices import BUDGET, DEFAULT_MODULES
 from cosmic.search.mapping.mapping_search import FoundMapping, runs_and_share, search_mapping
 
 SWITCHES = (
@@ -37,160 +37,170 @@ SWITCHES = (
 )
 MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute", "recompute_modules", *SWITCHES)
 """The fields of a mapping for training."""
-SERVED = (*AXES, "ep", "global_batch", "micro_batch")
+SERVED_FIELDS = (*AXES, "ep", "global_batch", "micro_batch")
 """The fields of a mapping for a step of serving."""
-PLAIN: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in SWITCHES}
+PLAIN_SWITCHES: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in SWITCHES}
 """Switches as a workload has them that says nothing of them: what a parameter set varies a mapping around."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
-REPLICAS_OF_ONE = 8
+NPUS_PER_SEQUENCE = 8
 """Accelerators for each of which a global batch has a sequence, at least: larger machines train with larger batches."""
 EXPERTS_ONLY = ("ep", "etp", "ep_overlap")
 
 
 KNOWN_MAPPINGS: dict[str, FoundMapping] = {}
 """Suggestions of this process."""
-MOST_KNOWN = 1000
+MAX_KNOWN = 1000
 
 
 def _keep_suggestion(compute: Callable[..., FoundMapping]) -> Callable[..., FoundMapping]:
     """Keep what a suggestion gives, in memory and for other processes: it follows from the design and what is given."""
 
     @wraps(compute)
-    def suggestion(base: DesignPoint, *given: Mapping[str, Any]) -> FoundMapping:
-        key = f"{compute.__name__} {base.identity} {[sorted(each.items()) for each in given]}"
+    def suggestion(base: DesignPoint, *mappings: Mapping[str, Any]) -> FoundMapping:
+        key = f"{compute.__name__} {base.identity} {[sorted(mapping.items()) for mapping in mappings]}"
         if key not in KNOWN_MAPPINGS:
-            if len(KNOWN_MAPPINGS) >= MOST_KNOWN:
+            if len(KNOWN_MAPPINGS) >= MAX_KNOWN:
                 KNOWN_MAPPINGS.clear()
-            KNOWN_MAPPINGS[key] = computed(key, base, *given)
+            KNOWN_MAPPINGS[key] = computed(key, base, *mappings)
         return KNOWN_MAPPINGS[key]
 
-    def computed(key: str, base: DesignPoint, *given: Mapping[str, Any]) -> FoundMapping:
+    def computed(key: str, base: DesignPoint, *mappings: Mapping[str, Any]) -> FoundMapping:
         if content := read_cached("mappings", key):
             with suppress(ValueError, TypeError):
                 return FoundMapping(**json.loads(content))
-        found = compute(base, *given)
+        suggested = compute(base, *mappings)
         with suppress(TypeError):  # what is no JSON
-            keep_cached("mappings", key, json.dumps(asdict(found)).encode())
-        return found
+            keep_cached("mappings", key, json.dumps(asdict(suggested)).encode())
+        return suggested
 
     return suggestion
 
 
 @_keep_suggestion
-def suggest_mapping(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, Any]) -> FoundMapping:
-    """Return the mapping for training, with its global batch: what is *stated*, and the best of the rest.
+def suggest_mapping(base: DesignPoint, usual: Mapping[str, Any], set_fields: Mapping[str, Any]) -> FoundMapping:
+    """Return the mapping for training, with its global batch: what is *set_fields*, and the best of the rest.
 
     *usual* is the workload as catalog and user give it, with the mapping that the system prefers. If that does not fit,
     all others are searched; if none of these fits, the one that needs least memory is returned.
     """
-    held = {key: stated[key] for key in MAPPING if key in stated}
-    if "recompute" in held:  # whoever says so much means the modules that are usual
-        held.setdefault("recompute_modules", USUAL_MODULES)
+    fixed = {key: set_fields[key] for key in MAPPING if key in set_fields}
+    if "recompute" in fixed:  # whoever says so much means the modules that are usual
+        fixed.setdefault("recompute_modules", DEFAULT_MODULES)
     preferred = {key: usual[key] for key in MAPPING if key in usual}
-    if "dp" not in stated and stated.keys() & set(AXES):
+    if "dp" not in set_fields and set_fields.keys() & set(AXES):
         preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the accelerators
-    ways = prod(preferred.get(axis, 1) for axis in ("tp", "cp", "pp"))
-    if not preferred.keys() <= held.keys() and base.network.npus % ways == 0:
-        found = _search_with_batch(base, {**plain_switches(preferred), **preferred}, usual, stated)
-        if found.fits:
-            return replace(found, searched=0)
-    return _search_with_batch(base, held, usual, stated)
+    preferred_ranks = prod(preferred.get(axis, 1) for axis in ("tp", "cp", "pp"))
+    if not preferred.keys() <= fixed.keys() and base.network.npus % preferred_ranks == 0:
+        suggested = _search_with_batch(base, {**plain_switches(preferred), **preferred}, usual, set_fields)
+        if suggested.fits:
+            return replace(suggested, searched=0)
+    return _search_with_batch(base, fixed, usual, set_fields)
 
 
-def plain_switches(stated: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return plain switches for what is not *stated*; a schedule and its virtual stages go together.
+def plain_switches(set_fields: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return plain switches for what is not *set_fields*; a schedule and its virtual stages go together.
 
     With what is *usual*, a mapping that someone varies: contexts are not split, and beside a mesh that is stated in
     full nothing is sharded, recomputed or spread.
     """
-    together = {"schedule": "virtual_stages", "virtual_stages": "schedule"}
-    plain = {key: value for key, value in PLAIN.items() if key not in stated and together.get(key) not in stated}
+    paired = {"schedule": "virtual_stages", "virtual_stages": "schedule"}
+    plain = {
+        key: value
+        for key, value in PLAIN_SWITCHES.items()
+        if key not in set_fields and paired.get(key) not in set_fields
+    }
     if usual is None:
         return plain
-    if {"tp", "cp", "pp"} <= stated.keys():
+    if {"tp", "cp", "pp"} <= set_fields.keys():
         return {**plain, "ep": 1, "weight_sharding": "none", "recompute": "none"}
     return plain if "cp" in usual else {**plain, "cp": 1}
 
 
 def _search_with_batch(
-    base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str, Any], stated: Mapping[str, Any]
+    base: DesignPoint, fixed: Mapping[str, Any], usual: Mapping[str, Any], set_fields: Mapping[str, Any]
 ) -> FoundMapping:
-    """Return the best mapping that agrees with what is *held*, and its batch."""
-    batch = stated["global_batch"] if "global_batch" in stated else suggest_batch(base, held, usual)
-    known = {key: value for key, value in held.items() if value is not None}
-    point = replace(base, workload=replace(base.workload, **{**known, "global_batch": batch}))
+    """Return the best mapping that agrees with what is *fixed*, and its batch."""
+    batch = set_fields["global_batch"] if "global_batch" in set_fields else suggest_batch(base, fixed, usual)
+    set_values = {key: value for key, value in fixed.items() if value is not None}
+    point = replace(base, workload=replace(base.workload, **{**set_values, "global_batch": batch}))
     if isinstance(base.model, Recommender):
-        found = _of_recommender(point, held)
+        suggested = _recommender_mapping(point, fixed)
     else:
-        searched = search_mapping(point, known) if _is_open(base, held) else None
-        found = searched or FoundMapping(_held_mesh(base, held), fits=True, searched=0)
-    mapping = found.mapping if "etp" not in found.mapping or "etp" in held else _without_usual(found.mapping)
-    return replace(found, mapping={**mapping, **held, "global_batch": batch})
+        searched = search_mapping(point, set_values) if _has_choice(base, fixed) else None
+        suggested = searched or FoundMapping(_fixed_mesh(base, fixed), fits=True, searched=0)
+    mapping = (
+        suggested.mapping if "etp" not in suggested.mapping or "etp" in fixed else _drop_default_etp(suggested.mapping)
+    )
+    return replace(suggested, mapping={**mapping, **fixed, "global_batch": batch})
 
 
-def _of_recommender(point: DesignPoint, held: Mapping[str, Any]) -> FoundMapping:
+def _recommender_mapping(point: DesignPoint, fixed: Mapping[str, Any]) -> FoundMapping:
     """Return the mapping of a recommender, which replicas alone train, each with all its samples at once."""
-    mesh = _held_mesh(point, held)
+    mesh = _fixed_mesh(point, fixed)
     samples = max(1, point.workload.global_batch // mesh["dp"])
-    mapping = {"weight_sharding": "zero1", "micro_batch": samples, **mesh, **held}
+    mapping = {"weight_sharding": "zero1", "micro_batch": samples, **mesh, **fixed}
     runs, share = runs_and_share(batch_of(replace(point, workload=replace(point.workload, **mapping))))
     return FoundMapping(mapping, fits=bool(runs.all() and share.max() <= BUDGET), searched=0)
 
 
-def _is_open(base: DesignPoint, held: Mapping[str, Any]) -> bool:
+def _has_choice(base: DesignPoint, fixed: Mapping[str, Any]) -> bool:
     """Return whether something of the mapping is left to choose: etp follows from ep, dp from the other axes."""
-    settled = {*held, "dp", *(() if is_moe(base.model) else EXPERTS_ONLY)}
-    if "ep" in held:
+    settled = {*fixed, "dp", *(() if is_moe(base.model) else EXPERTS_ONLY)}
+    if "ep" in fixed:
         settled.add("etp")
-    if "recompute" in held:
+    if "recompute" in fixed:
         settled.add("recompute_modules")
-    if held.get("schedule", "interleaved") != "interleaved":
+    if fixed.get("schedule", "interleaved") != "interleaved":
         settled.add("virtual_stages")
     return not settled >= set(MAPPING)
 
 
-def _held_mesh(base: DesignPoint, held: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed_mesh(base: DesignPoint, fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mesh that is held, and dp as what it leaves: nothing was searched, or nothing goes with it."""
-    mesh: dict[str, Any] = {axis: held.get(axis, 1) for axis in AXES}
-    rest = base.network.npus // (mesh["tp"] * mesh["cp"] * mesh["pp"])
-    return {**mesh, "dp": held.get("dp", max(rest, 1))}
+    mesh: dict[str, Any] = {axis: fixed.get(axis, 1) for axis in AXES}
+    replicas = base.network.npus // (mesh["tp"] * mesh["cp"] * mesh["pp"])
+    return {**mesh, "dp": fixed.get("dp", max(replicas, 1))}
 
 
-def _without_usual(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_default_etp(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping without an etp that is the one it has if none is stated."""
     usual = gcd(mapping["tp"], max(1, mapping["tp"] * mapping["cp"] * mapping["dp"] // mapping["ep"]))
     return {key: value for key, value in mapping.items() if key != "etp" or value != usual}
 
 
 @_keep_suggestion
-def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> FoundMapping:
-    """Return mesh, global_batch and micro_batch for prefill or decode; what is *stated* is kept."""
-    return search_serving(base, stated)
+def suggest_serving(base: DesignPoint, set_fields: Mapping[str, Any]) -> FoundMapping:
+    """Return mesh, global_batch and micro_batch for prefill or decode; what is *set_fields* is kept."""
+    return search_serving(base, set_fields)
 
 
 @_keep_suggestion
-def suggest_deployment(base: DesignPoint, stated: Mapping[str, Any], free: Mapping[str, Any]) -> FoundMapping:
-    """Return the mesh of instances that serve the load of *base*: what is *stated*, and the best of the rest.
+def suggest_deployment(base: DesignPoint, set_fields: Mapping[str, Any], free: Mapping[str, Any]) -> FoundMapping:
+    """Return the mesh of instances that serve the load of *base*: what is *set_fields*, and the best of the rest.
 
     With what is *free* of the prefill pool: ``prefill.tp``, ``prefill.replicas``.
     """
-    return search_deployment(base, stated, free)
+    return search_deployment(base, set_fields, free)
 
 
 def check_divides(mesh: Mapping[str, int], npus: int) -> None:
     """Refuse a *mesh* of which no number of replicas takes *npus* accelerators."""
-    taken = prod(mesh.values())
-    if npus % taken == 0:
+    ranks = prod(mesh.values())
+    if npus % ranks == 0:
         return
     split = {axis: size for axis, size in mesh.items() if size > 1}
-    some = f"{npus:,} accelerator{'s' if npus > 1 else ''}"
-    rule = f"there {'are' if npus > 1 else 'is'} only {some}" if taken > npus else f"does not divide {some}"
+    accelerators_text = f"{npus:,} accelerator{'s' if npus > 1 else ''}"
+    rule = (
+        f"there {'are' if npus > 1 else 'is'} only {accelerators_text}"
+        if ranks > npus
+        else f"does not divide {accelerators_text}"
+    )
     if len(split) == 1:
         ((axis, size),) = split.items()
         raise SpecError(f"workload.{axis}", size, rule)
-    said = " × ".join(f"{axis} {size}" for axis, size in split.items())
-    raise SpecError("workload", f"{said} = {taken:,}", rule)
+    mesh_text = " × ".join(f"{axis} {size}" for axis, size in split.items())
+    raise SpecError("workload", f"{mesh_text} = {ranks:,}", rule)
 
 
 def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, last: int | None = None) -> int:
@@ -205,30 +215,30 @@ def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, l
     >>> suggest_virtual_stages(24, 4, last=3), suggest_virtual_stages(24, 4, first=4, last=4)
     (1, 2)
     """
-    stated = [each for each in (first, last) if each is not None]
-    if stated:
-        rest, others = layers - sum(stated), max(1, stages - len(stated))
-        whole = (gcd(rest // others, *stated) if rest % others == 0 else 1) or 1
-        return next((divisor for divisor in divisors(whole) if divisor > 1), 1)
-    each = [virtual for virtual in range(2, layers // stages + 1) if layers % (stages * virtual) == 0]
-    return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
+    set_layers = [option for option in (first, last) if option is not None]
+    if set_layers:
+        inner_layers, inner_stages = layers - sum(set_layers), max(1, stages - len(set_layers))
+        common = (gcd(inner_layers // inner_stages, *set_layers) if inner_layers % inner_stages == 0 else 1) or 1
+        return next((divisor for divisor in divisors(common) if divisor > 1), 1)
+    option = [virtual for virtual in range(2, layers // stages + 1) if layers % (stages * virtual) == 0]
+    return min(option, default=2 if layers >= 2 * stages and layers % stages else 1)
 
 
-def suggest_batch(base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str, Any]) -> int:
+def suggest_batch(base: DesignPoint, fixed: Mapping[str, Any], usual: Mapping[str, Any]) -> int:
     """Return the global batch of training where none is stated: the usual one, so that it does not follow the mapping.
 
     It is rounded so that accelerators can share it out. A mesh that is held in full decides how many replicas do.
     """
-    npus, size = base.network.npus, held.get("micro_batch", 1)
-    wanted = usual.get("global_batch", -(-TOKENS_PER_STEP // base.workload.sequence))
-    replicas = _replicas(npus, held)
+    npus, size = base.network.npus, fixed.get("micro_batch", 1)
+    target = usual.get("global_batch", -(-TOKENS_PER_STEP // base.workload.sequence))
+    replicas = _replicas(npus, fixed)
     if replicas is not None:
-        return int(-(-max(wanted, 1) // (replicas * size)) * replicas * size)
-    return shared_batch(wanted, npus, size, keep="global_batch" in usual)
+        return int(-(-max(target, 1) // (replicas * size)) * replicas * size)
+    return shared_batch(target, npus, size, keep="global_batch" in usual)
 
 
-def shared_batch(wanted: int, npus: int, micro_batch: int = 1, *, keep: bool = True) -> int:
-    """Return a batch near *wanted* that accelerators can share out, and at least one sequence for every eight of them.
+def shared_batch(target: int, npus: int, micro_batch: int = 1, *, keep: bool = True) -> int:
+    """Return a batch near *target* that accelerators can share out, and at least one sequence for every eight of them.
 
     What is odd in their number must divide it. If nothing is, a batch to *keep* is left alone.
 
@@ -237,12 +247,12 @@ def shared_batch(wanted: int, npus: int, micro_batch: int = 1, *, keep: bool = T
     >>> shared_batch(1024, 72), shared_batch(1000, 64, keep=False), shared_batch(512, 64, 24)
     (1152, 1024, 384)
     """
-    wanted = max(wanted, npus // REPLICAS_OF_ONE, micro_batch)
+    target = max(target, npus // NPUS_PER_SEQUENCE, micro_batch)
     odd = lcm(_odd_part(npus), _odd_part(micro_batch))
     if odd == 1 and keep:
-        return wanted
-    unit: int = odd * 2 ** max(0, floor(log2(wanted / odd)))
-    return max(1, round(wanted / unit)) * unit
+        return target
+    unit: int = odd * 2 ** max(0, floor(log2(target / odd)))
+    return max(1, round(target / unit)) * unit
 
 
 def _odd_part(number: int) -> int:
@@ -254,10 +264,10 @@ def _odd_part(number: int) -> int:
     return number // (number & -number)
 
 
-def _replicas(npus: int, held: Mapping[str, Any]) -> int | None:
+def _replicas(npus: int, fixed: Mapping[str, Any]) -> int | None:
     """Return the replicas of a mesh that is held in full; None where it is not."""
-    if "dp" in held:
-        return int(held["dp"])
-    if not {"tp", "cp", "pp"} <= held.keys():
+    if "dp" in fixed:
+        return int(fixed["dp"])
+    if not {"tp", "cp", "pp"} <= fixed.keys():
         return None
-    return int(max(1, npus // (held["tp"] * held["cp"] * held["pp"])))
+    return int(max(1, npus // (fixed["tp"] * fixed["cp"] * fixed["pp"])))

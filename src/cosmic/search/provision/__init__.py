@@ -2,5 +2,6 @@
 
 provisioning ── LIBRA's files ──▶ libra: loads ──▶ bandwidth_optimum: one convex program, its bound and prices
     └────────── designs ────────▶ design_bandwidth: the step itself ◀── bandwidth_descent, from the convex optimum
-bandwidth_limits: budgets and limits as people write them     candidate_bandwidth: for the candidates of a search
+bandwidth_problem: the problem, its limits as people write them, and the result
+candidate_bandwidth: the best bandwidth of the candidates of a search
 """

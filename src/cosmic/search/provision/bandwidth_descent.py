@@ -16,13 +16,13 @@ import numpy as np
 
 from cosmic.base.linear_algebra import multiply, null_space
 from cosmic.search.provision.bandwidth_problem import Limit
-from cosmic.search.provision.interior_point import RANK, Matrix, Vector
+from cosmic.search.provision.interior_point import RANK_TOLERANCE, Matrix, Vector
 
-SPREAD = 8
+STEP_LENGTHS = 8
 """Lengths of a step, each half of the one before, over which directions are spread."""
-FIRST = 0.5
+FIRST_STEP = 0.5
 """The longest step, in proportion to bandwidth."""
-TOUCHING = 1e-9
+TOUCH_TOLERANCE = 1e-9
 SEED = 20240917
 
 
@@ -50,70 +50,72 @@ def descend(value: Callable[[Matrix], Vector], limits: Sequence[Limit], starts: 
     rng = np.random.default_rng(SEED)
     first = value(starts)
     order = np.argsort(first, kind="stable")[:2]
-    found = [_follow_walk(value, walk_bandwidths(limits, starts[place], float(first[place]), rng)) for place in order]
-    return min(found, key=lambda each: each[1])[0]
+    ends = [_follow_walk(value, walk_bandwidths(limits, starts[start], float(first[start]), rng)) for start in order]
+    return min(ends, key=lambda end: end[1])[0]
 
 
 def _follow_walk(value: Callable[[Matrix], Vector], steps: BandwidthWalk) -> tuple[Vector, float]:
     answer: Vector | None = None
     while True:
         try:
-            asked = next(steps) if answer is None else steps.send(answer)
+            networks = next(steps) if answer is None else steps.send(answer)
         except StopIteration as end:
-            found: tuple[Vector, float] = end.value
-            return found
-        answer = value(asked)
+            best: tuple[Vector, float] = end.value
+            return best
+        answer = value(networks)
 
 
 def walk_bandwidths(
     limits: Sequence[Limit], point: Vector, best: float, rng: np.random.Generator, effort: Effort | None = None
 ) -> BandwidthWalk:
     """Yield rounds of networks within *limits* around the best so far, from *point* on, whose worth is *best*."""
-    far = effort or Effort()
+    limits_of_search = effort or Effort()
     equal = np.array([limit.coefficients for limit in limits if limit.sense == "=="]).reshape(-1, len(point))
     bounds = [limit for limit in limits if limit.sense != "=="]
     signs = np.array([1.0 if limit.sense == "<=" else -1.0 for limit in bounds])
     rows = (np.array([limit.coefficients for limit in bounds]).T * signs).T.reshape(-1, len(point))
     values = np.array([limit.value for limit in bounds]) * signs
-    length = FIRST
-    for _ in range(far.rounds):
-        steps = _steps(equal, rows, values, point, rng, far) * length
+    length = FIRST_STEP
+    for _ in range(limits_of_search.rounds):
+        steps = _propose_steps(equal, rows, values, point, rng, limits_of_search) * length
         if not len(steps):  # limits leave this one network
             break
-        candidates = point * (1.0 + _inside(rows * point, values - multiply(rows, point), steps)[:, None] * steps)
-        found = yield candidates
-        place = int(np.argmin(found))
-        if found[place] < best - far.better * abs(best):
-            point, best = candidates[place], float(found[place])
-            length = min(FIRST, 2.0 * length)
+        candidates = point * (
+            1.0 + _feasible_share(rows * point, values - multiply(rows, point), steps)[:, None] * steps
+        )
+        worths = yield candidates
+        best_index = int(np.argmin(worths))
+        if worths[best_index] < best - limits_of_search.better * abs(best):
+            point, best = candidates[best_index], float(worths[best_index])
+            length = min(FIRST_STEP, 2.0 * length)
         else:
             length *= 0.25
-            if length < far.last:
+            if length < limits_of_search.last:
                 break
     return point, best
 
 
-def _steps(
+def _propose_steps(
     equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, effort: Effort
 ) -> Matrix:
     """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
     scaled = rows * point
     size = np.abs(scaled).max(axis=1, initial=0.0)
-    touched = values - multiply(rows, point) <= TOUCHING * size
-    found = []
+    touched = values - multiply(rows, point) <= TOUCH_TOLERANCE * size
+    step_sets = []
     for fixed in (equal, np.vstack([equal, rows[touched]])):
-        basis = null_space(fixed * point, RANK)
+        basis = null_space(fixed * point, RANK_TOLERANCE)
         axes = multiply(basis, basis.T)
         if effort.ridges:
             axes = multiply(_ridges(len(point)), axes)
         lengths = np.linalg.norm(axes, axis=1)
-        axes = axes[lengths > TOUCHING] / lengths[lengths > TOUCHING, None]
+        axes = axes[lengths > TOUCH_TOLERANCE] / lengths[lengths > TOUCH_TOLERANCE, None]
         drawn = multiply(rng.normal(size=(effort.tried, basis.shape[1])), basis.T)
         norms = np.linalg.norm(drawn, axis=1)
         drawn = drawn[norms > 0] / norms[norms > 0, None]
-        every = np.vstack([axes, -axes, drawn])
-        found.append(every * 0.5 ** (np.arange(len(every)) % SPREAD)[:, None])
-    return np.vstack(found)
+        directions = np.vstack([axes, -axes, drawn])
+        step_sets.append(directions * 0.5 ** (np.arange(len(directions)) % STEP_LENGTHS)[:, None])
+    return np.vstack(step_sets)
 
 
 @lru_cache(maxsize=64)
@@ -124,11 +126,11 @@ def _ridges(dims: int) -> Matrix:
     return np.vstack([ones, *pairs, np.ones(dims)])
 
 
-def _inside(rows: Matrix, room: Vector, steps: Matrix) -> Vector:
+def _feasible_share(rows: Matrix, room: Vector, steps: Matrix) -> Vector:
     """Return the share of each step that stays within all limits, and that leaves bandwidth positive."""
     used = multiply(steps, rows.T)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(used > 0, np.maximum(room, 0.0) / used, np.inf)
         least = np.where(steps < 0, 0.9 / -steps, np.inf)
-    found: Vector = np.minimum(np.minimum(shares.min(axis=1, initial=np.inf), least.min(axis=1)), 1.0)
-    return found
+    shares_within: Vector = np.minimum(np.minimum(shares.min(axis=1, initial=np.inf), least.min(axis=1)), 1.0)
+    return shares_within

@@ -43,9 +43,9 @@ from cosmic.search.provision.interior_point import ConvexProgram, Matrix, Vector
 # What the solver's program is made of, and what its multipliers prove and price
 # --------------------------------------------------------------------------------------
 
-TIED = 1e-4
+TIE_SHARE = 1e-4
 """Dimensions within this share of the slowest bind a collective together."""
-FREE = 1e-6
+FREE_SHARE = 1e-6
 """A limit binds that is met with less than this share of its largest part to spare."""
 
 
@@ -61,16 +61,16 @@ class LimitRows:
     of_equal: tuple[int, ...]
 
     @classmethod
-    def of(cls, problem: BandwidthProblem) -> LimitRows:
+    def from_problem(cls, problem: BandwidthProblem) -> LimitRows:
         """Return the limits of *problem*."""
         upper = [index for index, limit in enumerate(problem.limits) if limit.sense != "=="]
         equal = [index for index, limit in enumerate(problem.limits) if limit.sense == "=="]
         signs = {"<=": 1.0, ">=": -1.0, "==": 1.0}
 
-        def matrix(places: list[int]) -> tuple[Matrix, Vector]:
-            chosen = [(signs[each.sense], each) for each in (problem.limits[place] for place in places)]
-            rows = np.array([np.multiply(sign, each.coefficients) for sign, each in chosen])
-            return rows.reshape(-1, problem.dims), np.array([sign * each.value for sign, each in chosen])
+        def matrix(indices: list[int]) -> tuple[Matrix, Vector]:
+            chosen = [(signs[limit.sense], limit) for limit in (problem.limits[index] for index in indices)]
+            rows = np.array([np.multiply(sign, limit.coefficients) for sign, limit in chosen])
+            return rows.reshape(-1, problem.dims), np.array([sign * limit.value for sign, limit in chosen])
 
         return cls(*matrix(upper), tuple(upper), *matrix(equal), tuple(equal))
 
@@ -95,18 +95,18 @@ class GroupedTimes:
     compute_s: float
 
     @classmethod
-    def of(cls, problem: BandwidthProblem) -> GroupedTimes:
+    def from_problem(cls, problem: BandwidthProblem) -> GroupedTimes:
         """Return the times of *problem*."""
         kinds: dict[tuple[float, ...], int] = {}
         exposed: dict[int, float] = {}
         groups: list[dict[int, float]] = []
         for load in problem.loads:
-            for each in load.exposed:
-                _add_times(exposed, kinds, each, load.weight)
+            for traffic in load.exposed:
+                _add_traffic(exposed, kinds, traffic, load.weight)
             if _hides(load):
                 groups.append({})
-                for each in load.hidden:
-                    _add_times(groups[-1], kinds, each, 1.0)
+                for traffic in load.hidden:
+                    _add_traffic(groups[-1], kinds, traffic, 1.0)
         hiding = [load for load in problem.loads if _hides(load)]
         alone = sum(load.weight * load.hiding_s for load in problem.loads if not _hides(load))
         count = len(kinds)
@@ -122,14 +122,16 @@ class GroupedTimes:
 
 def _hides(load: TrafficLoad) -> bool:
     """Return whether anything is sent beside compute."""
-    return any(max(each.bytes_of_dims) * each.times > 0 for each in load.hidden)
+    return any(max(traffic.bytes_of_dims) * traffic.times > 0 for traffic in load.hidden)
 
 
-def _add_times(found: dict[int, float], kinds: dict[tuple[float, ...], int], each: Traffic, weight: float) -> None:
-    most = max(each.bytes_of_dims)
-    if most * each.times * weight > 0:
-        kind = kinds.setdefault(relative_bytes(each), len(kinds))
-        found[kind] = found.get(kind, 0.0) + weight * each.times * most
+def _add_traffic(
+    times_by_kind: dict[int, float], kinds: dict[tuple[float, ...], int], traffic: Traffic, weight: float
+) -> None:
+    most = max(traffic.bytes_of_dims)
+    if most * traffic.times * weight > 0:
+        kind = kinds.setdefault(relative_bytes(traffic), len(kinds))
+        times_by_kind[kind] = times_by_kind.get(kind, 0.0) + weight * traffic.times * most
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +174,15 @@ class _Duals:
 
 
 def read_solution(
-    problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, model: UnitProgram, found: ProgramPoint
+    problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, model: UnitProgram, optimum: ProgramPoint
 ) -> Solution:
     """Return a point of the program as bandwidth, with the bound and the prices that its multipliers give."""
-    duals = _duals(problem, model, found)
-    inner = found.point[: problem.dims + 1] * model.unit
+    duals = _duals(problem, model, optimum)
+    inner = optimum.point[: problem.dims + 1] * model.unit
     bandwidth, per_usd = inner[:-1] / inner[-1], float(inner[-1])
     value = float(problem.value(bandwidth))
     outside = shape.compute_s if problem.objective == "time" else 0.0
-    taken = duals.amounts[:-1] / found.point[: problem.dims] * model.whole * per_usd
+    traded_s = duals.amounts[:-1] / optimum.point[: problem.dims] * model.whole * per_usd
     per_row = np.concatenate([duals.inequalities[: len(rows.limits)], duals.equalities[:-1]])
     worth = per_row * model.whole * per_usd / model.sizes
     prices = dict(zip((*rows.of_rows, *rows.of_equal), worth.tolist(), strict=True))
@@ -191,43 +193,43 @@ def read_solution(
         value,
         min(value, outside + model.whole * float(_bound(problem, model, duals))),
         tuple(Price(limit, prices[index], _binds(limit, bandwidth)) for index, limit in enumerate(problem.limits)),
-        tuple((taken / bandwidth).tolist()),
+        tuple((traded_s / bandwidth).tolist()),
         _bindings(problem, shape, duals, bandwidth),
     )
 
 
 def _binds(limit: Limit, bandwidth: Vector) -> bool:
     size = float(np.abs(np.array(limit.coefficients) * bandwidth).max())
-    return bool(limit.sense == "==" or limit.excess(bandwidth) > -FREE * size)
+    return bool(limit.sense == "==" or limit.excess(bandwidth) > -FREE_SHARE * size)
 
 
-def _duals(problem: BandwidthProblem, model: UnitProgram, found: ProgramPoint) -> _Duals:
+def _duals(problem: BandwidthProblem, model: UnitProgram, optimum: ProgramPoint) -> _Duals:
     """Return multipliers that keep to the rules of the bound, from those of the barrier, which nearly do."""
     program, dims = model.program, problem.dims
     upper = model.upper
     cost = program.cost[dims + 1 :]
     of_kinds, of_groups = cost[: model.kinds], cost[model.kinds : model.kinds + model.groups]
-    beside = np.minimum(found.inequalities[upper : upper + model.groups], of_groups)
+    beside = np.minimum(optimum.inequalities[upper : upper + model.groups], of_groups)
     timed = program.left - dims - 1
     hiding = (timed >= model.kinds) & (timed < model.kinds + model.groups)
     beside = np.where(np.isin(np.arange(model.groups), timed[hiding] - model.kinds), beside, of_groups)
     groups = program.rows[upper : upper + model.groups, dims + 1 : dims + 1 + model.kinds]
-    wanted = np.concatenate(
+    weights_wanted = np.concatenate(
         [of_kinds + multiply(beside, groups), of_groups - beside, cost[model.kinds + model.groups :]]
     )
-    summed = np.bincount(timed, found.products, len(wanted))
-    share = np.divide(wanted, summed, out=np.zeros(len(wanted)), where=summed > 0)
-    weights = found.products * share[timed]
+    summed = np.bincount(timed, optimum.products, len(weights_wanted))
+    share = np.divide(weights_wanted, summed, out=np.zeros(len(weights_wanted)), where=summed > 0)
+    weights = optimum.products * share[timed]
     amounts: Vector = np.bincount(program.right, weights * program.least, dims + 1).astype(np.float64)
     matrix = np.zeros((model.kinds, dims))
     kinds = timed < model.kinds
     matrix[timed[kinds], program.right[kinds]] = weights[kinds]
-    inequalities = found.inequalities[:upper]
+    inequalities = optimum.inequalities[:upper]
     charged = multiply(inequalities, program.rows[:upper, : dims + 1])
-    place = found.point[: dims + 1]
+    variables = optimum.point[: dims + 1]
     equal = program.equal[:, : dims + 1]
     # Stationary: q / x² = g. Multipliers of equalities follow from it; each x counts by what it carries.
-    equalities = least_squares((equal * place).T, amounts / place - charged * place)
+    equalities = least_squares((equal * variables).T, amounts / variables - charged * variables)
     return _Duals(amounts, matrix, inequalities, equalities)
 
 
@@ -267,29 +269,31 @@ def _bound_of(rows: Matrix, charges: Vector, amounts: Vector, free: int) -> floa
 def _upper_bounds(rows: Matrix, limits: Vector, *, only_last: bool) -> Vector:
     """Return an upper bound of each variable, from single rows without negative entries."""
     most = np.full(rows.shape[1], np.inf)
-    last = len(rows) - 1
+    last_row = len(rows) - 1
     for index, (row, limit) in enumerate(zip(rows, limits, strict=True)):
-        if np.all(row >= 0) and (not only_last or index == last):
+        if np.all(row >= 0) and (not only_last or index == last_row):
             with np.errstate(divide="ignore"):
                 most = np.minimum(most, np.divide(limit, row, out=np.full(len(row), np.inf), where=row > 0))
     return most
 
 
 def _bindings(problem: BandwidthProblem, shape: GroupedTimes, duals: _Duals, bandwidth: Vector) -> tuple[Binding, ...]:
-    found: dict[tuple[str, str, tuple[float, ...]], Binding] = {}
+    bindings: dict[tuple[str, str, tuple[float, ...]], Binding] = {}
     kinds = {tuple(row): index for index, row in enumerate(shape.traffic.tolist())}
     for load in problem.loads:
-        for each in (*load.exposed, *load.hidden):
-            if max(each.bytes_of_dims) > 0:
-                key = relative_bytes(each)
-                old = found.get((load.name, each.name, key))
-                seconds = load.weight * float(each.seconds(bandwidth)) + (old.seconds if old else 0.0)
+        for traffic in (*load.exposed, *load.hidden):
+            if max(traffic.bytes_of_dims) > 0:
+                key = relative_bytes(traffic)
+                old = bindings.get((load.name, traffic.name, key))
+                seconds = load.weight * float(traffic.seconds(bandwidth)) + (old.seconds if old else 0.0)
                 weights = duals.of_kinds[kinds[key]]
                 share = weights / weights.sum() if weights.sum() > 0 else weights
                 times = np.divide(key, bandwidth)
-                dims = tuple(np.flatnonzero(times >= (1 - TIED) * times.max()).tolist())
-                found[load.name, each.name, key] = Binding(load.name, each.name, seconds, dims, tuple(share.tolist()))
-    return tuple(found.values())
+                dims = tuple(np.flatnonzero(times >= (1 - TIE_SHARE) * times.max()).tolist())
+                bindings[load.name, traffic.name, key] = Binding(
+                    load.name, traffic.name, seconds, dims, tuple(share.tolist())
+                )
+    return tuple(bindings.values())
 
 
 def relative_bytes(traffic: Traffic) -> tuple[float, ...]:
@@ -302,9 +306,9 @@ def relative_bytes(traffic: Traffic) -> tuple[float, ...]:
 # Bandwidth in whole ports: the best of all whole numbers near the continuous optimum
 # --------------------------------------------------------------------------------------
 
-MOST_ROUNDINGS = 60_000
+MAX_ROUNDINGS = 60_000
 """Most combinations of ports that are tried."""
-EXACT = 1e-9
+LIMIT_TOLERANCE = 1e-9
 """By what share of its largest part a limit may be missed, for rounding."""
 
 
@@ -339,50 +343,50 @@ def find_whole_ports(
     A budget is spent as far as whole ports go: what is left is less than the cheapest of them.
     """
     dims = len(step)
-    reach = max(1, int(MOST_ROUNDINGS ** (1 / dims) / 2))
+    reach = max(1, int(MAX_ROUNDINGS ** (1 / dims) / 2))
     middle = np.floor(optimum / step)
     axes = [np.unique(np.maximum(1.0, middle[d] + np.arange(1 - reach, reach + 1))) for d in range(dims)]
-    counts = np.stack([each.ravel() for each in np.meshgrid(*axes, indexing="ij")], axis=1)
+    counts = np.stack([grid.ravel() for grid in np.meshgrid(*axes, indexing="ij")], axis=1)
     candidates = counts * step
     for limit in limits:
-        candidates = candidates[_meets(limit, candidates, step)]
+        candidates = candidates[_within_limit(limit, candidates, step)]
     rule = "no whole numbers of ports meet the budget and the limits near the best bandwidth"
     require(bool(len(candidates)), "--ports", port, rule)
-    found = value(candidates)
-    best = int(np.argmin(found))
-    require(bool(np.isfinite(found[best])), "--ports", port, rule)
+    values = value(candidates)
+    best = int(np.argmin(values))
+    require(bool(np.isfinite(values[best])), "--ports", port, rule)
     chosen: Vector = candidates[best]
     return chosen
 
 
-def _meets(limit: Limit, candidates: Vector, step: Vector) -> Vector:
+def _within_limit(limit: Limit, candidates: Vector, step: Vector) -> Vector:
     charged = np.array(limit.coefficients)
     size = np.maximum(np.abs(candidates * charged).max(axis=1), abs(limit.value))
     if limit.budget and limit.sense == "==":
-        left = limit.value - multiply(candidates, charged)
+        unspent = limit.value - multiply(candidates, charged)
         cheapest = float(np.min((charged * step)[charged > 0]))
-        return np.asarray((left >= -EXACT * size) & (left < cheapest * (1 - EXACT)))
-    return np.asarray(limit.excess(candidates) <= EXACT * size)
+        return np.asarray((unspent >= -LIMIT_TOLERANCE * size) & (unspent < cheapest * (1 - LIMIT_TOLERANCE)))
+    return np.asarray(limit.excess(candidates) <= LIMIT_TOLERANCE * size)
 
 
 # --------------------------------------------------------------------------------------
 # The best bandwidth of a problem, proven: one convex program for both objectives
 # --------------------------------------------------------------------------------------
 
-INSIDE = 1e-9
+MIN_INTERIOR = 1e-9
 """The least room within all limits, relative to them, that counts as an interior; with less, limits are widened by so
 much as they meet in a single point."""
 ENDLESS, UNBOUNDED = 1e9, 1e6
 """How many times the bandwidth inside the limits counts as endless, and what is reached only on the way there."""
-NOTHING = 1e-5
+VANISHING = 1e-5
 """How little of it counts as none at all."""
 
 
 def solve_bandwidth(problem: BandwidthProblem) -> Solution:
     """Return the best bandwidth within the limits; a `SpecError` where there is none."""
     inside, rows = find_interior(problem)
-    shape = GroupedTimes.of(problem)
-    model = _program(problem, rows, shape, inside)
+    shape = GroupedTimes.from_problem(problem)
+    model = _build_program(problem, rows, shape, inside)
     program = model.program
     if np.any(program.cost):
         centre = find_optimum(program, model.start)
@@ -399,49 +403,53 @@ def solve_bandwidth(problem: BandwidthProblem) -> Solution:
 
 def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
     """Return bandwidth well inside all limits, and the limits, widened where they leave a single point."""
-    rows = LimitRows.of(problem)
-    every, values = np.vstack([rows.rows, rows.equal]), np.concatenate([rows.limits, rows.values])
-    largest = np.abs(every).max(axis=1, initial=0.0)
+    rows = LimitRows.from_problem(problem)
+    all_rows, values = np.vstack([rows.rows, rows.equal]), np.concatenate([rows.limits, rows.values])
+    largest = np.abs(all_rows).max(axis=1, initial=0.0)
     require(bool(np.all(largest > 0)), "--limit", "", "says nothing of any bandwidth")
     unit = float(np.max(np.abs(values) / largest, initial=0.0)) or 1.0
     size, count = problem.dims, len(rows.limits)
     scale = largest * unit  # all rows about one, in units of the largest bandwidth that a limit names
-    first = least_squares(every[count:] * unit / scale[count:, None], values[count:] / scale[count:])
-    misses = multiply(every[count:], first) * unit - values[count:] if len(rows.values) else np.zeros(0)
+    first = least_squares(all_rows[count:] * unit / scale[count:, None], values[count:] / scale[count:])
+    misses = multiply(all_rows[count:], first) * unit - values[count:] if len(rows.values) else np.zeros(0)
     if np.any(np.abs(misses) > 1e-9 * scale[count:]):
-        raise _infeasible([problem.limits[place] for place in rows.of_equal])
-    inner = np.vstack([every[:count] * unit / scale[:count, None], -np.eye(size)])
+        raise _infeasible_error([problem.limits[index] for index in rows.of_equal])
+    inner = np.vstack([all_rows[:count] * unit / scale[:count, None], -np.eye(size)])
     bounds = np.concatenate([values[:count] / scale[:count], np.zeros(size)])
     inner = np.vstack([np.hstack([inner, np.ones((count + size, 1))]), np.eye(1, size + 1, size)])
     bounds = np.append(bounds, 1.0)
-    equal = np.hstack([every[count:] * unit / scale[count:, None], np.zeros((len(rows.values), 1))])
+    equal = np.hstack([all_rows[count:] * unit / scale[count:, None], np.zeros((len(rows.values), 1))])
     room = float(np.min(bounds[:-1] - multiply(inner[:-1, :-1], first), initial=1.0)) - 1.0
     nothing = np.zeros(0, dtype=np.intp)
     cost = -np.eye(1, size + 1, size)[0]
     program = ConvexProgram(cost, nothing, nothing, np.zeros(0), inner, bounds, equal, values[count:] / scale[count:])
-    centre = follow_central_path(program, np.append(first, min(room, 0.5)), 1e-2, floor=INSIDE)
-    found, room = centre.point[:-1] * unit, centre.point[-1]
-    if room <= -INSIDE or np.any(found <= 0):
+    centre = follow_central_path(program, np.append(first, min(room, 0.5)), 1e-2, floor=MIN_INTERIOR)
+    interior, room = centre.point[:-1] * unit, centre.point[-1]
+    if room <= -MIN_INTERIOR or np.any(interior <= 0):
         charged = centre.inequalities[:count] > 1e-3
-        meeting = [problem.limits[place] for place, each in zip(rows.of_rows, charged, strict=True) if each]
-        raise _infeasible(meeting + [problem.limits[place] for place in rows.of_equal])
-    if room > INSIDE or not count:
-        return found, rows
-    return found, replace(rows, limits=rows.limits + 2 * INSIDE * scale[:count])
+        meeting = [problem.limits[index] for index, is_charged in zip(rows.of_rows, charged, strict=True) if is_charged]
+        raise _infeasible_error(meeting + [problem.limits[index] for index in rows.of_equal])
+    if room > MIN_INTERIOR or not count:
+        return interior, rows
+    return interior, replace(rows, limits=rows.limits + 2 * MIN_INTERIOR * scale[:count])
 
 
-def _infeasible(limits: list[Limit]) -> SpecError:
-    first, *others = sorted(limits, key=lambda each: not each.budget)
-    together = f" together with {' and '.join(other.text for other in others)}" if others else " by positive bandwidth"
+def _infeasible_error(limits: list[Limit]) -> SpecError:
+    first, *other_limits = sorted(limits, key=lambda limit: not limit.budget)
+    together = (
+        f" together with {' and '.join(other.text for other in other_limits)}"
+        if other_limits
+        else " by positive bandwidth"
+    )
     return SpecError("--budget" if first.budget else "--limit", first.text, f"cannot be met{together}")
 
 
 def _check_bounded(problem: BandwidthProblem, bandwidth: Vector, inside: Vector) -> None:
     """Refuse what is best without end: time with all the bandwidth there is, time for its cost with none."""
     if np.max(bandwidth / inside) > UNBOUNDED:
-        place = int(np.argmax(bandwidth / inside))
-        raise SpecError("--budget", "", f"nothing bounds the bandwidth of dimension {place}: state a budget")
-    if problem.objective == "time_per_dollar" and np.max(bandwidth / inside) < NOTHING:
+        dim = int(np.argmax(bandwidth / inside))
+        raise SpecError("--budget", "", f"nothing bounds the bandwidth of dimension {dim}: state a budget")
+    if problem.objective == "time_per_dollar" and np.max(bandwidth / inside) < VANISHING:
         rule = "time multiplied by cost is least without a network: say what is to be spent, such as '= 500 GB/s'"
         raise SpecError("--objective", problem.objective, rule)
 
@@ -456,7 +464,7 @@ def _reference_point(problem: BandwidthProblem, inside: Vector) -> Vector:
     return np.append(inside, 1.0) / problem.usd(inside)
 
 
-def _program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, inside: Vector) -> UnitProgram:
+def _build_program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, inside: Vector) -> UnitProgram:
     """Return the program over x and s, in units of a point inside, and over the times of kinds, groups and compute."""
     unit, dims = _reference_point(problem, inside), problem.dims
     kinds, groups = len(shape.traffic), len(shape.weights)
@@ -469,19 +477,25 @@ def _program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, in
     time = sent.max(axis=1, initial=0.0)  # of a byte of each kind at the reference
     hiding = shape.hiding_s / unit[-1]
     longest = np.maximum(multiply(shape.groups, time), hiding)
-    whole = float(multiply(shape.exposed, time) + multiply(shape.weights, longest)) + compute or 1.0
-    left, right = [kind_at[which], group_at[busy]], [where, np.full(len(busy), dims)]
+    objective_unit = float(multiply(shape.exposed, time) + multiply(shape.weights, longest)) + compute or 1.0
+    product_left, product_right = [kind_at[which], group_at[busy]], [where, np.full(len(busy), dims)]
     least = [sent[which, where] / time[which], hiding[busy] / longest[busy]]
     cost = np.zeros(size)
-    cost[kind_at], cost[group_at] = shape.exposed * time / whole, shape.weights * longest / whole
+    cost[kind_at], cost[group_at] = shape.exposed * time / objective_unit, shape.weights * longest / objective_unit
     start = np.concatenate([np.ones(dims + 1), np.full(kinds, 2.0), np.full(size - dims - 1 - kinds, 3.0)])
     if compute:
-        left, right, least = [*left, np.array([size - 1])], [*right, np.array([dims])], [*least, np.ones(1)]
-        cost[-1] = compute / whole
-    upper, upper_size = _scaled(rows.rows, rows.limits, unit, size)
-    equal, equal_size = _scaled(rows.equal, rows.values, unit, size)
-    one = np.zeros((1, size))
-    one[0, : dims + 1] = np.append(np.zeros(dims), 1.0) if problem.objective == "time" else _price_limits(problem, unit)
+        product_left, product_right, least = (
+            [*product_left, np.array([size - 1])],
+            [*product_right, np.array([dims])],
+            [*least, np.ones(1)],
+        )
+        cost[-1] = compute / objective_unit
+    upper, upper_size = _scale_rows(rows.rows, rows.limits, unit, size)
+    equal, equal_size = _scale_rows(rows.equal, rows.values, unit, size)
+    normalisation = np.zeros((1, size))
+    normalisation[0, : dims + 1] = (
+        np.append(np.zeros(dims), 1.0) if problem.objective == "time" else _price_limits(problem, unit)
+    )
     beside = np.zeros((groups, size))
     beside[:, kind_at] = shape.groups * time / longest[:, None]
     beside[np.arange(groups), group_at] = -1.0
@@ -489,18 +503,20 @@ def _program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, in
     inner = np.vstack([upper, beside, -np.eye(dims + 1, size), np.eye(dims, size)])
     program = ConvexProgram(
         cost,
-        np.concatenate(left).astype(np.intp),
-        np.concatenate(right).astype(np.intp),
+        np.concatenate(product_left).astype(np.intp),
+        np.concatenate(product_right).astype(np.intp),
         np.concatenate(least),
         inner,
         np.concatenate([np.zeros(len(inner) - dims), np.full(dims, ENDLESS)]),
-        np.vstack([equal, one]),
+        np.vstack([equal, normalisation]),
         np.append(np.zeros(len(equal)), 1.0),
     )
-    return UnitProgram(program, start, unit, whole, kinds, groups, len(upper), np.concatenate([upper_size, equal_size]))
+    return UnitProgram(
+        program, start, unit, objective_unit, kinds, groups, len(upper), np.concatenate([upper_size, equal_size])
+    )
 
 
-def _scaled(rows: Matrix, limits: Vector, unit: Vector, size: int) -> tuple[Matrix, Vector]:
+def _scale_rows(rows: Matrix, limits: Vector, unit: Vector, size: int) -> tuple[Matrix, Vector]:
     """Return rows x - limits s, each with a largest entry of one, and what they were divided by."""
     scaled = np.hstack([rows, -limits[:, None]]) * unit
     largest = np.abs(scaled).max(axis=1, initial=0.0)

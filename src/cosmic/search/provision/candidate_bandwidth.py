@@ -22,22 +22,29 @@ from cosmic.cluster.cluster_cost import network_usd
 from cosmic.design.design_batch import Batch
 from cosmic.evaluation import evaluate_batch
 from cosmic.search.provision.bandwidth_descent import SEED, BandwidthWalk, Effort, walk_bandwidths
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
 from cosmic.search.provision.bandwidth_optimum import find_interior
-from cosmic.search.provision.bandwidth_problem import GIGA, OBJECTIVES, BandwidthProblem, Limit, Objective
+from cosmic.search.provision.bandwidth_problem import (
+    GIGA,
+    OBJECTIVES,
+    BandwidthProblem,
+    Limit,
+    Objective,
+    read_budget,
+    read_limit,
+)
 from cosmic.search.provision.interior_point import Matrix, Vector
 
-AT_ONCE = 64
+CANDIDATES_AT_ONCE = 64
 """Candidates whose searches take their rounds together."""
-QUICK = Effort(tried=48, last=1e-5, better=1e-7, rounds=80, ridges=True)
+CANDIDATE_EFFORT = Effort(tried=48, last=1e-5, better=1e-7, rounds=80, ridges=True)
 """How far the search of a candidate goes: shapes differ by more than what is left then."""
-STARTS = 1024
+START_NETWORKS = 1024
 """Networks of which the search of a candidate begins with the best: an evaluation takes a microsecond."""
-DECADES = 3.0
+START_DECADES = 3.0
 """They are spread evenly over so many powers of ten, in each dimension and in what they spend."""
-LEAST = 1e-3
+MIN_SHARE = 1e-3
 """A dimension keeps this share of its bandwidth at least, even if no collective uses it."""
-MOST_LIMITS = 200
+MAX_LIMITS = 200
 
 Indices = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
@@ -52,7 +59,7 @@ class Provision:
     limits: tuple[str, ...] = ()
 
 
-def read_provision(given: Any, dims: int) -> Provision:
+def read_provision(tree: Any, dims: int) -> Provision:
     """Return what the key ``provision`` of a parameter set states, for networks of so many dimensions.
 
     >>> read_provision({"budget": "500 GB/s"}, 2)
@@ -60,30 +67,30 @@ def read_provision(given: Any, dims: int) -> Provision:
     """
     where = "provision"
     require(dims > 0, where, "a budget", "the base is a single accelerator, which has no network")
-    if not isinstance(given, Mapping):
-        raise SpecError(where, given, "must state a budget, such as {budget: 500 GB/s}")
-    for key in given:
+    if not isinstance(tree, Mapping):
+        raise SpecError(where, tree, "must state a budget, such as {budget: 500 GB/s}")
+    for key in tree:
         if key not in Provision.__slots__:
-            raise UnknownName.key(join_path(where, as_key(key)), given[key], Provision.__slots__)
-    budget, objective, limits = given.get("budget"), given.get("objective", "time"), given.get("limits", [])
+            raise UnknownName.key(join_path(where, as_key(key)), tree[key], Provision.__slots__)
+    budget, objective, limits = tree.get("budget"), tree.get("objective", "time"), tree.get("limits", [])
     if not isinstance(budget, str):
         raise SpecError(join_path(where, "budget"), budget, "state one, such as 500 GB/s or 10 M USD")
     if objective not in OBJECTIVES:
         raise UnknownName.among(join_path(where, "objective"), objective, "objective", OBJECTIVES)
     if not isinstance(limits, list) or not all(isinstance(limit, str) for limit in limits):
         raise SpecError(join_path(where, "limits"), limits, "must be a list, such as ['B0 >= 100 GB/s']")
-    require(len(limits) <= MOST_LIMITS, join_path(where, "limits"), len(limits), f"at most {MOST_LIMITS} are read")
-    found = Provision(budget, objective, tuple(limits))
+    require(len(limits) <= MAX_LIMITS, join_path(where, "limits"), len(limits), f"at most {MAX_LIMITS} are read")
+    provision = Provision(budget, objective, tuple(limits))
     try:  # words and units, whatever the prices: whether dollars can be met is known of each candidate
         ones = (1.0,) * dims
-        stated = _stated(found, ones)
-        require(stated[0].sense != ">=", "--budget", budget, "must say how much there is, not how much at least")
-        if not any("USD" in each or "cost" in each for each in (budget, *limits)):
-            _range(found, ones, (float("inf"),) * dims)
+        limit_list = _read_limits(provision, ones)
+        require(limit_list[0].sense != ">=", "--budget", budget, "must say how much there is, not how much at least")
+        if not any("USD" in text or "cost" in text for text in (budget, *limits)):
+            _search_range(provision, ones, (float("inf"),) * dims)
     except SpecError as error:
         key = "budget" if error.where == "--budget" else "limits"
         raise SpecError(join_path(where, key), error.value, error.rule) from None
-    return found
+    return provision
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +115,15 @@ class Candidates:
         batch = self.workloads[0][1]
         fields = [batch[f"network.dims.{index}.{name}"] for name in ("topology", "npus") for index in range(self.dims)]
         columns = [[field] * self.size if isinstance(field, str | int) else field.tolist() for field in fields]
-        return [_prices(row[: self.dims], row[self.dims :]) for row in zip(*columns, strict=True)]
+        return [_cached_prices(tuple(row[: self.dims]), tuple(row[self.dims :])) for row in zip(*columns, strict=True)]
 
     def seconds(self, which: Indices, bandwidth: Matrix) -> Vector:
         """Return the weighted sum of the steps of the candidates at *which* with *bandwidth*; infinite if none runs."""
         columns = {f"network.dims.{index}.bandwidth": bandwidth[:, index] for index in range(self.dims)}
         total = np.zeros(len(which))
         for weight, batch in self.workloads:
-            found = evaluate_batch(Batch(batch.base, {**batch.take(which, {}).columns, **columns}))
-            total = total + weight * np.where(found.feasible, found.columns["step_s"], np.inf)
+            outcome = evaluate_batch(Batch(batch.base, {**batch.take(which, {}).columns, **columns}))
+            total = total + weight * np.where(outcome.feasible, outcome.columns["step_s"], np.inf)
         return total
 
 
@@ -125,45 +132,47 @@ def provision_candidates(candidates: Candidates, provision: Provision) -> tuple[
 
     One that cannot run gets what its search began with; where no bandwidth meets all limits, it is as in the base.
     """
-    found, met = [np.empty((0, candidates.dims))], [np.empty(0, dtype=bool)]
-    for first in range(0, candidates.size, AT_ONCE):
-        rows = np.arange(first, min(first + AT_ONCE, candidates.size))
+    best_parts, possible_parts = [np.empty((0, candidates.dims))], [np.empty(0, dtype=bool)]
+    for first in range(0, candidates.size, CANDIDATES_AT_ONCE):
+        rows = np.arange(first, min(first + CANDIDATES_AT_ONCE, candidates.size))
         best, possible = _search_together(candidates.part(rows), provision)
-        found.append(best)
-        met.append(possible)
-    return np.concatenate(found), np.concatenate(met)
+        best_parts.append(best)
+        possible_parts.append(possible)
+    return np.concatenate(best_parts), np.concatenate(possible_parts)
 
 
-def _search_together(some: Candidates, provision: Provision) -> tuple[Matrix, Flags]:
-    base = tuple(dim.bandwidth_bytes_per_s for dim in some.workloads[0][1].base.network.dims)
-    best = np.tile(base, (some.size, 1))
-    prices = some.prices()
-    ranges: dict[int, _Range] = {}
+def _search_together(candidates: Candidates, provision: Provision) -> tuple[Matrix, Flags]:
+    base = tuple(dim.bandwidth_bytes_per_s for dim in candidates.workloads[0][1].base.network.dims)
+    best = np.tile(base, (candidates.size, 1))
+    prices = candidates.prices()
+    ranges: dict[int, _SearchRange] = {}
     for index, usd in enumerate(prices):
         with suppress(SpecError):  # dollars may not buy what the limits ask for, or have no price here
-            ranges[index] = _range(provision, usd, base)
-    met = np.isin(np.arange(some.size), list(ranges))
+            ranges[index] = _search_range(provision, usd, base)
+    met = np.isin(np.arange(candidates.size), list(ranges))
     cost = np.array(prices) if provision.objective == "time_per_dollar" else None
     walks: dict[int, BandwidthWalk] = {}
-    answers = _answers(some, {place: each.starts for place, each in ranges.items()}, cost)
-    for place, values in answers.items():
+    answers = _evaluate_requests(
+        candidates, {candidate: search_range.starts for candidate, search_range in ranges.items()}, cost
+    )
+    for candidate, values in answers.items():
         first = int(np.argmin(values))
-        limits, best[place] = ranges[place].limits, ranges[place].starts[first]
+        limits, best[candidate] = ranges[candidate].limits, ranges[candidate].starts[first]
         if np.isfinite(values[first]):
-            walks[place] = walk_bandwidths(
-                limits, best[place], float(values[first]), np.random.default_rng(SEED), QUICK
+            walks[candidate] = walk_bandwidths(
+                limits, best[candidate], float(values[first]), np.random.default_rng(SEED), CANDIDATE_EFFORT
             )
     answers = {}
     while walks:
-        asked: dict[int, Matrix] = {}
-        for place, steps in list(walks.items()):
-            found = _next_round(steps, answers.get(place))
-            if isinstance(found, tuple):
-                best[place] = found[0]
-                del walks[place]
+        requests: dict[int, Matrix] = {}
+        for candidate, steps in list(walks.items()):
+            step_result = _next_round(steps, answers.get(candidate))
+            if isinstance(step_result, tuple):
+                best[candidate] = step_result[0]
+                del walks[candidate]
             else:
-                asked[place] = found
-        answers = _answers(some, asked, cost)
+                requests[candidate] = step_result
+        answers = _evaluate_requests(candidates, requests, cost)
     return best, met
 
 
@@ -172,20 +181,22 @@ def _next_round(steps: BandwidthWalk, answer: Vector | None) -> Matrix | tuple[V
     try:
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration as end:
-        found: tuple[Vector, float] = end.value
-        return found
+        best: tuple[Vector, float] = end.value
+        return best
 
 
-def _answers(some: Candidates, asked: Mapping[int, Matrix], cost: Matrix | None) -> dict[int, Vector]:
+def _evaluate_requests(
+    candidates: Candidates, requests: Mapping[int, Matrix], cost: Matrix | None
+) -> dict[int, Vector]:
     """Return what the networks are worth that each search asks for: all of them as one batch."""
-    if not asked:
+    if not requests:
         return {}
-    sizes = [len(each) for each in asked.values()]
-    which = np.repeat(np.array(list(asked), dtype=np.intp), sizes)
-    bandwidth = np.concatenate(list(asked.values()))
-    value = _value_networks(some.seconds(which, bandwidth), bandwidth, which, cost)
+    sizes = [len(networks) for networks in requests.values()]
+    which = np.repeat(np.array(list(requests), dtype=np.intp), sizes)
+    bandwidth = np.concatenate(list(requests.values()))
+    value = _value_networks(candidates.seconds(which, bandwidth), bandwidth, which, cost)
     parts = np.split(value, np.cumsum(sizes)[:-1])
-    return dict(zip(asked, parts, strict=True))
+    return dict(zip(requests, parts, strict=True))
 
 
 def _value_networks(seconds: Vector, bandwidth: Matrix, which: Indices, cost: Matrix | None) -> Vector:
@@ -201,7 +212,7 @@ def _value_networks(seconds: Vector, bandwidth: Matrix, which: Indices, cost: Ma
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _SearchRange:
     """All limits on the networks of a candidate, and networks within them."""
 
     limits: tuple[Limit, ...]
@@ -209,43 +220,45 @@ class _Range:
 
 
 @lru_cache(maxsize=256)
-def _range(provision: Provision, usd_per_bytes_per_s: tuple[float, ...], base: tuple[float, ...]) -> _Range:
+def _search_range(
+    provision: Provision, usd_per_bytes_per_s: tuple[float, ...], base: tuple[float, ...]
+) -> _SearchRange:
     """Return the limits on networks of these prices: every dimension keeps a little of its bandwidth in the *base*."""
-    stated = _stated(provision, usd_per_bytes_per_s)
-    spent = stated[0]
-    every = [*stated]
+    limits = _read_limits(provision, usd_per_bytes_per_s)
+    spent = limits[0]
+    all_limits = [*limits]
     for index, row in enumerate(np.eye(len(base))):
-        least = LEAST * min(base[index], spent.value / spent.coefficients[index])
-        every.append(Limit(f"B{index} >= {LEAST:g} of its bandwidth", tuple(row.tolist()), ">=", least))
-    inside = find_interior(BandwidthProblem((), tuple(every), usd_per_bytes_per_s, provision.objective))[0]
-    return _Range(tuple(every), np.vstack([inside, _spread(every)]))
+        least = MIN_SHARE * min(base[index], spent.value / spent.coefficients[index])
+        all_limits.append(Limit(f"B{index} >= {MIN_SHARE:g} of its bandwidth", tuple(row.tolist()), ">=", least))
+    inside = find_interior(BandwidthProblem((), tuple(all_limits), usd_per_bytes_per_s, provision.objective))[0]
+    return _SearchRange(tuple(all_limits), np.vstack([inside, _spread_starts(all_limits)]))
 
 
-def _spread(limits: Sequence[Limit]) -> Matrix:
+def _spread_starts(limits: Sequence[Limit]) -> Matrix:
     """Return networks all over what the budget buys, those that meet all *limits*; none if others are exact too."""
     rng = np.random.default_rng(SEED)
-    spent, *others = limits
-    shares = np.asarray(power(10.0, -DECADES * rng.random((STARTS, len(spent.coefficients)))))
-    part = np.asarray(power(10.0, -DECADES * rng.random(STARTS))) if spent.sense == "<=" else np.ones(STARTS)
+    spent, *other_limits = limits
+    shares = np.asarray(power(10.0, -START_DECADES * rng.random((START_NETWORKS, len(spent.coefficients)))))
+    part = (
+        np.asarray(power(10.0, -START_DECADES * rng.random(START_NETWORKS)))
+        if spent.sense == "<="
+        else np.ones(START_NETWORKS)
+    )
     part[::2] = 1.0
-    found: Matrix = shares * (part * spent.value / multiply(shares, np.array(spent.coefficients)))[:, None]
-    for limit in others:
-        found = found[(limit.excess(found) <= 0) & (limit.sense != "==")]
-    return found
+    networks: Matrix = shares * (part * spent.value / multiply(shares, np.array(spent.coefficients)))[:, None]
+    for limit in other_limits:
+        networks = networks[(limit.excess(networks) <= 0) & (limit.sense != "==")]
+    return networks
 
 
-def _stated(provision: Provision, usd_per_bytes_per_s: tuple[float, ...]) -> list[Limit]:
-    stated = [read_budget(provision.budget, usd_per_bytes_per_s)]
+def _read_limits(provision: Provision, usd_per_bytes_per_s: tuple[float, ...]) -> list[Limit]:
+    limits = [read_budget(provision.budget, usd_per_bytes_per_s)]
     for text in provision.limits:
-        stated += read_limit(text, usd_per_bytes_per_s)
-    return stated
+        limits += read_limit(text, usd_per_bytes_per_s)
+    return limits
 
 
 @lru_cache(maxsize=4096)
-def _prices_of(names: tuple[str, ...], npus: tuple[int, ...]) -> tuple[float, ...]:
-    every = np.eye(len(npus)) * GIGA
-    return tuple(float(network_usd(names, npus, each.tolist())) / GIGA for each in every)
-
-
-def _prices(names: Sequence[str], npus: Sequence[int]) -> tuple[float, ...]:
-    return _prices_of(tuple(names), tuple(npus))
+def _cached_prices(names: tuple[str, ...], npus: tuple[int, ...]) -> tuple[float, ...]:
+    unit_bandwidth = np.eye(len(npus)) * GIGA
+    return tuple(float(network_usd(names, npus, row.tolist())) / GIGA for row in unit_bandwidth)

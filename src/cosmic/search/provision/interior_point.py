@@ -30,15 +30,15 @@ from cosmic.base.linear_algebra import factorize, least_squares, multiply, null_
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
-Places = npt.NDArray[np.intp]
+Positions = npt.NDArray[np.intp]
 
-GROWTH = 40.0
+WEIGHT_GROWTH = 40.0
 """By how much the weight of the objective grows from one centre to the next."""
-MOST_CENTRING_STEPS = 60
+MAX_CENTRING_STEPS = 60
 """Newton steps to one centre; a dozen are usual."""
-CENTRED = 1e-9
+CENTRING_TOLERANCE = 1e-9
 """The square of Newton's decrement at which a centre is reached."""
-RANK = 1e-11
+RANK_TOLERANCE = 1e-11
 """An equality of which less than this share is left beside the others follows from them."""
 
 
@@ -47,8 +47,8 @@ class ConvexProgram:
     """A linear objective, products, inequalities and equalities."""
 
     cost: Vector
-    left: Places
-    right: Places
+    left: Positions
+    right: Positions
     least: Vector
     """Of each product: z[left] z[right] ≥ least, which is positive."""
     rows: Matrix
@@ -75,21 +75,21 @@ def follow_central_path(program: ConvexProgram, start: Vector, gap: float, floor
 
     *start* must lie inside all inequalities, and on all equalities. Sizes below *floor* count as *floor*.
     """
-    point, basis, parameter = start, null_space(program.equal, RANK), len(program.limits)
+    point, basis, parameter = start, null_space(program.equal, RANK_TOLERANCE), len(program.limits)
     weight = parameter / max(abs(float(multiply(program.cost, point))), floor)
     while True:
         point = _find_centre(program, basis, point, weight)
         if parameter <= weight * gap * max(abs(float(multiply(program.cost, point))), floor):
             slack = program.limits - multiply(program.rows, point)
             return Centre(point, np.zeros(0), 1.0 / slack / weight)
-        weight *= GROWTH
+        weight *= WEIGHT_GROWTH
 
 
 def _find_centre(program: ConvexProgram, basis: Matrix, point: Vector, weight: float) -> Vector:
     """Return the point at which the weighted objective and the barrier balance."""
     if not basis.shape[1]:
         return point
-    for _ in range(MOST_CENTRING_STEPS):
+    for _ in range(MAX_CENTRING_STEPS):
         scaled = program.rows / (program.limits - multiply(program.rows, point))[:, None]
         gradient = weight * program.cost + scaled.sum(axis=0)
         along = multiply(scaled, basis)
@@ -97,7 +97,7 @@ def _find_centre(program: ConvexProgram, basis: Matrix, point: Vector, weight: f
         matrix = multiply((along / size).T, along / size)
         step: Vector = multiply(basis, least_squares(matrix, -multiply(basis.T, gradient) / size) / size)
         decrement = float(-multiply(gradient, step))
-        moved = _move_inside(program, point, step, weight, decrement) if decrement > CENTRED else None
+        moved = _move_inside(program, point, step, weight, decrement) if decrement > CENTRING_TOLERANCE else None
         if moved is None:
             return point
         point = moved
@@ -123,14 +123,14 @@ def _move_inside(program: ConvexProgram, point: Vector, step: Vector, weight: fl
 # The solver's program by a primal-dual method: point, room and multipliers move together, by Newton's method
 # --------------------------------------------------------------------------------------
 
-MOST_PRIMAL_DUAL_STEPS = 120
-CLOSE = 1e-12
+MAX_PRIMAL_DUAL_STEPS = 120
+OPTIMUM_TOLERANCE = 1e-12
 """At which room times multipliers, and what is amiss with the equations, count as nothing."""
 STEP_BACK = 0.95
 """How much of the way to the nearest edge a step goes."""
 BALANCE = 0.1
 """Room times multipliers is not brought further down than this share of what else is amiss: it would be in the way."""
-SHORT = 0.1
+MIN_STEP = 0.1
 """A step of which less can be taken is not worth it: the next one aims at the middle."""
 
 
@@ -150,11 +150,11 @@ def find_optimum(program: ConvexProgram, start: Vector) -> Centre:
     level = max(float(multiply(program.cost, start)), 1e-300) / len(room)
     state = _State(start, room, level / room, np.zeros(len(program.values)))
     best, least = state, np.inf
-    for _ in range(MOST_PRIMAL_DUAL_STEPS):
+    for _ in range(MAX_PRIMAL_DUAL_STEPS):
         moved, amiss = _advance_state(program, state)
         if amiss < least:
             best, least = state, amiss
-        if amiss < CLOSE or moved is None:
+        if amiss < OPTIMUM_TOLERANCE or moved is None:
             break
         state = moved
     products = len(program.least)
@@ -169,7 +169,7 @@ def _room(program: ConvexProgram, point: Vector) -> Vector:
 
 def _advance_state(program: ConvexProgram, state: _State) -> tuple[_State | None, float]:
     """Return the state after one step, None where there is none, and how far the present one is from the optimum."""
-    jacobian = _Jacobian.at(program, state.point)
+    jacobian = _Jacobian.at_point(program, state.point)
     short = state.room - _room(program, state.point)
     dual = program.cost + jacobian.transposed_times(state.charged) + multiply(program.equal.T, state.fixed)
     equal = multiply(program.equal, state.point) - program.values
@@ -185,14 +185,14 @@ def _advance_state(program: ConvexProgram, state: _State) -> tuple[_State | None
         return None, np.inf
     try:
         newton = _Newton(program, state, jacobian)
-        look = newton.step(dual, short, equal, state.room * state.charged)
+        predictor = newton.step(dual, short, equal, state.room * state.charged)
         ahead = multiply(
-            state.room + _positive_share(state.room, look[1]) * look[1],
-            state.charged + _positive_share(state.charged, look[2]) * look[2],
+            state.room + _positive_share(state.room, predictor[1]) * predictor[1],
+            state.charged + _positive_share(state.charged, predictor[2]) * predictor[2],
         )
         aim = min(1.0, (float(ahead) / len(state.room) / level) ** 3) * level
         aim = max(aim, min(level, BALANCE * unmet * size / len(state.room)))
-        curved = state.room * state.charged + look[1] * look[2] - aim
+        curved = state.room * state.charged + predictor[1] * predictor[2] - aim
         step = newton.step(dual, short, equal, curved)
         if (
             min(
@@ -200,12 +200,12 @@ def _advance_state(program: ConvexProgram, state: _State) -> tuple[_State | None
                 _positive_share(state.charged, step[2]),
                 _positive_share(state.point, step[0]),
             )
-            < SHORT
+            < MIN_STEP
         ):
             step = newton.step(dual, short, equal, state.room * state.charged - level)  # back to the middle first
     except np.linalg.LinAlgError:
         return None, amiss
-    if not all(np.all(np.isfinite(each)) for each in step):
+    if not all(np.all(np.isfinite(part)) for part in step):
         return None, amiss
     primal = min(
         STEP_BACK * _positive_share(state.room, step[1]), 1.0, STEP_BACK * _positive_share(state.point, step[0])
@@ -237,7 +237,7 @@ class _Jacobian:
     """Of each product in z[right]; in z[left] it is -1."""
 
     @classmethod
-    def at(cls, program: ConvexProgram, point: Vector) -> _Jacobian:
+    def at_point(cls, program: ConvexProgram, point: Vector) -> _Jacobian:
         return cls(program, -program.least / point[program.right] ** 2)
 
     def times(self, step: Vector) -> Vector:
@@ -246,21 +246,30 @@ class _Jacobian:
 
     def transposed_times(self, charged: Vector) -> Vector:
         program, count, size = self.program, len(self.slope), len(self.program.cost)
-        found = np.bincount(program.right, self.slope * charged[:count], size) + multiply(
+        gathered = np.bincount(program.right, self.slope * charged[:count], size) + multiply(
             program.rows.T, charged[count:]
         )
-        left: Vector = found - np.bincount(program.left, charged[:count], size)
-        return left
+        total: Vector = gathered - np.bincount(program.left, charged[:count], size)
+        return total
 
     def squared(self, ratio: Vector) -> Matrix:
         """Return the sum of the outer products of all rows, each times its *ratio*."""
         program, count, size = self.program, len(self.slope), len(self.program.cost)
-        left, right, own = program.left, program.right, ratio[:count]
-        places = np.concatenate([left * size + left, right * size + right, left * size + right, right * size + left])
-        entries = np.concatenate([own, own * self.slope**2, -own * self.slope, -own * self.slope])
-        products = np.bincount(places, entries, size * size).reshape(size, size)
-        found: Matrix = products + multiply(program.rows.T, program.rows * ratio[count:, None])
-        return found
+        rows_left, rows_right, product_ratio = program.left, program.right, ratio[:count]
+        positions = np.concatenate(
+            [
+                rows_left * size + rows_left,
+                rows_right * size + rows_right,
+                rows_left * size + rows_right,
+                rows_right * size + rows_left,
+            ]
+        )
+        entries = np.concatenate(
+            [product_ratio, product_ratio * self.slope**2, -product_ratio * self.slope, -product_ratio * self.slope]
+        )
+        products = np.bincount(positions, entries, size * size).reshape(size, size)
+        total: Matrix = products + multiply(program.rows.T, program.rows * ratio[count:, None])
+        return total
 
 
 class _Newton:
@@ -294,8 +303,8 @@ class _Newton:
         state = self.state
         right = -dual - self.jacobian.transposed_times(self.ratio * short - product / state.room)
         right = np.append(right * self.unit, -equal / self.norm)
-        found = self.factors.solve(right)
-        point = found[: self.size] * self.unit
+        solved = self.factors.solve(right)
+        point = solved[: self.size] * self.unit
         room = -short - self.jacobian.times(point)
         charged = -(product + state.charged * room) / state.room
-        return point, room, charged, found[self.size :] / self.norm
+        return point, room, charged, solved[self.size :] / self.norm

@@ -48,20 +48,20 @@ def bytes_of_dims(
     ((64.0, 0.0, 16.0), (48.0, 32.0))
     """
     sent = [0.0] * len(members)
-    places = [index for index, count in enumerate(members) if count > 1]
-    left = size_bytes
-    for place in reversed(places) if kind == "ALLGATHER" else places:
-        count = members[place]
+    used_dims = [index for index, count in enumerate(members) if count > 1]
+    size = size_bytes
+    for dim in reversed(used_dims) if kind == "ALLGATHER" else used_dims:
+        count = members[dim]
         if kind == "ALLGATHER":
-            sent[place] = left * (count - 1)
-            left *= count
+            sent[dim] = size * (count - 1)
+            size *= count
             continue
-        sent[place] = left * (count - 1) / count
+        sent[dim] = size * (count - 1) / count
         if kind == "ALLREDUCE":
-            summed = place < len(reducing) and reducing[place]
-            sent[place] = min(left, 2.0 * sent[place]) if summed else 2.0 * sent[place]
+            summed = dim < len(reducing) and reducing[dim]
+            sent[dim] = min(size, 2.0 * sent[dim]) if summed else 2.0 * sent[dim]
         if kind != "ALLTOALL":
-            left /= count
+            size /= count
     return tuple(sent)
 
 
@@ -74,13 +74,13 @@ LOOPS: tuple[Loop, ...] = get_args(Loop)
 TOPOLOGIES = {"Ring": "ring", "FullyConnected": "fully_connected", "Switch": "switch"}
 TIERS = {"chiplet": "InterChiplet", "package": "InterPackage", "node": "InterNode", "pod": "InterPod"}
 NANO = 1e-9
-WORDS = {
+COLLECTIVE_NAMES = {
     "ALLREDUCE": "all-reduce",
     "REDUCESCATTER": "reduce-scatter",
     "ALLGATHER": "all-gather",
     "ALLTOALL": "all-to-all",
 }
-PASSES = {"Forward": "forward", "InputGrad": "input-gradient", "WeightGrad": "weight-gradient"}
+PASS_NAMES = {"Forward": "forward", "InputGrad": "input-gradient", "WeightGrad": "weight-gradient"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +134,24 @@ def read_network(path: str | Path) -> LibraNetwork:
 def network_of(data: Mapping[str, Any], where: str) -> LibraNetwork:
     """Return the network that *data* describes; *where* names it in messages."""
     _check_keys(data, ("Topology", "NpusCount", "CostDimension"), where)
-    names, npus = _list(data, "Topology", where), _list(data, "NpusCount", where)
+    names, npus = _read_list(data, "Topology", where), _read_list(data, "NpusCount", where)
     require(0 < len(names) <= 16, f"{where} Topology", names, "must list 1 to 16 dimensions")
     _check_length(npus, len(names), f"{where} NpusCount")
     for name in names:
         if name not in TOPOLOGIES:
             raise UnknownName.among(f"{where} Topology", name, "topology of LIBRA", TOPOLOGIES)
     for count in npus:
-        require(_whole(count) and 2 <= count <= 2**32, f"{where} NpusCount", count, "a dimension joins at least 2 NPUs")
-    given = (
-        _list(data, "CostDimension", where)
+        require(
+            _is_integer(count) and 2 <= count <= 2**32, f"{where} NpusCount", count, "a dimension joins at least 2 NPUs"
+        )
+    tiers = (
+        _read_list(data, "CostDimension", where)
         if "CostDimension" in data
         else [TIERS[t] for t in dimension_tiers(len(names))]
     )
-    _check_length(given, len(names), f"{where} CostDimension")
-    require(all(isinstance(each, str) for each in given), f"{where} CostDimension", given, "must list names")
-    return LibraNetwork(tuple(TOPOLOGIES[name] for name in names), tuple(npus), tuple(given))
+    _check_length(tiers, len(names), f"{where} CostDimension")
+    require(all(isinstance(tier, str) for tier in tiers), f"{where} CostDimension", tiers, "must list names")
+    return LibraNetwork(tuple(TOPOLOGIES[name] for name in names), tuple(npus), tuple(tiers))
 
 
 def read_communicator(path: str | Path, network: LibraNetwork) -> Communicator:
@@ -157,64 +159,64 @@ def read_communicator(path: str | Path, network: LibraNetwork) -> Communicator:
     where = Path(path).name
     data = load_mapping(Path(path))
     _check_keys(data, PHASES, where)
-    found: dict[Phase, tuple[int, ...]] = {}
+    groups: dict[Phase, tuple[int, ...]] = {}
     for phase in PHASES:
-        members = _list(data, phase, where)
+        members = _read_list(data, phase, where)
         _check_length(members, len(network.npus), f"{where} {phase}")
         for index, count in enumerate(members):
-            known = _whole(count) and (count == UNUSED or 1 <= count <= network.npus[index])
+            valid = _is_integer(count) and (count == UNUSED or 1 <= count <= network.npus[index])
             rule = f"must be -1 or from 1 to the {network.npus[index]} NPUs of dimension {index}"
-            require(known, f"{where} {phase}", count, rule)
-        found[phase] = tuple(members)
-    return found
+            require(valid, f"{where} {phase}", count, rule)
+        groups[phase] = tuple(members)
+    return groups
 
 
 def read_prices(path: str | Path) -> Prices:
     """Return the prices in a YAML file: of each tier Link, Switch and Nic, in dollars for each GB/s."""
     where = Path(path).name
-    found = {}
+    prices = {}
     for tier, parts in load_mapping(Path(path)).items():
         require(isinstance(parts, Mapping), f"{where} {tier}", parts, "must map Link, Switch and Nic to dollars")
         _check_keys(parts, ("Link", "Switch", "Nic"), f"{where} {tier}")
         for part, price in parts.items():
-            known = isinstance(price, int | float) and not isinstance(price, bool) and isfinite(price) and price >= 0
-            require(known, f"{where} {tier} {part}", price, "must be dollars for each GB/s")
-        found[str(tier)] = {str(part): float(price) for part, price in parts.items()}
-    return found
+            valid = isinstance(price, int | float) and not isinstance(price, bool) and isfinite(price) and price >= 0
+            require(valid, f"{where} {tier} {part}", price, "must be dollars for each GB/s")
+        prices[str(tier)] = {str(part): float(price) for part, price in parts.items()}
+    return prices
 
 
 def read_workload(path: str | Path) -> LibraWorkload:
     """Return the workload in a text file of ASTRA-sim 1.0, with or without its two lines of header."""
     compute: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
-    found: dict[tuple[Phase, Kind, float], float] = {}
+    counts: dict[tuple[Phase, Kind, float], float] = {}
     for layer in read_layers(path):
         for phase, pass_ in layer.passes.items():
             compute[phase] += pass_.compute_ns * NANO
             if pass_.kind is not None:
                 key = (phase, pass_.kind, pass_.size_bytes)
-                found[key] = found.get(key, 0.0) + 1.0
-    collectives = tuple(LibraCollective(*key, times) for key, times in found.items())
+                counts[key] = counts.get(key, 0.0) + 1.0
+    collectives = tuple(LibraCollective(*key, times) for key, times in counts.items())
     return LibraWorkload(Path(path).stem, compute, collectives)
 
 
-def _list(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
+def _read_list(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
     value = data.get(key)
     if not isinstance(value, list):
         raise SpecError(f"{where} {key}", value, "must be a list, with an entry for each dimension")
     return value
 
 
-def _check_keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def _check_keys(data: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
     for key in data:
-        if key not in known:
-            raise UnknownName.among(where, str(key), "key", known)
+        if key not in allowed:
+            raise UnknownName.among(where, str(key), "key", allowed)
 
 
-def _check_length(given: Sequence[Any], dims: int, where: str) -> None:
-    require(len(given) == dims, where, list(given), f"must list {dims} entries, one for each dimension")
+def _check_length(entries: Sequence[Any], dims: int, where: str) -> None:
+    require(len(entries) == dims, where, list(entries), f"must list {dims} entries, one for each dimension")
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -222,7 +224,7 @@ def _whole(value: Any) -> bool:
 
 
 @cache
-def carried() -> dict[str, LibraWorkload]:
+def shipped_workloads() -> dict[str, LibraWorkload]:
     """Return the workloads that LIBRA ships, by name (`catalog/libra.yaml`)."""
     return {
         name: LibraWorkload(
@@ -235,7 +237,7 @@ def carried() -> dict[str, LibraWorkload]:
     }
 
 
-def carried_prices(network: LibraNetwork) -> tuple[Prices, ...]:
+def shipped_prices(network: LibraNetwork) -> tuple[Prices, ...]:
     """Return LIBRA's prices for each dimension: those of its tier, with what breaks ties between equal ones."""
     data = load_mapping(CATALOG_FOLDER / "libra.yaml")
     return tuple(
@@ -258,13 +260,15 @@ def usual_communicator(workload: LibraWorkload, network: LibraNetwork) -> Commun
     """
     if workload.tensor_parallel is None:
         return dict.fromkeys(PHASES, network.npus)
-    left, inner, outer = workload.tensor_parallel, [], []
+    remaining, inner, outer = workload.tensor_parallel, [], []
     for count in network.npus:
-        taken = gcd(left, count)
-        left //= taken
-        inner.append(taken if taken > 1 else UNUSED)
-        outer.append(count // taken if taken < count else UNUSED)
-    require(left == 1, workload.name, network.npus, f"have no {workload.tensor_parallel} innermost NPUs: state groups")
+        shared = gcd(remaining, count)
+        remaining //= shared
+        inner.append(shared if shared > 1 else UNUSED)
+        outer.append(count // shared if shared < count else UNUSED)
+    require(
+        remaining == 1, workload.name, network.npus, f"have no {workload.tensor_parallel} innermost NPUs: state groups"
+    )
     return {"Forward": tuple(inner), "InputGrad": tuple(inner), "WeightGrad": tuple(outer)}
 
 
@@ -288,7 +292,7 @@ def load_of(
     hidden: list[Traffic] = []
     for collective in workload.collectives:
         sent = bytes_of_dims(collective.kind, collective.size_bytes, communicator[collective.phase], switched)
-        traffic = Traffic(f"{PASSES[collective.phase]} {WORDS[collective.kind]}", sent, collective.times)
+        traffic = Traffic(f"{PASS_NAMES[collective.phase]} {COLLECTIVE_NAMES[collective.kind]}", sent, collective.times)
         beside = loop == "tp_dp_overlap" and collective.phase == "WeightGrad"
         (hidden if beside else exposed).append(traffic)
     compute = dict(workload.compute_s)
@@ -305,7 +309,7 @@ def usd_per_bandwidth(network: LibraNetwork, prices: Sequence[Prices]) -> tuple[
     >>> usd_per_bandwidth(network, [{"a": {"Link": 2.0}, "b": {"Link": 4.0, "Switch": 13.0, "Nic": 3.0}}] * 2)
     (6.4e-08, 6.4e-07)
     """
-    total, found = prod(network.npus), []
+    total, prices_of_dims = prod(network.npus), []
     for topology, tier, table in zip(network.topologies, network.tiers, prices, strict=True):
         if tier not in table:
             raise UnknownName.among("CostDimension", tier, "tier of the cost file", table)
@@ -314,5 +318,5 @@ def usd_per_bandwidth(network: LibraNetwork, prices: Sequence[Prices]) -> tuple[
         for part in needed:
             require(part in parts, f"{tier} {part}", "", "the cost file has no such price, and the network needs it")
         nic = parts.get("Nic", 0.0) if topology == "switch" else 0.0
-        found.append(total * (sum(parts[part] for part in needed) + nic) / GIGA)
-    return tuple(found)
+        prices_of_dims.append(total * (sum(parts[part] for part in needed) + nic) / GIGA)
+    return tuple(prices_of_dims)

@@ -5,15 +5,23 @@ The answer says why each tensor is sharded as it is, in a sentence, and what to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from math import prod
 from typing import Any, Literal, get_args
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.units import BYTES, read_quantity
 from cosmic.design import catalog_entries
-from cosmic.search.sharding.fixed_annotations import Given, as_propagated, check_sizes, read_annotations
-from cosmic.search.sharding.memory_limited_choice import LITTLE, Chosen, choose_lightest, choose_within_memory
+from cosmic.design.plain_data import parse_yaml
+from cosmic.search.sharding.memory_limited_choice import (
+    RELATIVE_TOLERANCE,
+    ChosenStates,
+    choose_lightest,
+    choose_within_memory,
+)
 from cosmic.search.sharding.planned_sharding import PlannedPart, forbid_splits, operators_split_otherwise, plan_part
 from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts, constrain_part, count_shared_once
 from cosmic.search.sharding.sharded_programs import (
@@ -23,16 +31,130 @@ from cosmic.search.sharding.sharded_programs import (
     program_parts,
     resize_program,
     sharded_design,
+    stores_sharded_weights,
 )
-from cosmic.search.sharding.sharding_costs import Costs, Fixed, choice_of, costs_of, held_bytes
+from cosmic.search.sharding.sharding_costs import Costs, Fixed, decode_choice, held_bytes, price_choices
 from cosmic.search.sharding.sharding_prices import Prices, system_prices, wire_prices
-from cosmic.search.sharding.sharding_result import Annotated, Mesh, Sent, Sharded, Use, read_mesh, step_cost
-from cosmic.search.sharding.strategy_export import stores_sharded_weights
+from cosmic.search.sharding.sharding_result import (
+    Annotated,
+    Mesh,
+    Sent,
+    Sharded,
+    Use,
+    read_mesh,
+    step_cost,
+)
 from cosmic.workload.operator_graph import SizeTable, Tensor
 from cosmic.workload.sharding.graph_partition import Mode
 from cosmic.workload.sharding.propagation import propagate
-from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
+from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding, group_size
 from cosmic.workload.user_programs.program_graph import Program
+
+# --------------------------------------------------------------------------------------
+# What users fix: `w1: [x, _]` says that the axis x splits the first dimension of w1, and none the second
+# --------------------------------------------------------------------------------------
+
+BARE_QUESTION_MARK = re.compile(r"(?<=[\[,\s])\?(?=\s*[,\]])")
+"""A dimension of any axes, which YAML takes for the key of a mapping where it is not quoted."""
+
+CLOSED, OPEN = "_", "?"
+AnnotationSource = str | Iterable[str] | Mapping[str, Any]
+"""Annotations: texts such as ``w1: [x, _]``, or a table of them."""
+
+
+def read_annotations(source: AnnotationSource, program: ProgramParts, mesh: Mesh) -> Fixed:
+    """Return the shardings that *source* fixes, for every tensor that a name or a pattern (``w_*``) matches.
+
+    An entry is an axis, several axes major to minor (``x+y``, ``x y`` or a list), ``_`` for none, or ``?`` for whatever
+    is best; ``x?`` may be split further. The gradient of an activation is annotated with it.
+    """
+    tables: list[Mapping[str, Any]] = []
+    for item in [source] if isinstance(source, str | Mapping) else source:
+        table = item if isinstance(item, Mapping) else _parse_annotations(item)
+        tables.append(table)
+    fixed: dict[str, tuple[Sharding, frozenset[str]]] = {}
+    for table in tables:
+        for name, entries in table.items():
+            for key, tensor in _match_tensors(str(name), program):
+                fixed[key] = read_entries(tensor, entries, mesh)
+                if tensor.role == "activation" and not tensor.name.startswith("d_"):
+                    block = key.rpartition("/")[0]
+                    fixed.setdefault(f"{block}/d_{tensor.name}", fixed[key])
+    return fixed
+
+
+def _parse_annotations(text: str) -> Mapping[str, Any]:
+    table = parse_yaml(BARE_QUESTION_MARK.sub("'?'", text), "--annotate")
+    if not isinstance(table, Mapping):
+        raise SpecError("annotate", text, "write TENSOR: [AXIS, _], an entry for each dimension")
+    return table
+
+
+def _match_tensors(pattern: str, program: ProgramParts) -> list[tuple[str, Tensor]]:
+    """Return the tensors that a pattern names, by the names of their parts and their own; at least one."""
+    tensors = {
+        f"{part.name}/{tensor.name}": tensor for part in program.parts for tensor in part.forward.tensors.values()
+    }
+    matches = [
+        (key, tensor)
+        for key, tensor in tensors.items()
+        if fnmatchcase(tensor.name, pattern) or fnmatchcase(key, pattern)
+    ]
+    if not matches:
+        names = list(dict.fromkeys(tensor.name for tensor in tensors.values()))
+        raise UnknownName.among("annotate", pattern, "tensor", names)
+    return matches
+
+
+def read_entries(tensor: Tensor, entries: Any, mesh: Mesh) -> tuple[Sharding, frozenset[str]]:
+    """Return the sharding that a list of entries describes, and the dimensions that it leaves open."""
+    where = f"annotate.{tensor.name}"
+    dims = tensor.dims
+    rule = f"must have an entry for each of its dimensions: {', '.join(dims)}"
+    if isinstance(entries, Mapping):
+        unknown = [str(dim) for dim in entries if dim not in dims]
+        if unknown:
+            raise UnknownName.among(where, unknown[0], "dimension", dims)
+        entries = [entries.get(dim, CLOSED) for dim in dims]
+    if not isinstance(entries, list | tuple) or len(entries) != len(dims):
+        raise SpecError(where, entries, rule)
+    split: dict[str, tuple[str, ...]] = {}
+    open_: set[str] = set()
+    for dim, entry in zip(dims, entries, strict=True):
+        axes = entry if isinstance(entry, list | tuple) else (CLOSED if entry is None else entry,)
+        words = [word for axis in axes for word in str(axis).replace("+", " ").split()]
+        if any(word.endswith(OPEN) for word in words):
+            open_.add(dim)
+            words = [word.removesuffix(OPEN) for word in words]
+        words = [word for word in words if word not in (CLOSED, "")]
+        for word in words:
+            if not mesh.axes_named(word):
+                raise UnknownName.among(where, word, "mesh axis", mesh.sizes)
+        split[dim] = tuple(axis for word in words for axis in mesh.axes_named(word) if mesh.sizes[axis] > 1)
+    used = [axis for axes in split.values() for axis in axes]
+    require(len(used) == len(set(used)), where, str(entries), "names an axis twice")
+    return Sharding.of(split), frozenset(open_)
+
+
+def part_annotations(fixed: Fixed, part: str) -> dict[str, Annotation]:
+    """Return the annotations of one part as propagation takes them."""
+    of_part = {key.rpartition("/")[2]: value for key, value in fixed.items() if key.rpartition("/")[0] in ("", part)}
+    return {name: Annotation(sharding, tuple(sorted(open_))) for name, (sharding, open_) in of_part.items()}
+
+
+def check_sizes(fixed: Fixed, program: ProgramParts, mesh: Mesh) -> None:
+    """Raise a `SpecError` if an annotation leaves devices without a part of a dimension."""
+    for key, (sharding, _) in fixed.items():
+        for dim, axes in sharding.dims:
+            pieces = prod(mesh.sizes[axis] for axis in axes)
+            size = int(program.sizes[dim])
+            require(
+                pieces <= size,
+                f"annotate.{key.rpartition('/')[2]}",
+                f"{dim}: {'+'.join(axes)}",
+                f"splits {size} into {pieces}: devices would be left without a part",
+            )
+
 
 # --------------------------------------------------------------------------------------
 # Why each tensor is sharded as it is, in a sentence, and what to look at again
@@ -49,42 +171,53 @@ COLLECTIVE_WORDS = {
 
 
 def explain_shardings(
-    parts: ProgramParts, kept: Mapping[str, Mapping[str, Sharding]], fixed: Fixed, sent: Sequence[Sent]
+    parts: ProgramParts,
+    shardings: Mapping[str, Mapping[str, Sharding]],
+    fixed: Fixed,
+    collectives: Sequence[Sent],
 ) -> tuple[Annotated, ...]:
     """Return the shardings of all tensors, each with the collectives that it costs, or what makes it need none."""
-    found = []
+    annotations = []
     for part in parts.parts:
         for tensor in part.graph.tensors.values():
-            sharding = kept[part.name][tensor.name]
-            given = f"{part.name}/{tensor.name}" in fixed
-            here = [each for each in sent if each.part == part.name and each.tensor == tensor.name]
+            sharding = shardings[part.name][tensor.name]
+            is_fixed = f"{part.name}/{tensor.name}" in fixed
+            tensor_collectives = [
+                collective
+                for collective in collectives
+                if collective.part == part.name and collective.tensor == tensor.name
+            ]
             if tensor.role == "weight":
-                here += [each for each in sent if each.part == part.name and each.tensor == f"d_{tensor.name}"]
-            reason = _reason(part, tensor, kept[part.name], here)
-            found.append(Annotated(part.name, tensor.name, tensor.role, tensor.dims, sharding, given, reason))
-    return tuple(found)
+                tensor_collectives += [
+                    collective
+                    for collective in collectives
+                    if collective.part == part.name and collective.tensor == f"d_{tensor.name}"
+                ]
+            reason = _explain_tensor(part, tensor, shardings[part.name], tensor_collectives)
+            annotations.append(Annotated(part.name, tensor.name, tensor.role, tensor.dims, sharding, is_fixed, reason))
+    return tuple(annotations)
 
 
-def _reason(part: Part, tensor: Tensor, kept: Mapping[str, Sharding], sent: Sequence[Sent]) -> str:
-    if sent:
-        said = dict.fromkeys(
-            f"{COLLECTIVE_WORDS[each.kind]} over {' '.join(each.axes)} in the {each.phase} pass, {format_bytes(each.bytes)}"
-            for each in sent
+def _explain_tensor(part: Part, tensor: Tensor, shardings: Mapping[str, Sharding], collectives: Sequence[Sent]) -> str:
+    if collectives:
+        sentences = dict.fromkeys(
+            f"{COLLECTIVE_WORDS[collective.kind]} over {' '.join(collective.axes)} in the {collective.phase} pass, {format_bytes(collective.bytes)}"
+            for collective in collectives
         )
-        return "costs " + "; ".join(said)
-    like = _tensor_followed(part, tensor, kept)
-    return f"no collective: as {like}" if like else "no collective"
+        return "costs " + "; ".join(sentences)
+    followed = _tensor_followed(part, tensor, shardings)
+    return f"no collective: as {followed}" if followed else "no collective"
 
 
-def _tensor_followed(part: Part, tensor: Tensor, kept: Mapping[str, Sharding]) -> str | None:
+def _tensor_followed(part: Part, tensor: Tensor, shardings: Mapping[str, Sharding]) -> str | None:
     """Return a tensor of an operator beside it that is split over the same axes along a dimension of both."""
-    own = kept[tensor.name]
+    sharding = shardings[tensor.name]
     for operator in part.graph.operators:
-        names = {each.name: each for each in operator.tensors}
-        if tensor.name not in names or not own.dims:
+        names = {other.name: other for other in operator.tensors}
+        if tensor.name not in names or not sharding.dims:
             continue
         for name in names:
-            if name != tensor.name and any(kept[name].axes(dim) == axes for dim, axes in own.dims):
+            if name != tensor.name and any(shardings[name].axes(dim) == axes for dim, axes in sharding.dims):
                 return name
     return None
 
@@ -101,33 +234,33 @@ def format_bytes(value: float) -> str:
     return f"{value:.3g} B"
 
 
-def list_warnings(found: Sequence[PlannedPart], sizes_of: Callable[[Part], SizeTable]) -> tuple[str, ...]:
+def list_compiler_warnings(planned: Sequence[PlannedPart], sizes_of: Callable[[Part], SizeTable]) -> tuple[str, ...]:
     """Return what XLA would warn of: tensors that are made whole on every device only to be split another way.
 
     Also dimensions that do not divide: devices compute on padding.
     """
-    said: dict[str, None] = {}
-    for account in found:
-        sizes = sizes_of(account.part)
-        for operator in account.partitioned.operators:
+    warnings: dict[str, None] = {}
+    for planned_part in planned:
+        sizes = sizes_of(planned_part.part)
+        for operator in planned_part.partitioned.operators:
             for transfer in (*operator.inputs, *operator.outputs):
-                whole = [step for step in transfer.steps if step.kind == "all_gather" and not step.after.dims]
+                gathered = [step for step in transfer.steps if step.kind == "all_gather" and not step.after.dims]
                 sliced = [step for step in transfer.steps if step.kind == "slice"]
-                if whole and sliced and transfer.steps.index(whole[0]) < transfer.steps.index(sliced[-1]):
-                    said[
-                        f"{account.part.name}: involuntary full rematerialisation of {transfer.tensor.name} "
+                if gathered and sliced and transfer.steps.index(gathered[0]) < transfer.steps.index(sliced[-1]):
+                    warnings[
+                        f"{planned_part.part.name}: involuntary full rematerialisation of {transfer.tensor.name} "
                         f"at {operator.operator.name}, from [{transfer.source}] to [{transfer.target}]"
                     ] = None
-        for name, sharding in account.partitioned.shardings.items():
+        for name, sharding in planned_part.partitioned.shardings.items():
             for dim, axes in sharding.dims:
-                ways = float(group_size(axes, sizes))
-                if sizes[dim] % ways:
-                    waste = -(-sizes[dim] // ways) * ways / sizes[dim] - 1
-                    said[
-                        f"{account.part.name}: {dim} = {sizes[dim]:.10g} of {name} does not divide by {ways:.10g} "
+                devices = float(group_size(axes, sizes))
+                if sizes[dim] % devices:
+                    waste = -(-sizes[dim] // devices) * devices / sizes[dim] - 1
+                    warnings[
+                        f"{planned_part.part.name}: {dim} = {sizes[dim]:.10g} of {name} does not divide by {devices:.10g} "
                         f"({'+'.join(axes)}): {100 * waste:.2g} % padding"
                     ] = None
-    return tuple(said)
+    return tuple(warnings)
 
 
 # --------------------------------------------------------------------------------------
@@ -138,11 +271,11 @@ Objective = Literal["step", "bytes", "memory"]
 SearchMode = Literal["best", "as_compiled"]
 GENERIC_MODEL = "gpt2"
 """Whose design stands for the machine of a program that is no model: nothing of the model is priced."""
-TRIES = 8
+MAX_ATTEMPTS = 8
 """How often a design may run something else than was chosen."""
-WRONG = 100.0
+PENALTY_STEPS = 100.0
 """What such choices cost from then on, in steps."""
-MODES: tuple[Mode, ...] = ("as_written", "best")
+PLANNER_MODES: tuple[Mode, ...] = ("as_written", "best")
 """How the planner may run what was found: operators where their tensors are, or where fewest bytes are sent."""
 
 
@@ -150,7 +283,7 @@ def shard(  # noqa: PLR0913  one option each
     program: Program | ProgramParts | str,
     mesh: str | Mapping[str, int] | Mesh,
     *,
-    annotate: Given = (),
+    annotate: AnnotationSource = (),
     system: str | None = None,
     memory: str | float | None = None,
     objective: Objective = "step",
@@ -174,34 +307,45 @@ def shard(  # noqa: PLR0913  one option each
     >>> found.gap < 1e-6, str(found.sharding("w_q"))
     (True, 'replicated')
     """
-    for where, value, known in (("objective", objective, get_args(Objective)), ("mode", mode, get_args(SearchMode))):
-        if value not in known:
-            raise UnknownName.among(where, value, where, known)
-    found_mesh = mesh if isinstance(mesh, Mesh) else read_mesh(mesh)
+    for where, value, allowed in (("objective", objective, get_args(Objective)), ("mode", mode, get_args(SearchMode))):
+        if value not in allowed:
+            raise UnknownName.among(where, value, where, allowed)
+    device_mesh = mesh if isinstance(mesh, Mesh) else read_mesh(mesh)
     design, parts, prices = _load_program(
-        program, found_mesh, system, objective, training, batch, sequence, dict(settings or {})
+        program, device_mesh, system, objective, training, batch, sequence, dict(settings or {})
     )
-    clash = [axis for axis in found_mesh.sizes if axis in parts.sizes and axis not in ("dp", "cp", "tp")]
-    require(not clash, "mesh", str(found_mesh), f"{', '.join(clash)} is the name of a dimension too")
+    clash = [axis for axis in device_mesh.sizes if axis in parts.sizes and axis not in ("dp", "cp", "tp")]
+    require(not clash, "mesh", str(device_mesh), f"{', '.join(clash)} is the name of a dimension too")
     parts = ProgramParts(
-        parts.name, count_shared_once(parts.parts), {**parts.sizes, **found_mesh.sizes}, parts.element_bytes
+        parts.name, count_shared_once(parts.parts), {**parts.sizes, **device_mesh.sizes}, parts.element_bytes
     )
-    own = {} if free or not isinstance(program, Program) else {k: list(v) for k, v in program.annotations.items()}
-    fixed = {**read_annotations(own, parts, found_mesh), **read_annotations(annotate, parts, found_mesh)}
-    check_sizes(fixed, parts, found_mesh)
-    limit = None if memory is None else _limit(memory)
-    job = _Job(parts, found_mesh, prices, fixed, objective, limit, design)
+    program_annotations = (
+        {} if free or not isinstance(program, Program) else {k: list(v) for k, v in program.annotations.items()}
+    )
+    fixed = {
+        **read_annotations(program_annotations, parts, device_mesh),
+        **read_annotations(annotate, parts, device_mesh),
+    }
+    check_sizes(fixed, parts, device_mesh)
+    limit = None if memory is None else _read_memory_limit(memory)
+    job = _ShardingProblem(parts, device_mesh, prices, fixed, objective, limit, design)
     if mode == "as_compiled":
-        return job.compiled()
-    found = job.searched()
-    if design and training and stores_sharded_weights(found):
+        return job.propagate()
+    result = job.search()
+    if design and training and stores_sharded_weights(result):
         # Kernels do not accumulate gradients that are reduced and dropped: the design that runs this is another one.
-        other = {**design, "workload": {**design["workload"], "weight_sharding": "zero3"}}
-        again = _Job(
-            parts, found_mesh, system_prices(found_mesh, {}, load_sharded_design(other)), fixed, objective, limit, other
-        ).searched()
-        found = again if stores_sharded_weights(again) else found
-    return found
+        stored_design = {**design, "workload": {**design["workload"], "weight_sharding": "zero3"}}
+        stored_result = _ShardingProblem(
+            parts,
+            device_mesh,
+            system_prices(device_mesh, {}, load_sharded_design(stored_design)),
+            fixed,
+            objective,
+            limit,
+            stored_design,
+        ).search()
+        result = stored_result if stores_sharded_weights(stored_result) else result
+    return result
 
 
 def _load_program(  # noqa: PLR0913, PLR0917  the options of `shard`
@@ -240,7 +384,7 @@ def _load_program(  # noqa: PLR0913, PLR0917  the options of `shard`
     return {}, parts, prices
 
 
-class _Job:
+class _ShardingProblem:
     """One question, with all that its answer needs."""
 
     def __init__(  # noqa: PLR0913, PLR0917  what `shard` read
@@ -256,120 +400,124 @@ class _Job:
         self.parts, self.mesh, self.prices, self.fixed = parts, mesh, prices, fixed
         self.objective, self.limit, self.design = objective, limit, design
 
-    def searched(self) -> Sharded:
+    def search(self) -> Sharded:
         """Search the shardings, and let the planner price the best."""
-        costs = costs_of(self.parts, self.prices, self.fixed)
+        costs = price_choices(self.parts, self.prices, self.fixed)
         chosen = (
             choose_lightest(costs, self.limit)
             if self.objective == "memory"
             else choose_within_memory(costs, self.prices.overlap, self.limit)
         )
         if self.design:
-            return self.as_written(costs, chosen)
-        choices = {part.name: choice_of(part, costs, chosen.states) for part in self.parts.parts}
-        kept = {name: choice.kept for name, choice in choices.items()}
-        best = min((self.account(kept, mode) for mode in MODES), key=self.weight)
+            return self.search_for_design(costs, chosen)
+        choices = {part.name: decode_choice(part, costs, chosen.states) for part in self.parts.parts}
+        shardings = {name: choice.kept for name, choice in choices.items()}
+        best = min((self.plan(shardings, mode) for mode in PLANNER_MODES), key=self.weight)
         uses: list[Use] = []
-        if self.weight(best) > self.weight_of(chosen) * (1 + LITTLE):
-            spelled, found = self.spelled_out(choices)
-            if self.weight(spelled) < self.weight(best) * (1 - LITTLE):
-                best, uses = spelled, found
-        return self.result(best, kept, chosen, "best", tuple(uses))
+        if self.weight(best) > self.searched_weight(chosen) * (1 + RELATIVE_TOLERANCE):
+            spelled, spelled_uses = self.plan_constrained(choices)
+            if self.weight(spelled) < self.weight(best) * (1 - RELATIVE_TOLERANCE):
+                best, uses = spelled, spelled_uses
+        return self.result(best, shardings, chosen, "best", tuple(uses))
 
-    def as_written(self, costs: Costs, first: Chosen) -> Sharded:
+    def search_for_design(self, costs: Costs, first: ChosenStates) -> Sharded:
         """Return the best choice that a design runs as it was chosen: strategies cannot say how operators are split."""
-        chosen, price = first, WRONG * max(first.value, LITTLE)
-        found: tuple[list[PlannedPart], dict[str, Choice], Chosen] | None = None
-        known: set[tuple[str, int]] = set()
-        for _ in range(TRIES):
-            choices = {part.name: choice_of(part, costs, chosen.states) for part in self.parts.parts}
-            account = self.account({name: choice.kept for name, choice in choices.items()}, "as_written")
-            if found is None or self.weight(account) < self.weight(found[0]) * (1 - LITTLE):
-                found = account, choices, chosen
-            wrong = [(each.part, operators_split_otherwise(each, choices[each.part.name])) for each in account]
-            names = {(part.name, id(operator)) for part, operators in wrong for operator in operators}
-            if self.objective == "memory" or names <= known:
+        chosen, price = first, PENALTY_STEPS * max(first.value, RELATIVE_TOLERANCE)
+        best_plan: tuple[list[PlannedPart], dict[str, Choice], ChosenStates] | None = None
+        forbidden: set[tuple[str, int]] = set()
+        for _ in range(MAX_ATTEMPTS):
+            choices = {part.name: decode_choice(part, costs, chosen.states) for part in self.parts.parts}
+            account = self.plan({name: choice.kept for name, choice in choices.items()}, "as_written")
+            if best_plan is None or self.weight(account) < self.weight(best_plan[0]) * (1 - RELATIVE_TOLERANCE):
+                best_plan = account, choices, chosen
+            different = [
+                (planned.part, operators_split_otherwise(planned, choices[planned.part.name])) for planned in account
+            ]
+            names = {(part.name, id(operator)) for part, operators in different for operator in operators}
+            if self.objective == "memory" or names <= forbidden:
                 break  # it runs as chosen, or what was forbidden could not be avoided
-            known |= names
-            for part, operators in wrong:
+            forbidden |= names
+            for part, operators in different:
                 forbid_splits(costs, part, operators, price)
             chosen = choose_within_memory(costs, self.prices.overlap, self.limit)
-        assert found is not None  # noqa: S101  there is at least one try
-        best, choices, chosen = found
-        kept = {name: choice.kept for name, choice in choices.items()}
-        return self.result(best, kept, replace(chosen, bound=first.bound, exact=first.exact), "best")
+        assert best_plan is not None  # noqa: S101  there is at least one try
+        best, choices, chosen = best_plan
+        shardings = {name: choice.kept for name, choice in choices.items()}
+        return self.result(best, shardings, replace(chosen, bound=first.bound, exact=first.exact), "best")
 
-    def compiled(self) -> Sharded:
+    def propagate(self) -> Sharded:
         """Propagate the annotations and partition as XLA does."""
-        kept, found = {}, []
+        shardings, planned = {}, []
         for part in self.parts.parts:
             sizes = self.sizes(part)
-            annotations = as_propagated(self.fixed, part.name)
-            named = {name: annotation for name, annotation in annotations.items() if name in part.graph.tensors}
-            kept[part.name] = propagate(part.graph, named, sizes=sizes)
-            found.append(plan_part(part, kept[part.name], self.prices, sizes, "as_compiled"))
+            annotations = part_annotations(self.fixed, part.name)
+            own_annotations = {
+                name: annotation for name, annotation in annotations.items() if name in part.graph.tensors
+            }
+            shardings[part.name] = propagate(part.graph, own_annotations, sizes=sizes)
+            planned.append(plan_part(part, shardings[part.name], self.prices, sizes, "as_compiled"))
         memory = sum(
-            held_bytes(part, tensor, kept[part.name][tensor.name], self.prices, self.sizes(part))
+            held_bytes(part, tensor, shardings[part.name][tensor.name], self.prices, self.sizes(part))
             for part in self.parts.parts
             for tensor in part.graph.tensors.values()
         )
         fits = self.limit is None or memory <= self.limit
-        chosen = Chosen([], self.step(found), memory, 0.0, fits, exact=False)
-        return self.result(found, kept, chosen, "as_compiled")
+        chosen = ChosenStates([], self.step(planned), memory, 0.0, fits, exact=False)
+        return self.result(planned, shardings, chosen, "as_compiled")
 
     def sizes(self, part: Part) -> SizeTable:
         """Return all sizes that a part needs."""
         return SizeTable({**self.parts.sizes, **part.extra})
 
-    def account(self, kept: Mapping[str, Mapping[str, Sharding]], mode: Mode) -> list[PlannedPart]:
+    def plan(self, shardings: Mapping[str, Mapping[str, Sharding]], mode: Mode) -> list[PlannedPart]:
         """Return the planner's account of all parts."""
-        return [plan_part(part, kept[part.name], self.prices, self.sizes(part), mode) for part in self.parts.parts]
+        return [plan_part(part, shardings[part.name], self.prices, self.sizes(part), mode) for part in self.parts.parts]
 
-    def spelled_out(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[Use]]:
+    def plan_constrained(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[Use]]:
         """Return the planner's account of a program whose every split is spelled out, and what was added for it."""
-        found, uses = [], []
+        planned, uses = [], []
         for part in self.parts.parts:
             graph, shardings, steps = constrain_part(part, choices[part.name])
-            found.append(plan_part(part, shardings, self.prices, self.sizes(part), "as_written", graph))
+            planned.append(plan_part(part, shardings, self.prices, self.sizes(part), "as_written", graph))
             uses += [Use(part.name, *step) for step in steps]
-        return found, uses
+        return planned, uses
 
-    def weight(self, found: Sequence[PlannedPart]) -> float:
+    def weight(self, planned: Sequence[PlannedPart]) -> float:
         """Return what is made small: the step, and work that devices do alike."""
-        return self.step(found) + self.repeated(found)
+        return self.step(planned) + self.repeated_work(planned)
 
-    def weight_of(self, chosen: Chosen) -> float:
+    def searched_weight(self, chosen: ChosenStates) -> float:
         """Return the same as the search added it up."""
         return chosen.value if self.objective != "memory" else 0.0
 
-    def repeated(self, found: Sequence[PlannedPart]) -> float:
+    def repeated_work(self, planned: Sequence[PlannedPart]) -> float:
         """Return what work that devices do alike weighs, where costs are bytes."""
-        return sum(each.compute for each in found) if self.prices.unit == "bytes" else 0.0
+        return sum(part.compute for part in planned) if self.prices.unit == "bytes" else 0.0
 
-    def step(self, found: Sequence[PlannedPart]) -> float:
+    def step(self, planned: Sequence[PlannedPart]) -> float:
         """Return the time of a step, or the bytes that it sends."""
-        compute = 0.0 if self.prices.unit == "bytes" else sum(each.compute + each.update for each in found)
-        exposed, hidden = sum(each.exposed for each in found), sum(each.hidden for each in found)
+        compute = 0.0 if self.prices.unit == "bytes" else sum(part.compute + part.update for part in planned)
+        exposed, hidden = sum(part.exposed for part in planned), sum(part.hidden for part in planned)
         return step_cost(compute, exposed, hidden, self.prices.overlap)
 
     def result(
         self,
-        found: Sequence[PlannedPart],
-        kept: Mapping[str, Mapping[str, Sharding]],
-        chosen: Chosen,
+        planned: Sequence[PlannedPart],
+        shardings: Mapping[str, Mapping[str, Sharding]],
+        chosen: ChosenStates,
         mode: str,
         uses: tuple[Use, ...] = (),
     ) -> Sharded:
         """Return all of it as one value."""
-        sent = tuple(collective for account in found for collective in account.collectives)
+        sent = tuple(collective for account in planned for collective in account.collectives)
         bytes_ = self.prices.unit == "bytes"
-        step = self.step(found)
+        step = self.step(planned)
         memory = chosen.memory_bytes
         value = memory if self.objective == "memory" else step
-        apart = self.repeated(found)  # what the bound counts beside bytes
-        bound = chosen.bound if self.objective == "memory" else max(0.0, chosen.bound - apart)
+        repeated = self.repeated_work(planned)  # what the bound counts beside bytes
+        bound = chosen.bound if self.objective == "memory" else max(0.0, chosen.bound - repeated)
         bound = min(bound, value)
-        searched = chosen.value if self.objective == "memory" else chosen.value - apart
+        searched = chosen.value if self.objective == "memory" else chosen.value - repeated
         return Sharded(
             program=self.parts.name,
             mesh=self.mesh,
@@ -383,25 +531,25 @@ class _Job:
             fits=chosen.fits,
             limit_bytes=self.limit,
             memory_bytes=memory,
-            compute=0.0 if bytes_ else sum(each.compute for each in found),
-            update=sum(each.update for each in found),
-            exposed=sum(each.exposed for each in found),
-            hidden=sum(each.hidden for each in found),
+            compute=0.0 if bytes_ else sum(part.compute for part in planned),
+            update=sum(part.update for part in planned),
+            exposed=sum(part.exposed for part in planned),
+            hidden=sum(part.hidden for part in planned),
             overlap=self.prices.overlap,
             operators=self.parts.operators,
-            annotations=explain_shardings(self.parts, kept, self.fixed, sent),
+            annotations=explain_shardings(self.parts, shardings, self.fixed, sent),
             collectives=sent,
             uses=uses,
-            warnings=list_warnings(found, self.sizes),
+            warnings=list_compiler_warnings(planned, self.sizes),
             design=self.design,
         )
 
 
-def _limit(memory: str | float) -> float:
+def _read_memory_limit(memory: str | float) -> float:
     """Return a limit on memory in bytes."""
     try:
-        found = read_quantity(memory, BYTES) if isinstance(memory, str) else float(memory)
+        limit_bytes = read_quantity(memory, BYTES) if isinstance(memory, str) else float(memory)
     except SpecError as error:
         raise SpecError("memory", memory, error.rule) from None
-    require(found > 0, "memory", memory, "must be positive")
-    return found
+    require(limit_bytes > 0, "memory", memory, "must be positive")
+    return limit_bytes

@@ -5,7 +5,7 @@ variables that meet. To eliminate a variable is to replace the costs that it is 
 table over its neighbours. The order is greedy: the smallest table first. On graphs that are nearly chains, as those
 of programs are, tables stay small and the result is exact.
 
-Where a table would grow beyond `MOST_ENTRIES`, the costs are split into groups that are minimised apart (Dechter and
+Where a table would grow beyond `MAX_ENTRIES`, the costs are split into groups that are minimised apart (Dechter and
 Rish, mini-buckets, 2003): the sum of the minima is a bound, and what is chosen is improved variable by variable.
 """
 
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-MOST_ENTRIES = 20_000_000
+MAX_ENTRIES = 20_000_000
 """Entries of the largest table."""
-LITTLE = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 """What is this much less, relatively, is no improvement."""
-SWEEPS = 50
+MAX_SWEEPS = 50
 """Rounds of improvements, variable by variable, at most."""
 
 
@@ -65,7 +65,7 @@ class _Table:
     costs: Floats
 
 
-def minimise_costs(problem: PairwiseCosts, most_entries: int = MOST_ENTRIES) -> EliminationResult:
+def minimise_costs(problem: PairwiseCosts, most_entries: int = MAX_ENTRIES) -> EliminationResult:
     """Return states of the least sum, or nearly so, and a bound.
 
     >>> pair = {(0, 1): np.array([[3.0, 1.0], [0.0, 5.0]])}
@@ -73,14 +73,14 @@ def minimise_costs(problem: PairwiseCosts, most_entries: int = MOST_ENTRIES) -> 
     [0, 1]
     """
     beside = _neighbours(problem)
-    kept = [_undominated(problem.single[v], beside[v]) for v in range(len(problem.counts))]
-    tables = [_Table((v,), costs[kept[v]]) for v, costs in enumerate(problem.single)]
-    tables += [_Table((u, v), costs[np.ix_(kept[u], kept[v])]) for (u, v), costs in problem.pairs.items()]
-    size = [len(each) for each in kept]
+    states_kept = [_undominated_states(problem.single[v], beside[v]) for v in range(len(problem.counts))]
+    tables = [_Table((v,), costs[states_kept[v]]) for v, costs in enumerate(problem.single)]
+    tables += [_Table((u, v), costs[np.ix_(states_kept[u], states_kept[v])]) for (u, v), costs in problem.pairs.items()]
+    size = [len(indices) for indices in states_kept]
     work = _Elimination(tables, size, most_entries)
     work.run()
     chosen = _decode_states(work.done, size)
-    states = [int(kept[v][chosen[v]]) for v in range(len(size))]
+    states = [int(states_kept[v][chosen[v]]) for v in range(len(size))]
     if not work.exact:
         states = improve_states(problem, states)
     return EliminationResult(states, problem.value(states), work.bound, work.exact)
@@ -94,15 +94,15 @@ class _Elimination:
         self.bound, self.exact = 0.0, True
         self.done: list[tuple[int, list[_Table]]] = []
         """Eliminated variables in order, each with the tables that it was in."""
-        self.left: dict[int, list[_Table]] = {v: [] for v in range(len(size))}
+        self.remaining: dict[int, list[_Table]] = {v: [] for v in range(len(size))}
         for table in tables:
             for v in table.scope:
-                self.left[v].append(table)
-        self.scopes = {v: self.scope(v) for v in self.left}
+                self.remaining[v].append(table)
+        self.scopes = {v: self.scope(v) for v in self.remaining}
 
     def scope(self, variable: int) -> set[int]:
         """Return a variable and its neighbours."""
-        return {variable}.union(*(set(each.scope) for each in self.left[variable]))
+        return {variable}.union(*(set(table.scope) for table in self.remaining[variable]))
 
     def entries(self, variable: int) -> tuple[int, int]:
         """Return the entries of the table that a variable leaves, and the variable."""
@@ -110,32 +110,32 @@ class _Elimination:
 
     def run(self) -> None:
         """Eliminate all variables, the one with the smallest table next."""
-        queue = sorted(self.entries(v) for v in self.left)
+        queue = sorted(self.entries(v) for v in self.remaining)
         while queue:
             entry = heappop(queue)
-            if entry[1] in self.left and entry == self.entries(entry[1]):  # else eliminated, or out of date
+            if entry[1] in self.remaining and entry == self.entries(entry[1]):  # else eliminated, or out of date
                 for touched in self.eliminate(entry[1]):
                     self.scopes[touched] = self.scope(touched)
                     heappush(queue, self.entries(touched))
 
     def eliminate(self, variable: int) -> set[int]:
         """Replace the tables of a variable by their minimum over its states; return its neighbours."""
-        bucket = self.left.pop(variable)
+        bucket = self.remaining.pop(variable)
         self.done.append((variable, bucket))
-        near = {u for table in bucket for u in table.scope if u != variable}
-        gone = {id(table) for table in bucket}
-        for u in near:
-            self.left[u] = [each for each in self.left[u] if id(each) not in gone]
-        groups = _groups(bucket, self.size, self.most)
+        neighbours = {u for table in bucket for u in table.scope if u != variable}
+        removed = {id(table) for table in bucket}
+        for u in neighbours:
+            self.remaining[u] = [other for other in self.remaining[u] if id(other) not in removed]
+        groups = _group_tables(bucket, self.size, self.most)
         self.exact = self.exact and len(groups) == 1
         for group in groups:
-            less = _eliminate_variable(group, variable, self.size)
-            if isinstance(less, float):
-                self.bound += less
+            reduced = _eliminate_variable(group, variable, self.size)
+            if isinstance(reduced, float):
+                self.bound += reduced
             else:
-                for u in less.scope:
-                    self.left[u].append(less)
-        return near
+                for u in reduced.scope:
+                    self.remaining[u].append(reduced)
+        return neighbours
 
 
 Neighbours = dict[int, list[tuple[int, Floats]]]
@@ -150,21 +150,21 @@ def _neighbours(problem: PairwiseCosts) -> Neighbours:
     return beside
 
 
-def _undominated(single: Floats, beside: list[tuple[int, Floats]]) -> npt.NDArray[np.intp]:
+def _undominated_states(single: Floats, beside: list[tuple[int, Floats]]) -> npt.NDArray[np.intp]:
     """Return the states of a variable that no other state beats, whatever its neighbours are."""
-    costs = np.concatenate([single[:, None], *(each for _, each in beside)], axis=1)
+    costs = np.concatenate([single[:, None], *(table for _, table in beside)], axis=1)
     order = np.argsort(costs.sum(axis=1), kind="stable")
-    found: list[int] = []
+    undominated: list[int] = []
     for state in order:
-        if not found or not (costs[found] <= costs[state]).all(axis=1).any():
-            found.append(int(state))
-    return np.array(sorted(found), dtype=np.intp)
+        if not undominated or not (costs[undominated] <= costs[state]).all(axis=1).any():
+            undominated.append(int(state))
+    return np.array(sorted(undominated), dtype=np.intp)
 
 
-def _groups(bucket: list[_Table], size: list[int], most: int) -> list[list[_Table]]:
+def _group_tables(bucket: list[_Table], size: list[int], most: int) -> list[list[_Table]]:
     """Return the tables of a bucket in groups whose joint tables are small enough."""
     groups: list[tuple[set[int], list[_Table]]] = []
-    for table in sorted(bucket, key=lambda each: -each.costs.size):
+    for table in sorted(bucket, key=lambda entry: -entry.costs.size):
         for scope, group in groups:
             if prod(size[v] for v in scope | set(table.scope)) <= most:
                 scope |= set(table.scope)
@@ -184,12 +184,12 @@ def _eliminate_variable(group: list[_Table], variable: int, size: list[int]) -> 
 
 def _sum_tables(group: Iterable[_Table], scope: tuple[int, ...], size: list[int]) -> Floats:
     total = np.zeros(tuple(size[v] for v in scope))
-    places = {v: index for index, v in enumerate(scope)}
+    positions = {v: index for index, v in enumerate(scope)}
     for table in group:
-        order = sorted(range(len(table.scope)), key=lambda at: places[table.scope[at]])
+        order = sorted(range(len(table.scope)), key=lambda axis: positions[table.scope[axis]])
         shape = [1] * len(scope)
         for v in table.scope:
-            shape[places[v]] = size[v]
+            shape[positions[v]] = size[v]
         total += table.costs.transpose(order).reshape(shape)
     return total
 
@@ -211,38 +211,38 @@ def refine_states(problem: PairwiseCosts, states: list[int], labels: list[list[n
     *labels* have that part of every state of every variable, one after the other: where a mesh has three axes, what is
     split over one of them is held while the other two are chosen anew.
     """
-    found, value = list(states), problem.value(states)
-    held, unchanged = 0, 0
+    best, value = list(states), problem.value(states)
+    label_number, unchanged = 0, 0
     while unchanged < len(labels):
-        part = labels[held % len(labels)]
-        kept = [np.flatnonzero(each == each[state]) for each, state in zip(part, found, strict=True)]
-        less = PairwiseCosts(
-            [len(each) for each in kept],
-            [costs[kept[v]] for v, costs in enumerate(problem.single)],
-            {(u, v): costs[np.ix_(kept[u], kept[v])] for (u, v), costs in problem.pairs.items()},
+        part = labels[label_number % len(labels)]
+        allowed = [np.flatnonzero(labels_of == labels_of[state]) for labels_of, state in zip(part, best, strict=True)]
+        restricted = PairwiseCosts(
+            [len(labels_of) for labels_of in allowed],
+            [costs[allowed[v]] for v, costs in enumerate(problem.single)],
+            {(u, v): costs[np.ix_(allowed[u], allowed[v])] for (u, v), costs in problem.pairs.items()},
         )
-        chosen = [int(kept[v][state]) for v, state in enumerate(minimise_costs(less).states)]
+        chosen = [int(allowed[v][state]) for v, state in enumerate(minimise_costs(restricted).states)]
         better = problem.value(chosen)
-        held += 1
-        unchanged = 0 if better < value - LITTLE * abs(value) else unchanged + 1
+        label_number += 1
+        unchanged = 0 if better < value - RELATIVE_TOLERANCE * abs(value) else unchanged + 1
         if better < value:
-            found, value = chosen, better
-    return found
+            best, value = chosen, better
+    return best
 
 
 def improve_states(problem: PairwiseCosts, states: list[int]) -> list[int]:
     """Return *states* after changes of one variable at a time, as long as one lowers the sum."""
-    found = list(states)
+    improved = list(states)
     beside = _neighbours(problem)
-    for _ in range(SWEEPS):
+    for _ in range(MAX_SWEEPS):
         changed = False
         for variable, near in beside.items():
             total = problem.single[variable].copy()
-            for other, costs in near:
-                total += costs[:, found[other]]
+            for neighbour, costs in near:
+                total += costs[:, improved[neighbour]]
             best = int(total.argmin())
-            if total[best] < total[found[variable]] - 1e-12 * abs(total[found[variable]]):
-                found[variable], changed = best, True
+            if total[best] < total[improved[variable]] - 1e-12 * abs(total[improved[variable]]):
+                improved[variable], changed = best, True
         if not changed:
             break
-    return found
+    return improved

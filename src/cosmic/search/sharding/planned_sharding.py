@@ -63,26 +63,26 @@ def plan_part(
 
     *graph* is that of the part with steps that only change a sharding, if there are any.
     """
-    found = split_into_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
+    partitioned = split_into_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
     compute, fused = 0.0, set[str]()
-    for each in found.operators:
-        operator = each.operator
+    for partitioned_operator in partitioned.operators:
+        operator = partitioned_operator.operator
         if operator.phase != "forward" or MARK in operator.name:
             continue
         product = operator.kind == "einsum"
         read = primal_tensor(operator.inputs[0].name) if operator.inputs else ""
         fuses = product and read in fused
         fused |= {read} if product else set()
-        compute += part.repeats * prices.kernel(each, sizes, training=part.training, fuses=fuses)
-    kept = found.shardings
-    update = sum(update_cost(part, weight, kept[weight.name], prices, sizes) for weight in part.forward.weights)
-    return PlannedPart(part, found, compute, update, tuple(_list_sent(part, found, prices, sizes)))
+        compute += part.repeats * prices.kernel(partitioned_operator, sizes, training=part.training, fuses=fuses)
+    planned = partitioned.shardings
+    update = sum(update_cost(part, weight, planned[weight.name], prices, sizes) for weight in part.forward.weights)
+    return PlannedPart(part, partitioned, compute, update, tuple(_list_sent(part, partitioned, prices, sizes)))
 
 
-def _list_sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable) -> list[Sent]:
-    tensors = {tensor.name: tensor for operator in found.operators for tensor in operator.operator.tensors}
+def _list_sent(part: Part, partitioned: Partitioned, prices: Prices, sizes: SizeTable) -> list[Sent]:
+    tensors = {tensor.name: tensor for operator in partitioned.operators for tensor in operator.operator.tensors}
     sent = []
-    for collective in found.collectives:
+    for collective in partitioned.collectives:
         tensor = tensors[collective.tensor]
         width = prices.width(tensor, part.weights)
         size = float(collective.elements(sizes, tensor.stored_dims)) * width
@@ -110,17 +110,17 @@ def _list_sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable)
 # --------------------------------------------------------------------------------------
 
 
-def operators_split_otherwise(found: PlannedPart, choice: Choice) -> list[Operator]:
+def operators_split_otherwise(planned: PlannedPart, choice: Choice) -> list[Operator]:
     """Return the operators that the planner splits in another way than was chosen."""
     return [
         operator.operator
-        for operator in found.partitioned.operators
+        for operator in planned.partitioned.operators
         if operator.operator.kind not in (*LINEAR, OFFSET)
-        and _sets(operator.dims) != _sets(local_part(choice.splits[id(operator.operator)]).dims)
+        and _axis_sets(operator.dims) != _axis_sets(local_part(choice.splits[id(operator.operator)]).dims)
     ]
 
 
-def _sets(dims: Mapping[str, tuple[str, ...]]) -> set[tuple[str, frozenset[str]]]:
+def _axis_sets(dims: Mapping[str, tuple[str, ...]]) -> set[tuple[str, frozenset[str]]]:
     return {(dim, frozenset(axes)) for dim, axes in dims.items() if axes}
 
 
@@ -130,35 +130,43 @@ def forbid_splits(costs: Costs, part: Part, operators: Sequence[Operator], price
         owner = part.owner(operator)
         number = costs.numbers[split_name(part, owner)]
         states: list[Assignment] = [
-            each if owner is operator else split_backward(operator, each)  # type: ignore[misc, arg-type]
-            for each in costs.states[number]
+            state if owner is operator else split_backward(operator, state)  # type: ignore[misc, arg-type]
+            for state in costs.states[number]
         ]
         for tensor in dict.fromkeys(operator.tensors):
-            kept = costs.numbers[part.variable(tensor.name)]
-            made = tensor in operator.outputs
-            wrong = np.array(
-                [[_is_split_otherwise(tensor, each, split, made) for split in states] for each in costs.states[kept]],  # type: ignore[arg-type]
+            tensor_variable = costs.numbers[part.variable(tensor.name)]
+            is_output = tensor in operator.outputs
+            violates = np.array(
+                [
+                    [_is_split_otherwise(tensor, state, split, is_output) for split in states]  # type: ignore[arg-type]
+                    for state in costs.states[tensor_variable]
+                ],
                 dtype=np.float64,
             )
-            costs.charge_pair(EXPOSED, kept, number, price * wrong)
+            costs.charge_pair(EXPOSED, tensor_variable, number, price * violates)
 
 
-def _is_split_otherwise(tensor: Tensor, kept: Sharding, split: Assignment, made: bool) -> bool:
-    """Return whether an operator whose tensor is *kept* so is not split so."""
-    of = factors_of(split.operator)
+def _is_split_otherwise(tensor: Tensor, sharding: Sharding, split: Assignment, is_output: bool) -> bool:
+    """Return whether an operator whose tensor is *sharding* so is not split so."""
+    factors = factors_of(split.operator)
     chosen = {axis: factor for factor, axes in split.split.items() for axis in axes}
-    placed = {axis: place for dim, axes in kept.dims for axis in axes if (place := _place(of, dim))}
-    for axis in {*chosen, *placed}:
-        factor, place = chosen.get(axis), placed.get(axis)
+    factor_by_axis = {
+        axis: factor_of_axis
+        for dim, axes in sharding.dims
+        for axis in axes
+        if (factor_of_axis := _factor_of_dim(factors, dim))
+    }
+    for axis in {*chosen, *factor_by_axis}:
+        factor, factor_of_axis = chosen.get(axis), factor_by_axis.get(axis)
         if factor is None:
-            gathered = not made and place in of.summed and split.operator.kind in EINSUMS
-            if place is not None and not gathered:
+            gathered = not is_output and factor_of_axis in factors.summed and split.operator.kind in EINSUMS
+            if factor_of_axis is not None and not gathered:
                 return True
-        elif of.sees(tensor, factor) and place != factor and (made or factor in of.summed):
+        elif factors.sees(tensor, factor) and factor_of_axis != factor and (is_output or factor in factors.summed):
             return True
     return False
 
 
-def _place(of: Factors, dim: str) -> str | None:
-    factor = of.of.get(dim)
-    return None if factor is None or factor in of.whole else factor
+def _factor_of_dim(factors: Factors, dim: str) -> str | None:
+    factor = factors.of.get(dim)
+    return None if factor is None or factor in factors.whole else factor

@@ -23,23 +23,23 @@ from cosmic.workload.sharding.tensor_sharding import Sharding
 # A program as parts: graphs that run one after the other, each so many times, with one stream between them
 # --------------------------------------------------------------------------------------
 
-WIDTHS = frozenset(("attention", "rope", *SCANS))
+WIDTH_KINDS = frozenset(("attention", "rope", *SCANS))
 """Kinds whose tensors end in a width that no axis may split: scores sum over it, rotations pair it."""
 
 
-def state_whole_dims(graph: Graph) -> Graph:
+def mark_whole_dims(graph: Graph) -> Graph:
     """Return *graph* with the dimensions stated that attention, rotary embeddings and scans need whole."""
-    return Graph(tuple(_with_whole(operator) for operator in graph.operators))
+    return Graph(tuple(_keep_dims_whole(operator) for operator in graph.operators))
 
 
-def _with_whole(operator: Operator) -> Operator:
-    if operator.kind not in WIDTHS:
+def _keep_dims_whole(operator: Operator) -> Operator:
+    if operator.kind not in WIDTH_KINDS:
         return operator
     widths = {tensor.dims[-1] for tensor in operator.tensors if tensor.role != "weight" and tensor.dims}
     carried = {operator.outputs[0].dims[1]} if operator.kind in SCANS else set[str]()
-    kept = {*operator.outputs[0].dims[:3], *operator.inputs[0].dims[:3]}
-    more = tuple(sorted((widths - kept) | carried))
-    return replace(operator, whole=tuple(dict.fromkeys((*operator.whole, *more))))
+    splittable = {*operator.outputs[0].dims[:3], *operator.inputs[0].dims[:3]}
+    whole_dims = tuple(sorted((widths - splittable) | carried))
+    return replace(operator, whole=tuple(dict.fromkeys((*operator.whole, *whole_dims))))
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Part:
     def results(self) -> tuple[str, ...]:
         """What no operator of the forward pass reads."""
         read = {tensor.name for operator in self.forward.operators for tensor in operator.inputs}
-        made = (tensor.name for operator in self.forward.operators for tensor in operator.outputs)
-        return tuple(name for name in made if name not in read or name in self.leaving)
+        outputs = (tensor.name for operator in self.forward.operators for tensor in operator.outputs)
+        return tuple(name for name in outputs if name not in read or name in self.leaving)
 
     @cached_property
     def weights(self) -> frozenset[str]:
@@ -96,20 +96,22 @@ class Part:
     @cached_property
     def _owners(self) -> dict[int, Operator]:
         """By identity: a backward operator and a sum of gradients may have one name."""
-        own = {operator.name: operator for operator in self.forward.operators}
-        found: dict[int, Operator] = {}
+        forward_by_name = {operator.name: operator for operator in self.forward.operators}
+        owners: dict[int, Operator] = {}
         for operator in self.graph.operators:
             name = operator.name.removeprefix("d_")
             if operator.phase == "forward" or operator.kind == "add":
-                found[id(operator)] = operator
+                owners[id(operator)] = operator
             else:
-                found[id(operator)] = own[name] if name in own else own[name.rpartition(".")[0]]
-        return found
+                owners[id(operator)] = (
+                    forward_by_name[name] if name in forward_by_name else forward_by_name[name.rpartition(".")[0]]
+                )
+        return owners
 
     @cached_property
     def kept(self) -> frozenset[str]:
         """The activations that the backward pass reads: in memory from one pass to the other."""
-        later = (each for each in self.graph.operators if each.phase == "backward")
+        later = (candidate for candidate in self.graph.operators if candidate.phase == "backward")
         return frozenset(
             tensor.name for operator in later for tensor in operator.inputs if tensor.role in ("activation", "input")
         )
@@ -141,16 +143,16 @@ class ProgramParts:
 
 def count_shared_once(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Return *parts* with each weight that several of them share counted in one, that which is repeated most often."""
-    found = tuple(parts)
+    listed = tuple(parts)
     owners: dict[str, Part] = {}
-    for part in found:
+    for part in listed:
         for name in part.weights:
             variable = part.variable(name)
             if variable not in owners or owners[variable].repeats < part.repeats:
                 owners[variable] = part
     return tuple(
         replace(part, counted_elsewhere=frozenset(n for n in part.weights if owners[part.variable(n)] is not part))
-        for part in found
+        for part in listed
     )
 
 
@@ -158,7 +160,7 @@ def count_shared_once(parts: Iterable[Part]) -> tuple[Part, ...]:
 # A program with its sharding spelled out: where an operator reads or makes a tensor in another way than it is kept
 # --------------------------------------------------------------------------------------
 
-IDENTITY = "add"
+IDENTITY_KIND = "add"
 """The kind of a step that changes nothing: a sum of one addend, through which pending sums may pass."""
 
 
@@ -175,56 +177,56 @@ class Choice:
 
 
 @dataclass
-class _Writer:
+class _GraphWriter:
     choice: Choice
     operators: list[Operator] = field(default_factory=list)
     shardings: dict[str, Sharding] = field(default_factory=dict)
     known: dict[tuple[str, Sharding, PassPhase], Tensor] = field(default_factory=dict)
-    made: list[tuple[str, str, Sharding]] = field(default_factory=list)
+    added: list[tuple[str, str, Sharding]] = field(default_factory=list)
 
-    def fetched(self, tensor: Tensor, target: Sharding, phase: PassPhase, operator: str) -> Tensor:
+    def copy_for(self, tensor: Tensor, target: Sharding, phase: PassPhase, operator: str) -> Tensor:
         """Return *tensor* as it is kept, or the copy of it that has the sharding *target* in this pass."""
         if target == self.choice.kept[tensor.name]:
             return tensor
         copy = self.choice.copies.get(tensor.name)
         source = tensor
         if copy is not None and copy not in (target, self.choice.kept[tensor.name]):
-            source = self.fetched(tensor, copy, phase, operator)
+            source = self.copy_for(tensor, copy, phase, operator)
         key = (tensor.name, target, phase)
         if key not in self.known:
-            self.known[key] = self.changed(source, tensor, target, phase)
-            self.made.append((operator, tensor.name, target))
+            self.known[key] = self.add_step(source, tensor, target, phase)
+            self.added.append((operator, tensor.name, target))
         return self.known[key]
 
-    def changed(self, source: Tensor, tensor: Tensor, target: Sharding, phase: PassPhase) -> Tensor:
+    def add_step(self, source: Tensor, tensor: Tensor, target: Sharding, phase: PassPhase) -> Tensor:
         """Add a step from *source* to the same tensor in another sharding."""
         new = replace(tensor, name=f"{tensor.name}{MARK}{len(self.shardings)}")
         self.shardings[new.name] = target
-        self.operators.append(Operator(f"{new.name}", IDENTITY, (source,), (new,), phase=phase))
+        self.operators.append(Operator(f"{new.name}", IDENTITY_KIND, (source,), (new,), phase=phase))
         return new
 
 
 def constrain_part(part: Part, choice: Choice) -> tuple[Graph, dict[str, Sharding], list[tuple[str, str, Sharding]]]:
     """Return the graph of *part* with all that was chosen spelled out, the shardings of its tensors, and the steps."""
-    writer = _Writer(choice, shardings=dict(choice.kept))
+    writer = _GraphWriter(choice, shardings=dict(choice.kept))
     for operator in part.graph.operators:
         split = choice.splits[id(operator)]
-        kept = choice.kept
-        read = {
-            tensor: writer.fetched(tensor, split.reads(tensor, kept[tensor.name]), operator.phase, operator.name)
+        shardings = choice.kept
+        copies = {
+            tensor: writer.copy_for(tensor, split.reads(tensor, shardings[tensor.name]), operator.phase, operator.name)
             for tensor in dict.fromkeys(operator.inputs)
         }
         outputs, after = [], []
         for tensor in operator.outputs:
-            sharding = split.makes(tensor, kept[tensor.name])
-            if sharding == kept[tensor.name]:
+            sharding = split.makes(tensor, shardings[tensor.name])
+            if sharding == shardings[tensor.name]:
                 outputs.append(tensor)
                 continue
             new = replace(tensor, name=f"{tensor.name}{MARK}{len(writer.shardings)}")
             writer.shardings[new.name] = sharding
             outputs.append(new)
-            after.append(Operator(f"{new.name}.kept", IDENTITY, (new,), (tensor,), phase=operator.phase))
-        inputs = tuple(read[tensor] for tensor in operator.inputs)
+            after.append(Operator(f"{new.name}.kept", IDENTITY_KIND, (new,), (tensor,), phase=operator.phase))
+        inputs = tuple(copies[tensor] for tensor in operator.inputs)
         writer.operators.append(replace(operator, inputs=inputs, outputs=tuple(outputs)))
         writer.operators += after
-    return Graph(tuple(writer.operators)), writer.shardings, writer.made
+    return Graph(tuple(writer.operators)), writer.shardings, writer.added

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cosmic.base.errors import UnknownName, require
+from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import is_file
 from cosmic.design import catalog_entries
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import design_tree
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.sharding.program_parts import Part, ProgramParts, state_whole_dims
-from cosmic.search.sharding.sharding_result import Mesh
+from cosmic.search.sharding.program_parts import Part, ProgramParts, mark_whole_dims
+from cosmic.search.sharding.sharding_result import Annotated, Mesh, Sharded
 from cosmic.workload.attended_keys import causal_share, visible_share
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.model_blocks import Block, blocks
@@ -45,11 +46,11 @@ def axis_names(mesh: Mesh) -> dict[str, str]:
     ({'x': 'dp', 'y': 'tp'}, {'tp': 'tp', 'x': 'dp'})
     """
     free = [axis for axis in DESIGN_AXES if axis not in mesh.sizes]
-    others = [name for name in mesh.sizes if name not in DESIGN_AXES]
-    if len(others) == len(DESIGN_AXES) - 1 and len(free) == len(DESIGN_AXES):
+    unnamed = [name for name in mesh.sizes if name not in DESIGN_AXES]
+    if len(unnamed) == len(DESIGN_AXES) - 1 and len(free) == len(DESIGN_AXES):
         free = ["dp", "tp"]
-    given = dict(zip(others, free, strict=False))
-    return {name: given.get(name, name) for name in mesh.sizes}
+    design_names = dict(zip(unnamed, free, strict=False))
+    return {name: design_names.get(name, name) for name in mesh.sizes}
 
 
 def sharded_design(
@@ -68,7 +69,11 @@ def sharded_design(
         "ep": 1,
         "global_batch": global_batch,
         "micro_batch": global_batch // dp,
-        "placement": [*(named[name] for name in reversed(mesh.sizes)), *_missing_axes(named), "pp"],
+        "placement": [
+            *(named[name] for name in reversed(mesh.sizes)),
+            *[axis for axis in reversed(DESIGN_AXES) if axis not in named.values()],
+            "pp",
+        ],
         "weight_sharding": "none",
         "sequence_parallel": False,
         "cp_comm_type": "all_gather",
@@ -79,36 +84,32 @@ def sharded_design(
     return {"model": model, "system": f"{system or PLAIN_SYSTEM}:{mesh.devices}", "workload": workload}
 
 
-def _missing_axes(named: Mapping[str, str]) -> list[str]:
-    return [axis for axis in reversed(DESIGN_AXES) if axis not in named.values()]
-
-
 def model_parts(name: str, point: DesignPoint, *, training: bool) -> ProgramParts:
     """Return the blocks of a design's model as parts that the residual stream joins."""
     batch = batch_of(point)
-    found = []
+    parts = []
     all_blocks = blocks(point.model, training and point.workload.dropout)
-    named = Counter(weight.name for block in all_blocks for weight in block.graph.weights)
+    weight_counts = Counter(weight.name for block in all_blocks for weight in block.graph.weights)
     for block in all_blocks:
         extra = {"visible": float(visible_share(batch, block))}
         # A strategy has one sharding for a name, and an embedding may be the head's weight too.
-        shared = {weight.name: weight.name for weight in block.graph.weights if named[weight.name] > 1}
+        shared = {weight.name: weight.name for weight in block.graph.weights if weight_counts[weight.name] > 1}
         stream = {**_stream(block), **shared}
-        found.append(Part(block.name, state_whole_dims(block.graph), training, block.repeats, stream, extra=extra))
+        parts.append(Part(block.name, mark_whole_dims(block.graph), training, block.repeats, stream, extra=extra))
     sizes = {key: float(value) for key, value in sizes_of(batch).items()}
-    return ProgramParts(name, tuple(found), sizes)
+    return ProgramParts(name, tuple(parts), sizes)
 
 
 def _stream(block: Block) -> dict[str, str]:
     """Return the tensors of a block that are the residual stream between blocks: what enters, and what leaves."""
     tensors = block.graph.tensors
-    found = {}
+    stream = {}
     if "x" in tensors and tensors["x"].role == "activation":
-        found["x"] = f"stream[{','.join(tensors['x'].dims)}]"
+        stream["x"] = f"stream[{','.join(tensors['x'].dims)}]"
     leaving = block.graph.operators[-1].outputs[0]
     if block.part != "last" and leaving.name in STREAM:
-        found[leaving.name] = f"stream[{','.join(leaving.dims)}]"
-    return found
+        stream[leaving.name] = f"stream[{','.join(leaving.dims)}]"
+    return stream
 
 
 def is_catalog_model(name: str) -> bool:
@@ -125,7 +126,7 @@ def load_sharded_design(tree: Mapping[str, Any]) -> DesignPoint:
 # What users name: a model of the catalog, or a file with a program
 # --------------------------------------------------------------------------------------
 
-TWINS = {"sequence": ("context", "source"), "batch": ("samples",)}
+EQUAL_DIMS = {"sequence": ("context", "source"), "batch": ("samples",)}
 """Dimensions that are as long as another by their names."""
 
 
@@ -141,27 +142,27 @@ def read_program(name: str) -> Program | str:
 
 def program_parts(program: Program, *, training: bool) -> ProgramParts:
     """Return the parts of a program: what one hands to another, or to its next run, is one tensor."""
-    whole = program.graph
-    sections = program.parts or (Section(program.name, tuple(each.name for each in whole.operators)),)
-    by_name = {operator.name: operator for operator in whole.operators}
+    full_graph = program.graph
+    sections = program.parts or (Section(program.name, tuple(node.name for node in full_graph.operators)),)
+    by_name = {operator.name: operator for operator in full_graph.operators}
     graphs = [Graph(tuple(by_name[name] for name in section.operators)) for section in sections]
     in_parts = Counter(name for graph in graphs for name in graph.tensors)
-    same = {after: before for section in sections for before, after in section.carries}
-    shared = {name for name, times in in_parts.items() if times > 1} | {*same, *same.values()}
-    found = []
+    carried = {after: before for section in sections for before, after in section.carries}
+    shared = {name for name, times in in_parts.items() if times > 1} | {*carried, *carried.values()}
+    parts = []
     for section, graph in zip(sections, graphs, strict=True):
-        stream = {name: same.get(name, name) for name in graph.tensors if name in shared}
+        stream = {name: carried.get(name, name) for name in graph.tensors if name in shared}
         leaving = tuple(name for name in graph.tensors if name in shared)
         handed = tuple(name for pair in section.carries for name in pair)
-        found.append(
-            Part(section.name, state_whole_dims(graph), training, section.repeat, stream, leaving, handed=handed)
+        parts.append(
+            Part(section.name, mark_whole_dims(graph), training, section.repeat, stream, leaving, handed=handed)
         )
     visible = float(causal_share(program.sizes.get("sequence", 1)))
-    return ProgramParts(program.name, tuple(found), {"visible": visible, **program.sizes}, program.element_bytes)
+    return ProgramParts(program.name, tuple(parts), {"visible": visible, **program.sizes}, program.element_bytes)
 
 
-def resize_program(program: Program, **given: int | None) -> Program:
-    """Return *program* with dimensions of other sizes, those that are *given*, and what is as long as they are.
+def resize_program(program: Program, **new_sizes: int | None) -> Program:
+    """Return *program* with dimensions of other sizes, those that are *new_sizes*, and what is as long as they are.
 
     >>> from cosmic.workload.user_programs.program_yaml import read_program
     >>> tree = {"dims": {"batch": 8, "wide": 4}, "inputs": {"x": ["batch", "wide"]}}
@@ -170,11 +171,80 @@ def resize_program(program: Program, **given: int | None) -> Program:
     {'batch': 64, 'wide': 4}
     """
     sizes = dict(program.sizes)
-    for dim, size in given.items():
+    for dim, size in new_sizes.items():
         if size is None:
             continue
         require(size >= 1, dim, size, "must be at least 1")
         require(dim in sizes, dim, size, f"{program.name} has no dimension of this name: its sizes are its own")
-        twins = [*TWINS.get(dim, ()), *(twin for twin, of in program.like.items() if of == dim)]
-        sizes |= {each: size for each in (dim, *twins) if each in sizes}
+        equal_dims = [*EQUAL_DIMS.get(dim, ()), *(alias for alias, dim_of in program.like.items() if dim_of == dim)]
+        sizes |= {name: size for name in (dim, *equal_dims) if name in sizes}
     return replace(program, sizes=sizes)
+
+
+# --------------------------------------------------------------------------------------
+# A sharding as a strategy, for `workload.strategies` of a design
+# --------------------------------------------------------------------------------------
+
+
+DATA_AXES = ("dp", "cp")
+STORED_SUFFIX = "weights"
+"""How the name of the second table ends."""
+
+
+def strategy_tables(result: Sharded, name: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of strategies that say what was *result*, by their names: one, or two."""
+    if not result.design:
+        raise SpecError("out", name, "a strategy is of a model on a system: give both")
+    if any("experts" in entry.dims for entry in result.annotations):
+        raise SpecError("out", name, "experts have a mesh of their own in a design: search ep there")
+    shardings: dict[str, Annotated] = {}
+    for annotation in result.annotations:
+        previous = shardings.setdefault(annotation.tensor, annotation)
+        if previous.sharding != annotation.sharding and previous.dims == annotation.dims:
+            rule = f"is [{previous.sharding}] in {previous.part} and [{annotation.sharding}] in {annotation.part}: a strategy has one"
+            raise SpecError("out", annotation.tensor, rule)
+    named = axis_names(result.mesh)
+    used = {
+        tensor: sharding
+        for tensor, sharding in shardings.items()
+        if sharding.role != "weight" or not stores_sharded_weights(result)
+    }
+    source = f"cosmic shard {result.program} --mesh {result.mesh}"
+    tables = {name: _strategy_table(f"Sharding of {result.program}, found", source, used, named)}
+    if stores_sharded_weights(result):
+        weights = {tensor: sharding for tensor, sharding in shardings.items() if sharding.role == "weight"}
+        table = _strategy_table(f"Stored weights of {result.program}, found", source, weights, named)
+        tables[f"{name}_{STORED_SUFFIX}"] = {**table, "stored": True}
+    return tables
+
+
+def stores_sharded_weights(result: Sharded) -> bool:
+    """Return whether weights are split over data-parallel axes: gathered before use."""
+    named = axis_names(result.mesh)
+    return any(
+        named[axis] in DATA_AXES
+        for annotation in result.annotations
+        if annotation.role == "weight"
+        for axis in annotation.sharding.used
+    )
+
+
+def _strategy_table(title: str, source: str, tensors: dict[str, Annotated], named: dict[str, str]) -> dict[str, Any]:
+    tensors_by_rule: dict[tuple[object, ...], list[str]] = {}
+    rules: dict[tuple[object, ...], dict[str, Any]] = {}
+    for tensor, annotation in tensors.items():
+        dims = {dim: [named[axis] for axis in axes] for dim, axes in annotation.sharding.dims}
+        partial = [named[axis] for axis in annotation.sharding.partial]
+        key = (annotation.dims, str(dims), str(partial))
+        tensors_by_rule.setdefault(key, []).append(tensor)
+        rules[key] = {"dims": dims, "instead": list(dict.fromkeys(annotation.dims))} | (
+            {"partial": partial} if partial else {}
+        )
+    annotations = [{"tensors": names, **rules[key]} for key, names in tensors_by_rule.items()]
+    return {"title": title, "source": source, "annotations": annotations}
+
+
+def design_with(result: Sharded, names: list[str]) -> dict[str, Any]:
+    """Return the design that has these strategies."""
+    tree = design_tree(load_sharded_design(result.design))  # complete, so that nothing of it is searched
+    return {**tree, "workload": {**tree["workload"], "strategies": names}}

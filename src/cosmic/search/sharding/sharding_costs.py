@@ -43,7 +43,7 @@ from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding,
 # What may be chosen: the shardings of a tensor, and the splits of an operator
 # --------------------------------------------------------------------------------------
 
-ORDERED_FREELY = 2
+MAX_ORDERED_AXES = 2
 """Up to this many axes of one dimension are tried in every order; reshardings pass through all orders."""
 PENDING = "…"
 """In place of a dimension: the sum over the axis is pending."""
@@ -56,8 +56,8 @@ def tensor_shardings(tensor: Tensor, axes: Axes, sizes: Sizes, *, pending: bool 
     >>> [str(each) for each in tensor_shardings(x, ("tp",), {"batch": 2, "hidden": 8, "tp": 4})]
     ['replicated', 'hidden: tp']
     """
-    known = tuple((name, int(sizes[name])) for name in (*tensor.dims, *axes))
-    return _list_shardings(tensor.stored_dims, axes, known, pending, True)
+    dim_sizes = tuple((name, int(sizes[name])) for name in (*tensor.dims, *axes))
+    return _list_shardings(tensor.stored_dims, axes, dim_sizes, pending, True)
 
 
 def all_shardings(dims: tuple[str, ...], axes: Axes, sizes: Sizes) -> tuple[Sharding, ...]:
@@ -67,17 +67,17 @@ def all_shardings(dims: tuple[str, ...], axes: Axes, sizes: Sizes) -> tuple[Shar
 
 @lru_cache(maxsize=4096)
 def _list_shardings(
-    dims: tuple[str, ...], axes: Axes, known: tuple[tuple[str, int], ...], pending: bool, limited: bool
+    dims: tuple[str, ...], axes: Axes, dim_sizes: tuple[tuple[str, int], ...], pending: bool, limited: bool
 ) -> tuple[Sharding, ...]:
-    sizes = dict(known)
+    sizes = dict(dim_sizes)
     options = (None, *dict.fromkeys(dims), *((PENDING,) if pending else ()))
-    found: list[Sharding] = []
-    for by_place in _place_axes(
-        axes, options, sizes, set(dims) if limited else set(), set(dims), ORDERED_FREELY if limited else 9
+    shardings: list[Sharding] = []
+    for axes_by_dim in _assign_axes(
+        axes, options, sizes, set(dims) if limited else set(), set(dims), MAX_ORDERED_AXES if limited else 9
     ):
-        partial = by_place.pop(PENDING, ())
-        found.append(Sharding(tuple(sorted(by_place.items())), tuple(sorted(partial))))
-    return tuple(dict.fromkeys(found))
+        partial = axes_by_dim.pop(PENDING, ())
+        shardings.append(Sharding(tuple(sorted(axes_by_dim.items())), tuple(sorted(partial))))
+    return tuple(dict.fromkeys(shardings))
 
 
 def operator_splits(operator: Operator, axes: Axes, sizes: Sizes) -> tuple[Assignment, ...]:
@@ -85,37 +85,38 @@ def operator_splits(operator: Operator, axes: Axes, sizes: Sizes) -> tuple[Assig
     factors = factors_of(operator)
     open_ = [factor for factor in factors.names if factor not in factors.whole]
     through = (THROUGH,) if operator.kind in (*LINEAR, OFFSET) else ()
-    found = []
-    for by_place in _place_axes(axes, (None, *open_, *through), sizes, set(open_), set(open_)):
-        pending = by_place.pop(THROUGH, ())
-        found.append(Assignment(operator, by_place, tuple(sorted(pending))))
-    return tuple(found)
+    splits = []
+    for axes_by_factor in _assign_axes(axes, (None, *open_, *through), sizes, set(open_), set(open_)):
+        pending = axes_by_factor.pop(THROUGH, ())
+        splits.append(Assignment(operator, axes_by_factor, tuple(sorted(pending))))
+    return tuple(splits)
 
 
-def _place_axes(
+def _assign_axes(
     axes: Axes,
     options: Sequence[str | None],
     sizes: Sizes,
     limited: set[str],
     ordered: set[str],
-    most: int = ORDERED_FREELY,
+    max_ordered: int = MAX_ORDERED_AXES,
 ) -> Iterator[dict[str, Axes]]:
     """Yield every way to give each axis a place, in every order where axes share one."""
     for chosen in product(options, repeat=len(axes)):
-        by_place: dict[str, Axes] = {}
-        for axis, place in zip(axes, chosen, strict=True):
-            if place is not None:
-                by_place[place] = (*by_place.get(place, ()), axis)
+        axes_by_target: dict[str, Axes] = {}
+        for axis, target in zip(axes, chosen, strict=True):
+            if target is not None:
+                axes_by_target[target] = (*axes_by_target.get(target, ()), axis)
         if any(
-            place in limited and prod(sizes[axis] for axis in each) > sizes[place] for place, each in by_place.items()
+            target in limited and prod(sizes[axis] for axis in group) > sizes[target]
+            for target, group in axes_by_target.items()
         ):
             continue
         orders_of = [
-            permutations(each) if place in ordered and len(each) <= most else (each,)
-            for place, each in by_place.items()
+            permutations(group) if target in ordered and len(group) <= max_ordered else (group,)
+            for target, group in axes_by_target.items()
         ]
         for orders in product(*orders_of):
-            yield dict(zip(by_place, orders, strict=True))
+            yield dict(zip(axes_by_target, orders, strict=True))
 
 
 # --------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ def _place_axes(
 Price = Callable[[Move, Axes, float], float]
 """What a collective costs: of its kind, its axes and the elements of its payload."""
 Floats = npt.NDArray[np.float64]
-FEW = 1e-9
+STEP_WEIGHT = 1e-9
 """A step more weighs as much as this share of the tensor on the wire: it decides between equals only."""
 
 
@@ -133,93 +134,95 @@ FEW = 1e-9
 class ReshardingRoutes:
     """What it costs to take a tensor from each of some shardings to each other."""
 
-    places: dict[Sharding, int]
+    index_of: dict[Sharding, int]
     cost: Floats
     """By source and target; infinite where there is no way."""
 
     def between(self, source: Sharding, target: Sharding) -> float:
         """Return what it costs to get from *source* to *target*."""
-        return float(self.cost[self.places[source], self.places[target]])
+        return float(self.cost[self.index_of[source], self.index_of[target]])
 
 
 def find_resharding_routes(
     dims: tuple[str, ...], states: tuple[Sharding, ...], sizes: Sizes, price: Price
 ) -> ReshardingRoutes:
     """Return the cheapest reshardings between *states*, the shardings of a tensor with *dims*."""
-    places = {state: index for index, state in enumerate(states)}
+    index_of = {state: index for index, state in enumerate(states)}
     mesh = tuple(dict.fromkeys(axis for state in states for axis in state.used))
-    held = [float(state.elements(dims, sizes)) for state in states]
-    unit = FEW * max(held)
-    found: list[tuple[int, int, Step, float, float]] = []
-    for state, place in places.items():
-        for step in _steps(dims, state, mesh):
-            other = places.get(step.after)
-            if other is not None:
+    payloads = [float(state.elements(dims, sizes)) for state in states]
+    unit = STEP_WEIGHT * max(payloads)
+    steps: list[tuple[int, int, Step, float, float]] = []
+    for state, source in index_of.items():
+        for step in _list_steps(dims, state, mesh):
+            after = index_of.get(step.after)
+            if after is not None:
                 group = float(group_size(step.axes, sizes))
-                payload = held[other] if step.kind == "all_gather" else held[place]
-                weight = float(wire_share(step.kind, group)) * payload + unit * (1 + FEW * group)
-                found.append((place, other, step, weight, price(step.kind, step.axes, payload)))
-    if not found:
-        return ReshardingRoutes(places, np.zeros((1, 1)))
-    begin, end = (np.array([each[side] for each in found]) for side in (0, 1))
-    wire, cost = (np.array([each[side] for each in found]) for side in (3, 4))
-    kinds, named = _kinds_of_steps([each[2] for each in found])
+                payload = payloads[after] if step.kind == "all_gather" else payloads[source]
+                weight = float(wire_share(step.kind, group)) * payload + unit * (1 + STEP_WEIGHT * group)
+                steps.append((source, after, step, weight, price(step.kind, step.axes, payload)))
+    if not steps:
+        return ReshardingRoutes(index_of, np.zeros((1, 1)))
+    sources, targets = (np.array([edge[side] for edge in steps]) for side in (0, 1))
+    wire, cost = (np.array([edge[side] for edge in steps]) for side in (3, 4))
+    kinds, named = _group_steps([edge[2] for edge in steps])
     total = np.empty((len(states), len(states)))
-    for target, place in places.items():
-        allowed = np.flatnonzero(np.array([_leads(step, target) for step in named])[kinds])
-        total[:, place] = _relax_paths(place, len(states), begin[allowed], end[allowed], wire[allowed], cost[allowed])
-    return ReshardingRoutes(places, total)
+    for target, source in index_of.items():
+        allowed = np.flatnonzero(np.array([_step_allowed(step, target) for step in named])[kinds])
+        total[:, source] = _relax_paths(
+            source, len(states), sources[allowed], targets[allowed], wire[allowed], cost[allowed]
+        )
+    return ReshardingRoutes(index_of, total)
 
 
 def _relax_paths(
-    target: int, count: int, begin: npt.NDArray[np.intp], end: npt.NDArray[np.intp], wire: Floats, cost: Floats
+    target: int, count: int, sources: npt.NDArray[np.intp], targets: npt.NDArray[np.intp], wire: Floats, cost: Floats
 ) -> Floats:
     """Return what the paths of fewest elements to *target* cost, from every state (Bellman and Ford)."""
-    far = np.full(count, np.inf)
+    distance = np.full(count, np.inf)
     paid = np.full(count, np.inf)
-    far[target] = paid[target] = 0.0
-    order = np.argsort(begin, kind="stable")
-    begin, end, wire, cost = begin[order], end[order], wire[order], cost[order]
-    firsts = np.flatnonzero(np.r_[True, begin[1:] != begin[:-1]])
-    owners = begin[firsts]
+    distance[target] = paid[target] = 0.0
+    order = np.argsort(sources, kind="stable")
+    sources, targets, wire, cost = sources[order], targets[order], wire[order], cost[order]
+    firsts = np.flatnonzero(np.r_[True, sources[1:] != sources[:-1]])
+    owners = sources[firsts]
     while True:
-        offered = wire + far[end]
+        offered = wire + distance[targets]
         best = np.minimum.reduceat(offered, firsts)
-        better = best < far[owners]
+        better = best < distance[owners]
         if not better.any():
             return paid
-        chosen = _first_of(offered, best, firsts)
-        far[owners[better]] = best[better]
-        paid[owners[better]] = (cost + paid[end])[chosen[better]]
+        chosen = _first_best(offered, best, firsts)
+        distance[owners[better]] = best[better]
+        paid[owners[better]] = (cost + paid[targets])[chosen[better]]
 
 
-def _first_of(offered: Floats, best: Floats, firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _first_best(offered: Floats, best: Floats, firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     """Return the place of the first offer of each group that is its best."""
     counts = np.diff(np.r_[firsts, len(offered)])
     hits = np.flatnonzero(offered == np.repeat(best, counts))
     groups = np.searchsorted(firsts, hits, side="right") - 1
-    found = np.zeros(len(firsts), dtype=np.intp)
-    found[groups[::-1]] = hits[::-1]
-    return found
+    chosen = np.zeros(len(firsts), dtype=np.intp)
+    chosen[groups[::-1]] = hits[::-1]
+    return chosen
 
 
-def _kinds_of_steps(steps: list[Step]) -> tuple[npt.NDArray[np.intp], list[Step]]:
-    """Return which steps are alike to `_leads`, and one of each kind."""
+def _group_steps(steps: list[Step]) -> tuple[npt.NDArray[np.intp], list[Step]]:
+    """Return which steps are alike to `_step_allowed`, and one of each kind."""
     kinds: dict[object, int] = {}
     numbers: list[int] = []
-    named: list[Step] = []
+    representatives: list[Step] = []
     for step in steps:
         axis, key = step.axes[0], None
         onto = next((dim for dim, axes in step.after.dims if axis in axes), "")
         if step.kind in ("slice", "mask", "all_reduce", "reduce_scatter"):
             key = (step.kind, step.axes, onto, step.before.partial)
-        if kinds.setdefault(key, len(kinds)) == len(named):
-            named.append(step)
+        if kinds.setdefault(key, len(kinds)) == len(representatives):
+            representatives.append(step)
         numbers.append(kinds[key])
-    return np.array(numbers), named
+    return np.array(numbers), representatives
 
 
-def _leads(step: Step, target: Sharding) -> bool:
+def _step_allowed(step: Step, target: Sharding) -> bool:
     """Return whether the planner takes *step* on a way to *target*."""
     axis = step.axes[0]
     if step.kind == "slice":
@@ -228,20 +231,22 @@ def _leads(step: Step, target: Sharding) -> bool:
         return axis in target.partial
     if step.kind == "all_reduce":
         return step.axes == tuple(
-            each for each in step.before.partial if each not in target.partial and target.holds(each) is None
+            other_axis
+            for other_axis in step.before.partial
+            if other_axis not in target.partial and target.holds(other_axis) is None
         )
     if step.kind != "reduce_scatter":
         return True
-    if any(each in target.partial for each in step.axes):
+    if any(other_axis in target.partial for other_axis in step.axes):
         return False
     if len(step.axes) == 1 and target.holds(axis) is None:
         return True
     onto = next(dim for dim, axes in step.after.dims if axis in axes)
-    here = tuple(each for each in target.axes(onto) if each in step.before.partial)
-    return any(here[at : at + len(step.axes)] == step.axes for at in range(len(here)))
+    ordered = tuple(other_axis for other_axis in target.axes(onto) if other_axis in step.before.partial)
+    return any(ordered[start : start + len(step.axes)] == step.axes for start in range(len(ordered)))
 
 
-def _steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]:
+def _list_steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]:
     """Yield every step from *state* on a mesh of these axes."""
     used = state.used
     for axis in mesh:
@@ -249,22 +254,22 @@ def _steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]
             yield Step("mask", (axis,), state, state.pending((*state.partial, axis)))
             for dim in dims:
                 yield Step("slice", (axis,), state, state.split(dim, (*state.axes(dim), axis)))
-    yield from _reductions(dims, state)
+    yield from _list_reductions(dims, state)
     for dim, axes in state.dims:
         yield Step("mask", axes[-1:], state, state.split(dim, axes[:-1]).pending((*state.partial, axes[-1])))
         yield from list_dim_moves(dim, dims, state)
 
 
-def _reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
+def _list_reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
     """Yield the reductions of pending sums: some of them to all, or onto one dimension."""
     pending = state.partial
     for count in range(1, len(pending) + 1):
-        for gone in combinations(pending, count):
-            rest = state.pending(axis for axis in pending if axis not in gone)
-            yield Step("all_reduce", gone, state, rest)
-            for axes in permutations(gone):
+        for reduced in combinations(pending, count):
+            remaining = state.pending(axis for axis in pending if axis not in reduced)
+            yield Step("all_reduce", reduced, state, remaining)
+            for axes in permutations(reduced):
                 for dim in dims:
-                    yield Step("reduce_scatter", axes, state, rest.split(dim, rest.axes(dim) + axes))
+                    yield Step("reduce_scatter", axes, state, remaining.split(dim, remaining.axes(dim) + axes))
 
 
 # --------------------------------------------------------------------------------------
@@ -273,7 +278,7 @@ def _reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
 
 COMPUTE, EXPOSED, HIDDEN, MEMORY = range(4)
 """The parts of a cost."""
-KINDS = 4
+COST_PARTS = 4
 PHASES: tuple[PassPhase, ...] = ("forward", "backward")
 Fixed = Mapping[str, tuple[Sharding, frozenset[str]]]
 """Shardings that are given, by the names of tensors, and the dimensions that are left open."""
@@ -294,7 +299,7 @@ class Costs:
         if name not in self.numbers:
             self.numbers[name] = len(self.states)
             self.states.append(states)
-            self.single.append(np.zeros((KINDS, len(states))))
+            self.single.append(np.zeros((COST_PARTS, len(states))))
         return self.numbers[name]
 
     def charge(self, kind: int, variable: int, costs: Floats) -> None:
@@ -307,45 +312,55 @@ class Costs:
             first, second, costs = second, first, costs.T
         key = (first, second)
         if key not in self.pairs:
-            self.pairs[key] = np.zeros((KINDS, len(self.states[first]), len(self.states[second])))
+            self.pairs[key] = np.zeros((COST_PARTS, len(self.states[first]), len(self.states[second])))
         self.pairs[key][kind] += costs
 
     def weighed(self, weights: tuple[float, ...]) -> PairwiseCosts:
         """Return the problem in which the parts of costs have these weights."""
-        by = np.array(weights)
+        weight_array = np.array(weights)
         return PairwiseCosts(
             [len(state) for state in self.states],
-            [multiply(by, each) for each in self.single],
-            {key: multiply(by, pair.reshape(len(by), -1)).reshape(pair.shape[1:]) for key, pair in self.pairs.items()},
+            [multiply(weight_array, table) for table in self.single],
+            {
+                key: multiply(weight_array, pair.reshape(len(weight_array), -1)).reshape(pair.shape[1:])
+                for key, pair in self.pairs.items()
+            },
         )
 
     @property
     def neighbours(self) -> list[list[tuple[int, Floats]]]:
         """For each variable, those that meet it, with the costs of its states beside theirs."""
-        found: list[list[tuple[int, Floats]]] = [[] for _ in self.states]
+        tables: list[list[tuple[int, Floats]]] = [[] for _ in self.states]
         for (first, second), table in self.pairs.items():
-            found[first].append((second, table))
-            found[second].append((first, table.transpose(0, 2, 1)))
-        return found
+            tables[first].append((second, table))
+            tables[second].append((first, table.transpose(0, 2, 1)))
+        return tables
 
     @cached_property
     def labels(self) -> list[list[npt.NDArray[np.intp]]]:
         """For each axis, the place that it has in every state of every variable, as a number."""
-        axes = sorted({axis for each in self.states for state in each for axis in _places_of_axes(state)})
-        found = []
+        axes = sorted(
+            {axis for variable_states in self.states for state in variable_states for axis in _axis_roles(state)}
+        )
+        labels_by_axis = []
         for axis in axes:
             numbers: dict[str, int] = {}
-            found.append(
+            labels_by_axis.append(
                 [
-                    np.array([numbers.setdefault(_places_of_axes(state).get(axis, ""), len(numbers)) for state in each])
-                    for each in self.states
+                    np.array(
+                        [
+                            numbers.setdefault(_axis_roles(state).get(axis, ""), len(numbers))
+                            for state in variable_states
+                        ]
+                    )
+                    for variable_states in self.states
                 ]
             )
-        return found
+        return labels_by_axis
 
     def total(self, states: list[int]) -> Floats:
         """Return the parts of the costs of all variables in these states."""
-        total = np.zeros(KINDS)
+        total = np.zeros(COST_PARTS)
         for number, state in enumerate(states):
             total += self.single[number][:, state]
         for (first, second), pair in self.pairs.items():
@@ -353,24 +368,24 @@ class Costs:
         return total
 
 
-def _places_of_axes(state: Sharding | Assignment) -> dict[str, str]:
+def _axis_roles(state: Sharding | Assignment) -> dict[str, str]:
     """Return what each axis splits in a sharding or in an operator."""
     if isinstance(state, Sharding):
         return {axis: dim for dim, axes in state.dims for axis in axes} | dict.fromkeys(state.partial, THROUGH)
     return {axis: dim for dim, axes in state.split.items() for axis in axes} | dict.fromkeys(state.through, THROUGH)
 
 
-def costs_of(program: ProgramParts, prices: Prices, fixed: Fixed) -> Costs:
+def price_choices(program: ProgramParts, prices: Prices, fixed: Fixed) -> Costs:
     """Return what may be chosen for *program*, and what it costs."""
     costs = Costs()
     for part in program.parts:
-        known = _Known(prices, SizeTable({**program.sizes, **part.extra}))
-        _PartCosts(part, costs, known, fixed).add()
+        tables = _SharedTables(prices, SizeTable({**program.sizes, **part.extra}))
+        _PartCosts(part, costs, tables, fixed).add()
     return costs
 
 
 @dataclass
-class _Known:
+class _SharedTables:
     """Tables that tensors of one shape, and operators of one form, share."""
 
     prices: Prices
@@ -414,7 +429,7 @@ class _PartCosts:
 
     part: Part
     costs: Costs
-    known: _Known
+    tables: _SharedTables
     fixed: Fixed
 
     def add(self) -> None:
@@ -426,8 +441,8 @@ class _PartCosts:
             if self.part.owner(operator) is operator:
                 self.add_operator(operator, fused)
         readers = self.readers()
-        for name, found in readers.items():
-            self.add_reads(self.part.graph.tensors[name], found)
+        for name, tensor_readers in readers.items():
+            self.add_reads(self.part.graph.tensors[name], tensor_readers)
         for operator in self.part.graph.operators:
             for tensor in operator.outputs:
                 self.add_made(operator, tensor)
@@ -442,37 +457,41 @@ class _PartCosts:
         """Add the variable of a tensor, and the memory that it takes."""
         number = self.costs.add(self.part.variable(tensor.name), self.kept_states(tensor))
         states: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
-        prices, sizes = self.known.prices, self.known.sizes
-        held = [held_bytes(self.part, tensor, state, prices, sizes) for state in states]
-        self.costs.charge(MEMORY, number, np.array(held))
+        prices, sizes = self.tables.prices, self.tables.sizes
+        memory = [held_bytes(self.part, tensor, state, prices, sizes) for state in states]
+        self.costs.charge(MEMORY, number, np.array(memory))
         if tensor.role == "weight":
             update = [update_cost(self.part, tensor, state, prices, sizes) for state in states]
             self.costs.charge(COMPUTE, number, np.array(update))
 
     def kept_states(self, tensor: Tensor) -> tuple[Sharding, ...]:
         """Return the shardings in which a tensor may be kept: sums may be pending where its only reader adds."""
-        found = self.possible(tensor, pending=tensor.name in self.addends)
-        given = self.fixed.get(f"{self.part.name}/{tensor.name}") or self.fixed.get(tensor.name)
-        if given is None:
-            return found
-        wanted, open_ = given
+        possible = self.possible(tensor, pending=tensor.name in self.addends)
+        fixed = self.fixed.get(f"{self.part.name}/{tensor.name}") or self.fixed.get(tensor.name)
+        if fixed is None:
+            return possible
+        required, open_ = fixed
         fitting = tuple(
-            each
-            for each in found
-            if not each.partial
+            state
+            for state in possible
+            if not state.partial
             and all(
-                each.axes(dim) == wanted.axes(dim)
-                or (dim in open_ and each.axes(dim)[: len(wanted.axes(dim))] == wanted.axes(dim))
+                state.axes(dim) == required.axes(dim)
+                or (dim in open_ and state.axes(dim)[: len(required.axes(dim))] == required.axes(dim))
                 for dim in tensor.dims
             )
         )
-        return fitting or (wanted,)
+        return fitting or (required,)
 
     def possible(self, tensor: Tensor, *, pending: bool = False) -> tuple[Sharding, ...]:
         """Return the shardings of a tensor; no axis splits a dimension of which every step sends its part."""
-        found = tensor_shardings(tensor, self.known.axes, self.known.sizes, pending=pending)
-        whole = {dim for phase in PHASES for dim in self.part.stepping.of(tensor.name, phase, tensor.dims)}
-        return tuple(each for each in found if not any(each.axes(dim) for dim in whole)) if whole else found
+        shardings = tensor_shardings(tensor, self.tables.axes, self.tables.sizes, pending=pending)
+        unsplit_dims = {dim for phase in PHASES for dim in self.part.stepping.of(tensor.name, phase, tensor.dims)}
+        return (
+            tuple(state for state in shardings if not any(state.axes(dim) for dim in unsplit_dims))
+            if unsplit_dims
+            else shardings
+        )
 
     @cached_property
     def addends(self) -> frozenset[str]:
@@ -485,13 +504,13 @@ class _PartCosts:
 
     def add_operator(self, operator: Operator, fused: set[str]) -> None:
         """Add the variable of a forward operator, or of a sum of gradients, with its kernels."""
-        found = operator_splits(operator, self.known.axes, self.known.sizes)
-        number = self.costs.add(split_name(self.part, operator), found)
+        splits = operator_splits(operator, self.tables.axes, self.tables.sizes)
+        number = self.costs.add(split_name(self.part, operator), splits)
         if operator.phase == "forward":
             product = operator.kind == "einsum"
             fuses = product and operator.inputs[0].name in fused
             fused |= {operator.inputs[0].name} if product else set()
-            seconds = self.known.kernels(found, self.part.training, fuses)
+            seconds = self.tables.kernels(splits, self.part.training, fuses)
             self.costs.charge(COMPUTE, number, self.part.repeats * seconds)
 
     def split_of(self, operator: Operator) -> tuple[int, tuple[Assignment, ...]]:
@@ -511,38 +530,38 @@ class _PartCosts:
 
     def routes(self, tensor: Tensor, phase: PassPhase) -> ReshardingRoutes:
         """Return the reshardings of a tensor in one pass."""
-        width = self.known.prices.width(tensor, self.part.weights)
-        return self.known.routes(tensor.dims, width, self.steps(tensor, phase))
+        width = self.tables.prices.width(tensor, self.part.weights)
+        return self.tables.routes(tensor.dims, width, self.steps(tensor, phase))
 
     def steps(self, tensor: Tensor, phase: PassPhase) -> float:
         """Return in how many calls a tensor is sent: one, or one at each step of a recurrence."""
-        return float(elements(self.part.stepping.of(tensor.name, phase, tensor.dims), self.known.sizes))
+        return float(elements(self.part.stepping.of(tensor.name, phase, tensor.dims), self.tables.sizes))
 
     def readers(self) -> dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]]:
         """Return who reads each tensor in each pass: operators that are split alike are one reader."""
-        found: dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]] = {}
+        readers_by_tensor: dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]] = {}
         for operator in self.part.graph.operators:
             number, states = self.split_of(operator)
             for tensor in dict.fromkeys(operator.inputs):
-                there = found.setdefault(tensor.name, {}).setdefault(operator.phase, [])
-                if number not in [each for each, _ in there]:
-                    there.append((number, states))
-        return found
+                phase_readers = readers_by_tensor.setdefault(tensor.name, {}).setdefault(operator.phase, [])
+                if number not in [reader_number for reader_number, _ in phase_readers]:
+                    phase_readers.append((number, states))
+        return readers_by_tensor
 
     def add_reads(self, tensor: Tensor, readers: Mapping[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]) -> None:
         """Add what it costs to bring a tensor to its readers, in each pass; several read one copy."""
-        kept, kind = self.number(tensor), self.kind_of(tensor)
+        stored, kind = self.number(tensor), self.kind_of(tensor)
         several = any(len(reader) > 1 for reader in readers.values())
-        source = kept
+        source = stored
         if several:
             copies = self.possible(tensor)
             source = self.costs.add(f"{self.part.variable(tensor.name)}'", copies)
             for phase in readers:
-                table = self._between(self.routes(tensor, phase), kept, source)
-                self.costs.charge_pair(kind, kept, source, self.part.repeats * table)
-        for phase, found in readers.items():
-            for number, states in found:
-                table = self.table(tensor, self.routes(tensor, phase), source, states, made=False)
+                table = self._between(self.routes(tensor, phase), stored, source)
+                self.costs.charge_pair(kind, stored, source, self.part.repeats * table)
+        for phase, phase_readers in readers.items():
+            for number, states in phase_readers:
+                table = self.table(tensor, self.routes(tensor, phase), source, states, is_output=False)
                 self.costs.charge_pair(kind, source, number, self.part.repeats * table)
                 if states[0].operator.halo:
                     rows = np.array([self.boundary(tensor, state) for state in states])
@@ -551,51 +570,56 @@ class _PartCosts:
     def boundary(self, tensor: Tensor, split: Assignment) -> float:
         """Return what it costs an operator that is split in this way to read the boundary rows of neighbours."""
         target = split.reads(tensor, REPLICATED)
-        rows = add_halo(Transfer(tensor, target, target), split.operator, self.known.sizes)
-        width, prices = self.known.prices.width(tensor, self.part.weights), self.known.prices
+        rows = add_halo(Transfer(tensor, target, target), split.operator, self.tables.sizes)
+        width, prices = self.tables.prices.width(tensor, self.part.weights), self.tables.prices
         return sum(
-            prices.collective(step.kind, step.axes, float(step.elements(tensor.dims, self.known.sizes)) * width)
+            prices.collective(step.kind, step.axes, float(step.elements(tensor.dims, self.tables.sizes)) * width)
             for step in rows.steps
         )
 
-    def _between(self, ways: ReshardingRoutes, first: int, second: int) -> Floats:
-        rows = [ways.places[each] for each in self.costs.states[first]]  # type: ignore[index]
-        columns = [ways.places[each] for each in self.costs.states[second]]  # type: ignore[index]
-        return ways.cost[np.ix_(rows, columns)]
+    def _between(self, routes: ReshardingRoutes, first: int, second: int) -> Floats:
+        rows = [routes.index_of[state] for state in self.costs.states[first]]  # type: ignore[index]
+        columns = [routes.index_of[state] for state in self.costs.states[second]]  # type: ignore[index]
+        return routes.cost[np.ix_(rows, columns)]
 
     def add_made(self, operator: Operator, tensor: Tensor) -> None:
         """Add what it costs to bring a tensor from where it is made to where it is kept."""
         number, states = self.split_of(operator)
-        kept, ways = self.number(tensor), self.routes(tensor, operator.phase)
-        table = self.table(tensor, ways, kept, states, made=True)
-        self.costs.charge_pair(self.kind_of(tensor), kept, number, self.part.repeats * table)
+        stored, routes = self.number(tensor), self.routes(tensor, operator.phase)
+        table = self.table(tensor, routes, stored, states, is_output=True)
+        self.costs.charge_pair(self.kind_of(tensor), stored, number, self.part.repeats * table)
 
     def table(
-        self, tensor: Tensor, ways: ReshardingRoutes, number: int, states: tuple[Assignment, ...], *, made: bool
+        self, tensor: Tensor, routes: ReshardingRoutes, number: int, states: tuple[Assignment, ...], *, is_output: bool
     ) -> Floats:
         """Return what it costs between the shardings of a tensor and the splits of an operator."""
-        kept: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
+        shardings: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
         operator = states[0].operator
-        width = self.known.prices.width(tensor, self.part.weights)
-        places = operator.outputs if made else operator.inputs
+        width = self.tables.prices.width(tensor, self.part.weights)
+        operands = operator.outputs if is_output else operator.inputs
         steps = self.steps(tensor, operator.phase)
         forms = _operator_form(operator), _operator_form(self.part.owner(operator))
-        key = (*forms, places.index(tensor), made, kept, width, steps, tensor.role)
-        if key not in self.known.by_form:
-            rows = [ways.places[each] for each in kept]
-            of = factors_of(operator)
-            spread = any(len(of.dims(tensor, factor)) > 1 for factor in of.names)
-            nearest = kept if spread else kept[:1]
-            found = np.array(
+        key = (*forms, operands.index(tensor), is_output, shardings, width, steps, tensor.role)
+        if key not in self.tables.by_form:
+            rows = [routes.index_of[operand] for operand in shardings]
+            factors = factors_of(operator)
+            spread = any(len(factors.dims(tensor, factor)) > 1 for factor in factors.names)
+            nearest = shardings if spread else shardings[:1]
+            indices = np.array(
                 [
-                    [ways.places[state.makes(tensor, near) if made else state.reads(tensor, near)] for state in states]
+                    [
+                        routes.index_of[state.makes(tensor, near) if is_output else state.reads(tensor, near)]
+                        for state in states
+                    ]
                     for near in nearest
                 ]
             )
-            columns = np.broadcast_to(found, (len(kept), len(states)))
-            here = np.array(rows)[:, None]
-            self.known.by_form[key] = ways.cost[columns, here] if made else ways.cost[here, columns]
-        return self.known.by_form[key]
+            columns = np.broadcast_to(indices, (len(shardings), len(states)))
+            stored_rows = np.array(rows)[:, None]
+            self.tables.by_form[key] = (
+                routes.cost[columns, stored_rows] if is_output else routes.cost[stored_rows, columns]
+            )
+        return self.tables.by_form[key]
 
 
 def split_name(part: Part, owner: Operator) -> str:
@@ -605,9 +629,9 @@ def split_name(part: Part, owner: Operator) -> str:
 
 def split_backward(operator: Operator, forward: Assignment) -> Assignment:
     """Return the split of a backward operator whose forward operator is split as *forward* says."""
-    of = factors_of(operator)
-    split = {of.of[factor]: axes for factor, axes in forward.split.items() if factor in of.of}
-    return Assignment(operator, {factor: axes for factor, axes in split.items() if factor not in of.whole})
+    factors = factors_of(operator)
+    split = {factors.of[factor]: axes for factor, axes in forward.split.items() if factor in factors.of}
+    return Assignment(operator, {factor: axes for factor, axes in split.items() if factor not in factors.whole})
 
 
 def _operator_form(operator: Operator) -> tuple[object, ...]:
@@ -617,7 +641,7 @@ def _operator_form(operator: Operator) -> tuple[object, ...]:
     return (operator.kind, tensors, len(operator.inputs), operator.same, operator.whole, operator.phase, *moves)
 
 
-def held_bytes(part: Part, tensor: Tensor, kept: Sharding, prices: Prices, sizes: SizeTable) -> float:
+def held_bytes(part: Part, tensor: Tensor, sharding: Sharding, prices: Prices, sizes: SizeTable) -> float:
     """Return the memory of a tensor on a device, in all runs of its part.
 
     Weights have their gradients and optimizer states beside them; activations count that the backward pass reads.
@@ -625,36 +649,36 @@ def held_bytes(part: Part, tensor: Tensor, kept: Sharding, prices: Prices, sizes
     recipe = prices.recipe
     if tensor.role == "weight":
         counts = tensor.name not in part.counted_elsewhere
-        each = counts * (recipe.weight + (recipe.gradient + recipe.optimizer) * part.training)
+        element_bytes = counts * (recipe.weight + (recipe.gradient + recipe.optimizer) * part.training)
     else:
-        each = prices.width(tensor) if part.training and tensor.name in part.kept else 0.0
-    return part.repeats * float(kept.elements(tensor.stored_dims, sizes)) * each
+        element_bytes = prices.width(tensor) if part.training and tensor.name in part.kept else 0.0
+    return part.repeats * float(sharding.elements(tensor.stored_dims, sizes)) * element_bytes
 
 
-def update_cost(part: Part, weight: Tensor, kept: Sharding, prices: Prices, sizes: SizeTable) -> float:
+def update_cost(part: Part, weight: Tensor, sharding: Sharding, prices: Prices, sizes: SizeTable) -> float:
     """Return what the optimizer costs for one weight, in all runs of its part."""
     if not part.training or weight.name in part.counted_elsewhere:
         return 0.0
-    return prices.update(part.repeats * float(kept.elements(weight.dims, sizes)))
+    return prices.update(part.repeats * float(sharding.elements(weight.dims, sizes)))
 
 
-def choice_of(part: Part, costs: Costs, states: Sequence[int]) -> Choice:
+def decode_choice(part: Part, costs: Costs, states: Sequence[int]) -> Choice:
     """Return what the states of variables say of one part of a program."""
 
-    def of(name: str) -> Sharding | Assignment:
+    def state_of(name: str) -> Sharding | Assignment:
         number = costs.numbers[name]
         return costs.states[number][states[number]]
 
-    kept: dict[str, Sharding] = {name: of(part.variable(name)) for name in part.graph.tensors}  # type: ignore[misc]
+    shardings: dict[str, Sharding] = {name: state_of(part.variable(name)) for name in part.graph.tensors}  # type: ignore[misc]
     copies: dict[str, Sharding] = {
-        name: of(f"{part.variable(name)}'")  # type: ignore[misc]
+        name: state_of(f"{part.variable(name)}'")  # type: ignore[misc]
         for name in part.graph.tensors
         if f"{part.variable(name)}'" in costs.numbers
     }
     splits_ = {}
     for operator in part.graph.operators:
         owner = part.owner(operator)
-        found = of(split_name(part, owner))
-        assert isinstance(found, Assignment)  # noqa: S101  the variable of an operator
-        splits_[id(operator)] = found if owner is operator else split_backward(operator, found)
-    return Choice(kept, splits_, copies)
+        split = state_of(split_name(part, owner))
+        assert isinstance(split, Assignment)  # noqa: S101  the variable of an operator
+        splits_[id(operator)] = split if owner is operator else split_backward(operator, split)
+    return Choice(shardings, splits_, copies)

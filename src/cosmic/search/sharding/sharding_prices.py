@@ -28,7 +28,7 @@ from cosmic.workload.sharding.graph_partition import PartitionedOperator
 from cosmic.workload.sharding.resharding import Move, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes
 
-PRODUCTS = frozenset(("attention", *SCANS))
+PRODUCT_KINDS = frozenset(("attention", *SCANS))
 """Kinds whose work is matrix products, beside those that work on every combination of their dimensions."""
 INDEX_BYTES = 4.0
 MARK = "@"
@@ -52,9 +52,9 @@ class Prices(ABC):
     def width(self, tensor: Tensor, weights: Collection[str] = ()) -> float:
         """Return the bytes of an element of *tensor*: activations, *weights*, and gradients of weights differ."""
         name = primal_tensor(tensor.name)
-        for known in (tensor.name, name):
-            if known in self.element_bytes:
-                return float(self.element_bytes[known])
+        for tensor_name in (tensor.name, name):
+            if tensor_name in self.element_bytes:
+                return float(self.element_bytes[tensor_name])
         if tensor.role == "index":
             return INDEX_BYTES
         if tensor.role == "weight":
@@ -114,11 +114,11 @@ class WireBytes(Prices):
     def kernel(self, part: PartitionedOperator, sizes: Sizes, *, training: bool, fuses: bool = False) -> float:
         """Return the weight of what several devices compute alike."""
         kind = part.operator.kind
-        if not self.parallel or not (kind in PRODUCTS or kinds[kind].index_space):
+        if not self.parallel or not (kind in PRODUCT_KINDS or kinds[kind].index_space):
             return 0.0
-        here = _flop(part, sizes)
-        whole = _flop(PartitionedOperator(part.operator, {}, (), ()), sizes)
-        twice = max(0.0, here - whole / self.mesh.devices)
+        device_flop = _flop(part, sizes)
+        total_flop = _flop(PartitionedOperator(part.operator, {}, (), ()), sizes)
+        twice = max(0.0, device_flop - total_flop / self.mesh.devices)
         return twice * (1 + BACKWARD_FLOP * training) * self.repeated_flop_bytes
 
 
@@ -157,7 +157,7 @@ class Seconds(Prices):
         return {}
 
     @cached_property
-    def _known(self) -> dict[tuple[Move, Axes, float], float]:
+    def _cache(self) -> dict[tuple[Move, Axes, float], float]:
         return {}
 
     def _group(self, axes: Axes) -> list[Subgroup]:
@@ -175,29 +175,31 @@ class Seconds(Prices):
         """Return the seconds of a collective on the network."""
         if kind in ("slice", "mask"):
             return 0.0
-        asked = (kind, tuple(sorted(axes)), size_bytes)
-        if asked not in self._known:
+        key = (kind, tuple(sorted(axes)), size_bytes)
+        if key not in self._cache:
             group = self._group(axes)
             if kind == "collective_permute":
-                found = send_seconds(group, size_bytes)
+                seconds = send_seconds(group, size_bytes)
             else:
-                named: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
+                collective_kind: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
                 collective = self.point.collective
-                found = collective_seconds(group, named, size_bytes, collective.chunks, collective.multi_dim)
-            self._known[asked] = float(found * self.point.compute.time_factor)
-        return self._known[asked]
+                seconds = collective_seconds(
+                    group, collective_kind, size_bytes, collective.chunks, collective.multi_dim
+                )
+            self._cache[key] = float(seconds * self.point.compute.time_factor)
+        return self._cache[key]
 
     def update(self, elements: float) -> float:
         """Return the seconds of the optimizer."""
         return float(self.kernels.update(elements)[0])
 
-    def _stated(self, operator: Operator) -> Operator:
+    def _with_element_bytes(self, operator: Operator) -> Operator:
         """Return an operator whose tensors have the bytes that the program states of them."""
         if not any(tensor.name in self.element_bytes for tensor in operator.tensors):
             return operator
 
         def stated(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return tuple(replace(each, element_bytes=self.element_bytes.get(each.name)) for each in tensors)
+            return tuple(replace(tensor, element_bytes=self.element_bytes.get(tensor.name)) for tensor in tensors)
 
         return replace(operator, inputs=stated(operator.inputs), outputs=stated(operator.outputs))
 
@@ -212,17 +214,17 @@ class Seconds(Prices):
             return part.elements(dims, sizes)
 
         usual = moved_elements(operator, local) * self.recipe.activation
-        named = self._stated(operator)
-        work, moved = operator_flop(operator, local, sizes), moved_bytes(named, local, self.recipe.activation)
+        sized = self._with_element_bytes(operator)
+        work, moved = operator_flop(operator, local, sizes), moved_bytes(sized, local, self.recipe.activation)
         kernel = replace(kernel_shape(part, sizes, False), beside=float(fuses))
-        if named is not operator:
+        if sized is not operator:
             wider = moved / usual
             kernel = replace(kernel, elements=kernel.elements * wider, wider=wider)
         use = OperatorUse(operator.name, operator.kind, "layer", "forward", work, moved, 1, kernel)
         total = float(self.kernels.seconds(use)) * float(steps)
         if training:
-            back = replace(use, phase="backward", flop=BACKWARD_FLOP * work, bytes=BACKWARD_FLOP * moved)
-            total += float(self.kernels.seconds(back)) * float(steps)
+            backward = replace(use, phase="backward", flop=BACKWARD_FLOP * work, bytes=BACKWARD_FLOP * moved)
+            total += float(self.kernels.seconds(backward)) * float(steps)
         return total
 
 

@@ -20,11 +20,11 @@ from cosmic.workload.sharding.tensor_sharding import Sharding
 # A mesh of devices as users write it: named axes with their sizes, the last one innermost
 # --------------------------------------------------------------------------------------
 
-MOST_AXES = 3
+MAX_AXES = 3
 """More axes have more shardings of a tensor than can be listed."""
 
 
-LONGEST = 9
+MAX_DIGITS = 9
 """Digits of a number of devices."""
 
 
@@ -37,7 +37,7 @@ class Mesh:
     """Axes that are cut into sub-axes, with the names of these: they may split different dimensions."""
 
     def __post_init__(self) -> None:
-        require(1 <= len(self.axes) <= MOST_AXES, "mesh", str(self), f"must have 1 to {MOST_AXES} axes")
+        require(1 <= len(self.axes) <= MAX_AXES, "mesh", str(self), f"must have 1 to {MAX_AXES} axes")
         names = [name for name, _ in self.axes]
         for name, size in self.axes:
             require(names.count(name) == 1, "mesh", str(self), f"names the axis {name} twice")
@@ -59,7 +59,7 @@ class Mesh:
         """How many devices there are."""
         return prod(size for _, size in self.axes)
 
-    def written(self, name: str) -> tuple[str, ...]:
+    def axes_named(self, name: str) -> tuple[str, ...]:
         """Return the axes that a user calls *name*: one, or the sub-axes of one; none if there is no such axis."""
         return dict(self.cut).get(name, (name,) if name in self.sizes else ())
 
@@ -67,7 +67,7 @@ class Mesh:
         return ",".join(f"{name}={size}" for name, size in self.axes)
 
 
-def read_mesh(given: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Mesh:
+def read_mesh(source: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Mesh:
     """Return the mesh that a text, a mapping or pairs describe.
 
     ``y=2*8`` is an axis of 16 devices that is cut into y_0 and y_1, which may split different dimensions.
@@ -75,20 +75,22 @@ def read_mesh(given: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Mes
     >>> read_mesh("x=8,y=16").devices, read_mesh("x=8,y=2*8").axes
     (128, (('x', 8), ('y_0', 2), ('y_1', 8)))
     """
-    if isinstance(given, Mapping):
-        return Mesh(tuple(given.items()))
-    if not isinstance(given, str):
-        return Mesh(tuple((name, size) for name, size in given))
+    if isinstance(source, Mapping):
+        return Mesh(tuple(source.items()))
+    if not isinstance(source, str):
+        return Mesh(tuple((name, size) for name, size in source))
     axes: list[tuple[str, int]] = []
     cut: list[tuple[str, tuple[str, ...]]] = []
-    for part in given.split(","):
-        name, _, size = (each.strip() for each in part.partition("="))
-        ways = [each.strip() for each in size.split("*")]
-        if not (name and all(way.isascii() and way.isdigit() and len(way) <= LONGEST for way in ways)):
-            raise SpecError("mesh", given, "write AXIS=DEVICES, such as x=8,y=16")
-        names = (name,) if len(ways) == 1 else tuple(f"{name}_{index}" for index in range(len(ways)))
-        axes += zip(names, map(int, ways), strict=True)
-        cut += [(name, names)] if len(ways) > 1 else []
+    for part in source.split(","):
+        name, _, size = (text.strip() for text in part.partition("="))
+        factors = [text.strip() for text in size.split("*")]
+        if not (
+            name and all(factor.isascii() and factor.isdigit() and len(factor) <= MAX_DIGITS for factor in factors)
+        ):
+            raise SpecError("mesh", source, "write AXIS=DEVICES, such as x=8,y=16")
+        names = (name,) if len(factors) == 1 else tuple(f"{name}_{index}" for index in range(len(factors)))
+        axes += zip(names, map(int, factors), strict=True)
+        cut += [(name, names)] if len(factors) > 1 else []
     return Mesh(tuple(axes), tuple(cut))
 
 

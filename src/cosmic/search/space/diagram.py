@@ -46,34 +46,34 @@ class Descent:
 
     widths: Indices
     """Per level: how many values it has."""
-    taken: npt.NDArray[Any]
+    chosen: npt.NDArray[Any]
     """Per cell: the value that is taken, or what is asked about it."""
     below: Indices
     """Per cell: the first cell of the node to which that value leads."""
 
-    def go(self, wanted: Indices, goals: Indices | None = None) -> npt.NDArray[Any]:
-        """Return what is taken for each row of *wanted* values on its way to one of the *goals*, or to the only one."""
-        cells = wanted.T.copy() if goals is None else np.multiply.outer(self.widths, goals) + wanted.T
+    def go(self, targets: Indices, goals: Indices | None = None) -> npt.NDArray[Any]:
+        """Return what is taken for each row of *targets* values on its way to one of the *goals*, or to the only one."""
+        cells = targets.T.copy() if goals is None else np.multiply.outer(self.widths, goals) + targets.T
         for level in range(1, len(cells)):
             cells[level] += self.below.take(cells[level - 1])
-        return self.taken.take(cells).T
+        return self.chosen.take(cells).T
 
 
-def build_descent(children: Sequence[Indices], choices: Sequence[Indices], taken: Sequence[Any] = ()) -> Descent:
+def build_descent(children: Sequence[Indices], choices: Sequence[Indices], results: Sequence[Any] = ()) -> Descent:
     """Return the ways down a diagram, of which *choices* has per level, for each node, goal and wanted value: a value.
 
-    A value that leads nowhere is on no way to its goal; what is below it does not matter. Where *taken* is given, rows
+    A value that leads nowhere is on no way to its goal; what is below it does not matter. Where *results* is given, rows
     become that on their way instead of the values.
     """
     widths = np.array([table.shape[1] for table in children], dtype=np.intp)
     starts = np.cumsum([0, *(choice.size for choice in choices)])
     below = []
     for level, (table, choice) in enumerate(zip(children, choices, strict=True)):
-        last = level + 1 == len(children)
-        size = 0 if last else choices[level + 1][0].size
+        is_last = level + 1 == len(children)
+        size = 0 if is_last else choices[level + 1][0].size
         node = np.maximum(table[np.arange(len(table))[:, None, None], choice], 0)
-        below.append((0 if last else starts[level + 1]) + node * size)
-    flat = [np.concatenate([part.reshape(-1) for part in parts]) for parts in (taken or choices, below)]
+        below.append((0 if is_last else starts[level + 1]) + node * size)
+    flat = [np.concatenate([part.reshape(-1) for part in parts]) for parts in (results or choices, below)]
     return Descent(widths, *flat)
 
 
@@ -83,11 +83,12 @@ def nearest_possible(possible: Flags) -> Indices:
     >>> nearest_possible(np.array([[False, True, False, False, True]])).tolist()
     [[1, 1, 1, 4, 4]]
     """
+    # Where there is none on one side, that side is farther than any value on the other.
     values, far = np.arange(possible.shape[-1]), 3 * possible.shape[-1]
     below = np.maximum.accumulate(np.where(possible, values, -far), axis=-1)
     above = np.minimum.accumulate(np.where(possible, values, far)[..., ::-1], axis=-1)[..., ::-1]
-    found = np.where(values - below <= above - values, below, above)
-    return np.where(possible.any(axis=-1, keepdims=True), found, 0)
+    nearest = np.where(values - below <= above - values, below, above)
+    return np.where(possible.any(axis=-1, keepdims=True), nearest, 0)
 
 
 # --------------------------------------------------------------------------------------
@@ -136,11 +137,11 @@ class Diagram:
     def _shares(self) -> tuple[Floats, ...]:
         """Per level and node: the cumulative share of paths through each value."""
         levels = []
-        for table, here, below in zip(self.children, self.paths[:-1], self.paths[1:], strict=True):
+        for table, counts, below in zip(self.children, self.paths[:-1], self.paths[1:], strict=True):
             share = np.zeros(table.shape)
             for node, row in enumerate(table.tolist()):
-                if here[node]:
-                    share[node] = [0.0 if child == DEAD else below[child] / here[node] for child in row]
+                if counts[node]:
+                    share[node] = [0.0 if child == DEAD else below[child] / counts[node] for child in row]
             levels.append(_cumulate(share))
         return tuple(levels)
 
@@ -168,6 +169,7 @@ class Diagram:
         for level, (table, shares) in enumerate(zip(self.children, self._shares, strict=True)):
             chance = rng.random(n)
             if len(table) == 1:
+                # Inverse transform sampling: the value drawn is the number of cumulative shares that the chance has passed.
                 drawn[:, level] = np.searchsorted(shares[0], chance, side="right")
             else:
                 drawn[:, level] = (chance[:, None] >= shares[node]).sum(axis=1)
@@ -204,25 +206,25 @@ class Diagram:
         same = [np.broadcast_to(np.arange(child.shape[1]), (len(child), 1, child.shape[1])) for child in self.children]
         return build_descent(self.children, same, self.live)
 
-    def repair(self, wanted: Indices) -> Indices:
+    def repair(self, targets: Indices) -> Indices:
         """Return a valid combination near each wanted one; a valid one stays as it is."""
-        return self._repairs.go(wanted)
+        return self._repairs.go(targets)
 
     @cached_property
     def _repairs(self) -> Descent:
-        return build_descent(self.children, [each[:, None, :] for each in self._nearest])
+        return build_descent(self.children, [nearest[:, None, :] for nearest in self._nearest])
 
-    def keeping(self, wanted: Indices, levels: Indices, values: Indices) -> Indices:
+    def keeping(self, targets: Indices, levels: Indices, values: Indices) -> Indices:
         """Return a valid combination near each wanted one, with the value given for it at its level of *levels*.
 
         At least one valid combination must have that value.
         """
         if self._keeps is not None:
-            return self._keeps.go(wanted, self._first_goal[levels] + values)
-        rows = np.empty_like(wanted)
+            return self._keeps.go(targets, self._first_goal[levels] + values)
+        rows = np.empty_like(targets)
         for level in np.unique(levels).tolist():
-            those = np.flatnonzero(levels == level)
-            rows[those] = self._keeping(wanted[those], level, values[those])
+            matching = np.flatnonzero(levels == level)
+            rows[matching] = self._keeping(targets[matching], level, values[matching])
         return rows
 
     @cached_property
@@ -237,34 +239,34 @@ class Diagram:
         if goals * sum(table.size for table in self.children) > MAX_CELLS:
             return None
         choices = []
-        for here, (table, live) in enumerate(zip(self.children, self.live, strict=True)):
+        for level, (table, live) in enumerate(zip(self.children, self.live, strict=True)):
             parts = []
-            for level, other in enumerate(self.children):
-                if level > here:  # values from which the goal is still in reach
-                    reached = self._reaching(level)[here + 1][table] & live[:, :, None]
+            for goal_level, goal_table in enumerate(self.children):
+                if goal_level > level:  # values from which the goal is still in reach
+                    reached = self._reaching(goal_level)[level + 1][table] & live[:, :, None]
                     parts.append(nearest_possible(np.moveaxis(reached, 2, 1)))
-                elif level == here:
-                    own = np.arange(table.shape[1])[None, :, None]
-                    parts.append(np.broadcast_to(own, (len(table), table.shape[1], table.shape[1])))
+                elif goal_level == level:
+                    fixed = np.arange(table.shape[1])[None, :, None]
+                    parts.append(np.broadcast_to(fixed, (len(table), table.shape[1], table.shape[1])))
                 else:
-                    shape = (len(table), other.shape[1], table.shape[1])
-                    parts.append(np.broadcast_to(self._nearest[here][:, None, :], shape))
+                    shape = (len(table), goal_table.shape[1], table.shape[1])
+                    parts.append(np.broadcast_to(self._nearest[level][:, None, :], shape))
             choices.append(np.concatenate(parts, axis=1))
         return build_descent(self.children, choices)
 
-    def _keeping(self, wanted: Indices, level: int, values: Indices) -> Indices:
+    def _keeping(self, targets: Indices, level: int, values: Indices) -> Indices:
         """Return what `keeping` does for values of one level, without its tables."""
-        rows = np.empty_like(wanted)
-        node = np.zeros(len(wanted), dtype=np.intp)
+        rows = np.empty_like(targets)
+        node = np.zeros(len(targets), dtype=np.intp)
         reaching = self._reaching(level)
-        for here, table in enumerate(self.children):
-            if here < level:
-                possible = self.live[here][node] & reaching[here + 1][table[node], values[:, None]]
-                distance = np.abs(np.arange(table.shape[1]) - wanted[:, here, None])
-                rows[:, here] = np.where(possible, distance, table.shape[1] + 1).argmin(axis=1)
+        for current, table in enumerate(self.children):
+            if current < level:
+                possible = self.live[current][node] & reaching[current + 1][table[node], values[:, None]]
+                distance = np.abs(np.arange(table.shape[1]) - targets[:, current, None])
+                rows[:, current] = np.where(possible, distance, table.shape[1] + 1).argmin(axis=1)
             else:
-                rows[:, here] = values if here == level else self._nearest[here][node, wanted[:, here]]
-            node = table[node, rows[:, here]]
+                rows[:, current] = values if current == level else self._nearest[current][node, targets[:, current]]
+            node = table[node, rows[:, current]]
         return rows
 
     def _reaching(self, level: int) -> list[Flags]:
@@ -280,14 +282,14 @@ class Diagram:
     def _reached(self) -> dict[int, list[Flags]]:
         return {}
 
-    def nth(self, places: npt.NDArray[Any]) -> Indices:
-        """Return the combinations at *places* (integers from 0) of the lexicographic order."""
-        left = places.astype(self._earlier[0].dtype if self._earlier else np.int64)
-        rows = np.empty((len(places), len(self.children)), dtype=np.intp)
-        node = np.zeros(len(places), dtype=np.intp)
+    def nth(self, positions: npt.NDArray[Any]) -> Indices:
+        """Return the combinations at *positions* (integers from 0) of the lexicographic order."""
+        remaining = positions.astype(self._earlier[0].dtype if self._earlier else np.int64)
+        rows = np.empty((len(positions), len(self.children)), dtype=np.intp)
+        node = np.zeros(len(positions), dtype=np.intp)
         for level, (table, earlier) in enumerate(zip(self.children, self._earlier, strict=True)):
-            rows[:, level] = (left[:, None] >= earlier[node][:, 1:]).sum(axis=1)
-            left = left - earlier[node, rows[:, level]]
+            rows[:, level] = (remaining[:, None] >= earlier[node][:, 1:]).sum(axis=1)
+            remaining = remaining - earlier[node, rows[:, level]]
             node = table[node, rows[:, level]]
         return rows
 
@@ -319,31 +321,31 @@ def build_diagram(levels: Sequence[Sequence[Mapping[str, Known]]], constraints: 
             rule = "tie too many values of their parameters together to be counted exactly: take coarser steps"
             raise SpecError("constraints", len(constraints), rule)
         table = np.full((len(frontier), len(values)), DEAD, dtype=np.intp)
-        for question, node in frontier.items():
+        for residual, node in frontier.items():
             for index, setting in enumerate(values):
-                rest = _remaining(question, setting)
-                if rest is not None:
-                    table[node, index] = following.setdefault(rest, len(following))
+                remaining = _remaining(residual, setting)
+                if remaining is not None:
+                    table[node, index] = following.setdefault(remaining, len(following))
         children.append(table)
         frontier = following
     return Diagram(tuple(children))
 
 
-def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Known]) -> tuple[Expression, ...] | None:
+def _remaining(residual: tuple[Expression, ...], setting: Mapping[str, Known]) -> tuple[Expression, ...] | None:
     """Return the constraints that remain after *setting*; None if one can no longer hold, or has no value."""
-    rest = []
-    for constraint in question:
+    remaining = []
+    for constraint in residual:
         simpler = substitute(constraint, setting)
         if simpler in (FALSE, UNDEFINED):
             return None
         if simpler != TRUE:
-            rest.append(simpler)
-    return tuple(rest)
+            remaining.append(simpler)
+    return tuple(remaining)
 
 
 def _cumulate(share: Floats) -> Floats:
     """Return cumulative shares that reach exactly 1 at the last value with a share, despite rounding."""
     total = share.cumsum(axis=1)
-    last = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)
-    total[np.arange(share.shape[1])[None, :] >= last[:, None]] = 1.0
+    last_value = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)
+    total[np.arange(share.shape[1])[None, :] >= last_value[:, None]] = 1.0
     return total

@@ -71,7 +71,7 @@ Known = Constant | Undefined
 
 TRUE, FALSE, UNDEFINED = Constant(True), Constant(False), Undefined()
 
-_FOLDS: dict[str, Callable[[Any, Any], Any]] = {
+_FOLD_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,
     "product": operator.mul,
     "min": min,
@@ -131,32 +131,32 @@ def substitute(expression: Expression, values: Mapping[str, Known]) -> Expressio
 
 def make_operation(name: str, arguments: tuple[Expression, ...]) -> Expression:
     """Return the simplest expression equal to the operator *name* applied to *arguments*."""
-    if name in _FOLDS:
-        return _fold(name, arguments)
+    if name in _FOLD_OPERATORS:
+        return _combine_arguments(name, arguments)
     if name == "if":
         condition, then, otherwise = arguments
         if isinstance(condition, Constant):
             return then if condition.value else otherwise
         return UNDEFINED if condition == UNDEFINED else Operation(name, arguments)
-    if any(isinstance(each, Undefined) for each in arguments) or (name in _DIVISIONS and arguments[1] == ZERO):
+    if any(isinstance(operand, Undefined) for operand in arguments) or (name in _DIVISIONS and arguments[1] == ZERO):
         return UNDEFINED
-    known = [argument.value for argument in arguments if isinstance(argument, Constant)]
-    if len(known) < len(arguments):
+    values = [argument.value for argument in arguments if isinstance(argument, Constant)]
+    if len(values) < len(arguments):
         return Operation(name, arguments)
     if name in _COMPARISONS:
-        return Constant(_COMPARISONS[name](*known))
+        return Constant(_COMPARISONS[name](*values))
     if name == "not":
-        return Constant(not known[0])
+        return Constant(not values[0])
     if name == "in":
-        return Constant(known[0] in known[1:])
-    result = _arithmetic(name, known[0], known[1])
+        return Constant(values[0] in values[1:])
+    result = _apply_arithmetic(name, values[0], values[1])
     return UNDEFINED if result is None else Constant(result)
 
 
-def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
+def _combine_arguments(name: str, arguments: tuple[Expression, ...]) -> Expression:
     """Combine the known arguments of a sum, product, … into one, placed first, and flatten nested ones."""
-    combine = _FOLDS[name]
-    known: Any = _NEUTRAL.get(name)
+    combine = _FOLD_OPERATORS[name]
+    constant: Any = _NEUTRAL.get(name)
     unknown: list[Expression] = []
     undefined = False
     pending = list(reversed(arguments))
@@ -165,8 +165,8 @@ def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
         if isinstance(argument, Constant):
             if argument == _DECIDED.get(name):
                 return argument
-            known = argument.value if known is None else combine(known, argument.value)
-            undefined = undefined or _is_huge(known)
+            constant = argument.value if constant is None else combine(constant, argument.value)
+            undefined = undefined or _is_huge(constant)
         elif isinstance(argument, Undefined):
             undefined = True
         elif isinstance(argument, Operation) and argument.name == name:
@@ -176,9 +176,9 @@ def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
     if undefined:  # an unknown part may still decide without it; nothing else can
         return Operation(name, (UNDEFINED, *unknown)) if unknown and name in _DECIDED else UNDEFINED
     if not unknown:
-        return Constant(known)
-    if known is not None and known != _NEUTRAL.get(name):
-        unknown.insert(0, Constant(known))
+        return Constant(constant)
+    if constant is not None and constant != _NEUTRAL.get(name):
+        unknown.insert(0, Constant(constant))
     return unknown[0] if len(unknown) == 1 else Operation(name, tuple(unknown))
 
 
@@ -186,38 +186,38 @@ def _is_huge(value: Any) -> bool:
     return isinstance(value, Fraction) and max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS
 
 
-def _arithmetic(name: str, left: Any, right: Any) -> Fraction | None:
+def _apply_arithmetic(name: str, base: Any, operand: Any) -> Fraction | None:
     """Return the result of an operator on two numbers; None where it is undefined (a division by zero)."""
     if name == "**":
-        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
-        if right.denominator != 1 or abs(right) * bits > MAX_BITS or (left == 0 and right < 0):
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if operand.denominator != 1 or abs(operand) * bits > MAX_BITS or (base == 0 and operand < 0):
             return None
-        return Fraction(left ** int(right))
-    if right == 0:
+        return Fraction(base ** int(operand))
+    if operand == 0:
         return None
-    result = Fraction(_DIVISIONS[name](left, right))
+    result = Fraction(_DIVISIONS[name](base, operand))
     return None if _is_huge(result) else result
 
 
-def value_of(expression: Expression, where: str, text: str) -> Scalar:
+def constant_value(expression: Expression, where: str, text: str) -> Scalar:
     """Return the value of an expression without variables; an error quotes *where* and *text*."""
     if isinstance(expression, Constant):
         return expression.value
     raise SpecError(where, text, f"has no value: {NO_VALUE}")
 
 
-def in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
+def order_columns(expression: Expression, column: Mapping[str, int]) -> list[int]:
     """Return the columns that *expression* depends on, in the order in which it mentions them.
 
     Parameters mentioned side by side become neighbouring levels of the diagram, which keeps it narrow.
     """
-    found: list[int] = []
+    columns: list[int] = []
     pending = [expression]
     while pending:
-        each = pending.pop()
-        found += [column[path] for path in variables(each) if not hasattr(each, "arguments")]
-        pending.extend(reversed(getattr(each, "arguments", ())))
-    return list(dict.fromkeys(found))
+        node = pending.pop()
+        columns += [column[path] for path in variables(node) if not hasattr(node, "arguments")]
+        pending.extend(reversed(getattr(node, "arguments", ())))
+    return list(dict.fromkeys(columns))
 
 
 # --------------------------------------------------------------------------------------
@@ -297,10 +297,10 @@ class Scope:
     @cached_property
     def short_names(self) -> dict[str, list[str]]:
         """The full paths by their last component."""
-        found: dict[str, list[str]] = {}
+        paths: dict[str, list[str]] = {}
         for path in self.fields:
-            found.setdefault(path.rpartition(".")[2], []).append(path)
-        return found
+            paths.setdefault(path.rpartition(".")[2], []).append(path)
+        return paths
 
     def bind(self, text: Any, where: str) -> Bound:
         """Return the bound expression of *text*; every mistake in it is a `SpecError` at *where*."""
@@ -339,14 +339,14 @@ class Scope:
 
     def _bind_kind(self, tree: Syntax) -> Bound:
         if isinstance(tree, expression_syntax.Literal):
-            return _literal(tree)
+            return _bind_literal(tree)
         if isinstance(tree, Path):
             return self._bind_path(tree)
         if tree.name in AGGREGATES:
-            arguments = [self._bind(each) for argument in tree.arguments for each in self._expand(argument)]
+            arguments = [self._bind(expanded) for argument in tree.arguments for expanded in self._expand(argument)]
             if not arguments:
                 raise _refuse(f"{tree.name}() needs at least one argument")
-            return _aggregate(tree.name, arguments)
+            return _bind_aggregate(tree.name, arguments)
         if tree.name == "list":
             raise _refuse("a list can only stand after 'in'")
         if tree.name == "in":
@@ -355,7 +355,7 @@ class Scope:
             raise _refuse(f"knows no function {shorten(tree.name)}{suggest_names(tree.name, AGGREGATES)}")
         bound = [self._bind(argument) for argument in tree.arguments]
         if tree.name in _INFIX:
-            return _aggregate(_INFIX[tree.name], bound, tree.name)
+            return _bind_aggregate(_INFIX[tree.name], bound, tree.name)
         kind = _OPERATORS[tree.name](tree.name, bound)  # first: operators compute with what they are made for only
         return Bound(make_operation(tree.name, tuple(argument.expression for argument in bound)), kind)
 
@@ -402,18 +402,18 @@ class Scope:
         patterns = sorted(_wildcards(tree))
         if not patterns:
             return [tree]
-        counts = {pattern: self._entries(pattern) for pattern in patterns}
+        counts = {pattern: self._count_entries(pattern) for pattern in patterns}
         if len(set(counts.values())) > 1:
             raise _refuse(f"{' and '.join(patterns)} have different numbers of entries")
-        return [_fill(tree, str(index)) for index in range(counts[patterns[0]])]
+        return [_fill_wildcards(tree, str(index)) for index in range(counts[patterns[0]])]
 
-    def _entries(self, pattern: str) -> int:
+    def _count_entries(self, pattern: str) -> int:
         if pattern.count("*") > 1:
             raise _refuse(f"'{pattern}' has more than one *")
-        stem, _, rest = pattern.partition(".*")
-        places = {path[len(stem) + 1 :].split(".")[0] for path in self.fields if path.startswith(f"{stem}.")}
-        count = sum(place.isdecimal() for place in places)
-        if not count or f"{stem}.0{rest}" not in self.fields:
+        stem, _, suffix = pattern.partition(".*")
+        indices = {path[len(stem) + 1 :].split(".")[0] for path in self.fields if path.startswith(f"{stem}.")}
+        count = sum(index.isdecimal() for index in indices)
+        if not count or f"{stem}.0{suffix}" not in self.fields:
             similar = {path.replace(".0", ".*") for path in self.fields if ".0" in path}
             raise _refuse(f"knows no {shorten(pattern)}{suggest_names(pattern, similar)}")
         return count
@@ -425,11 +425,11 @@ class Scope:
         value = self._bind(left)
         options = [self._bind(item) for item in right.arguments]
         for option in options:
-            _comparable("in", value, option)
+            _require_comparable("in", value, option)
         return Bound(make_operation("in", tuple(bound.expression for bound in (value, *options))), TRUTH)
 
 
-def _literal(tree: expression_syntax.Literal) -> Bound:
+def _bind_literal(tree: expression_syntax.Literal) -> Bound:
     value = tree.value
     if isinstance(value, bool):
         return Bound(Constant(value), TRUTH)
@@ -446,43 +446,43 @@ def _wildcards(tree: Syntax) -> set[str]:
     return set()  # a literal, or an aggregate, which expands its own
 
 
-def _fill(tree: Syntax, place: str) -> Syntax:
-    """Return *tree* with every ``*`` replaced by *place*, except in nested aggregates."""
+def _fill_wildcards(tree: Syntax, index: str) -> Syntax:
+    """Return *tree* with every ``*`` replaced by *index*, except in nested aggregates."""
     if isinstance(tree, Path):
-        return Path(tree.text.replace("*", place))
+        return Path(tree.text.replace("*", index))
     if isinstance(tree, Call) and tree.name not in AGGREGATES:
-        return Call(tree.name, tuple(_fill(argument, place) for argument in tree.arguments))
+        return Call(tree.name, tuple(_fill_wildcards(argument, index) for argument in tree.arguments))
     return tree
 
 
 # ------------------------------------------------------------------------------------------------- types
 
 
-def _aggregate(name: str, arguments: list[Bound], written: str = "") -> Bound:
-    """Return the aggregate of *arguments*; *written* is the sign that stands for its *name*, if there is one."""
-    kind = _type_of_aggregate(name, arguments, written or name)
+def _bind_aggregate(name: str, arguments: list[Bound], sign: str = "") -> Bound:
+    """Return the aggregate of *arguments*; *sign* is the sign that stands for its *name*, if there is one."""
+    kind = _type_of_aggregate(name, arguments, sign or name)
     return Bound(make_operation(name, tuple(bound.expression for bound in arguments)), kind)
 
 
-def _type_of_aggregate(name: str, arguments: list[Bound], written: str) -> Type:
-    wanted = "truth value" if name in ("all", "any") else "number"
+def _type_of_aggregate(name: str, arguments: list[Bound], sign: str) -> Type:
+    kind = "truth value" if name in ("all", "any") else "number"
     for bound in arguments:
-        _require_type(bound, wanted, written)
-    if wanted == "truth value":
+        _require_type(bound, kind, sign)
+    if kind == "truth value":
         return TRUTH
     if name == "product":
         dimension = NUMBER
         for bound in arguments:
             dimension = dimension.times(bound.type.dimension)
         return Type("number", dimension)
-    return _common_type(written, arguments)
+    return _common_type(sign, arguments)
 
 
 def _common_type(name: str, bound: list[Bound]) -> Type:
     """Return the one type of all of *bound*; a plain zero is of any dimension."""
-    first = next((each for each in bound if not _is_zero(each)), bound[0])
-    for each in bound:
-        _comparable(name, first, each)
+    first = next((operand for operand in bound if not _is_zero(operand)), bound[0])
+    for operand in bound:
+        _require_comparable(name, first, operand)
     return first.type
 
 
@@ -492,7 +492,7 @@ def _is_zero(bound: Bound) -> bool:
 
 def _type_of_comparison(name: str, bound: list[Bound]) -> Type:
     left, right = bound
-    _comparable(name, left, right)
+    _require_comparable(name, left, right)
     if name in _ORDER:
         _require_type(left, "number", name)
     return TRUTH
@@ -507,8 +507,11 @@ def _type_of_choice(name: str, bound: list[Bound]) -> Type:
     condition, then, otherwise = bound
     _require_type(condition, "truth value", name)
     if then.type.kind == otherwise.type.kind == "text":
-        some, others = then.type.choices, otherwise.type.choices
-        return Type("text", choices=None if some is None or others is None else some | others)
+        then_choices, otherwise_choices = then.type.choices, otherwise.type.choices
+        return Type(
+            "text",
+            choices=None if then_choices is None or otherwise_choices is None else then_choices | otherwise_choices,
+        )
     return _common_type(name, [then, otherwise])
 
 
@@ -520,8 +523,8 @@ def _type_of_quotient(name: str, bound: list[Bound]) -> Type:
 
 
 def _type_of_remainder(name: str, bound: list[Bound]) -> Type:
-    for each in bound:
-        _require_type(each, "number", name)
+    for operand in bound:
+        _require_type(operand, "number", name)
     return _common_type(name, bound)
 
 
@@ -550,17 +553,17 @@ def _require_type(bound: Bound, kind: str, name: str) -> None:
         raise _refuse(f"'{name}' needs a {kind}, not {bound.type}")
 
 
-def _comparable(name: str, left: Bound, right: Bound) -> None:
+def _require_comparable(name: str, left: Bound, right: Bound) -> None:
     """Refuse operands that can never be equal: of different types, units or texts."""
     if left.type.kind != right.type.kind:
         raise _refuse(f"'{name}' combines {left.type} with {right.type}")
     same = left.type.dimension == right.type.dimension
     if not (same or _is_zero(left) or _is_zero(right)):
         raise _refuse(f"'{name}' combines {left.type.dimension} with {right.type.dimension}")
-    choices, others = left.type.choices, right.type.choices
-    if choices is not None and others is not None and choices.isdisjoint(others):
-        fewer, more = sorted((choices, others), key=len)
-        raise _refuse(f"'{min(fewer)}' never occurs there{suggest_names(min(fewer), more)}")
+    left_choices, right_choices = left.type.choices, right.type.choices
+    if left_choices is not None and right_choices is not None and left_choices.isdisjoint(right_choices):
+        smaller, larger = sorted((left_choices, right_choices), key=len)
+        raise _refuse(f"'{min(smaller)}' never occurs there{suggest_names(min(smaller), larger)}")
 
 
 def _refuse(rule: str) -> SpecError:

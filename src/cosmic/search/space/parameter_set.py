@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, Column, column_of
 from cosmic.design.design_point import STACK_LAYERS, DesignPoint, EngineFields
-from cosmic.search.provision.candidate_bandwidth import Candidates, Provision, provision_candidates
 from cosmic.search.space import diagram as diagrams
 from cosmic.search.space.diagram import Diagram, Flags, Indices
 from cosmic.search.space.expressions import (
@@ -39,45 +38,48 @@ from cosmic.search.space.expressions import (
     Known,
     Scalar,
     Scope,
-    in_order,
+    constant_value,
     make_operation,
+    order_columns,
     substitute,
-    value_of,
     variables,
 )
 from cosmic.search.space.parameters import SYSTEM, Parameter, value_label
+
+if TYPE_CHECKING:
+    from cosmic.search.provision.candidate_bandwidth import Provision
 
 # --------------------------------------------------------------------------------------
 # Values of derived fields: what an expression gives, as its field holds it
 # --------------------------------------------------------------------------------------
 
-MOST_DERIVED = 1_000_000
+MAX_DERIVED = 1_000_000
 """How many derived values of a field are cached at most."""
-TABLED = 100_000
+MAX_TABLE_CELLS = 100_000
 """Up to this many combinations of the values that a field depends on, a table says where the derived value is."""
 
 
 def convert_to_field(base: DesignPoint, path: str, value: Scalar, text: str) -> Any:
     """Return the *value* of the expression *text* as the field at *path* holds it; refuse what it cannot hold."""
     where, slot = f"derived.{path}", schema.slot_at(base, path)
-    held = _as_number(value, slot.hint, where, text) if isinstance(value, Fraction) else value
-    if isinstance(held, str) and (choices := slot.choices()) is not None and held not in choices:
-        raise SpecError(where, held, f"must be one of {', '.join(sorted(choices))} ({text})")
+    content = _as_number(value, slot.hint, where, text) if isinstance(value, Fraction) else value
+    if isinstance(content, str) and (choices := slot.choices()) is not None and content not in choices:
+        raise SpecError(where, content, f"must be one of {', '.join(sorted(choices))} ({text})")
     try:
-        schema.assign_fields(base, {path: held})
+        schema.assign_fields(base, {path: content})
     except SpecError as error:
         if error.where == path:  # what else the base breaks then, other values of the same point may mend
-            raise SpecError(where, held, f"{error.rule} ({text})") from None
-    return held
+            raise SpecError(where, content, f"{error.rule} ({text})") from None
+    return content
 
 
 def _as_number(value: Fraction, hint: Any, where: str, text: str) -> int | float:
-    whole = int in (hint, *get_args(hint))
-    if whole and value.denominator != 1:
+    is_integer = int in (hint, *get_args(hint))
+    if is_integer and value.denominator != 1:
         raise SpecError(where, _as_float(value, where, text), f"must be a whole number ({text})")
-    if whole and abs(value) >= schema.INT_LIMIT:
+    if is_integer and abs(value) >= schema.INT_LIMIT:
         raise SpecError(where, text, "is too large")
-    return int(value) if whole else _as_float(value, where, text)
+    return int(value) if is_integer else _as_float(value, where, text)
 
 
 def _as_float(value: Fraction, where: str, text: str) -> float:
@@ -106,12 +108,12 @@ class DerivedValues:
         self.path = path
         self.used = used
         """The columns of the parameters that it depends on."""
-        self.sizes = tuple(sizes[place] for place in used)
-        self._known: dict[tuple[int, ...], Any] = {}
-        self._places: dict[Any, int] = {}
+        self.sizes = tuple(sizes[column] for column in used)
+        self._cache: dict[tuple[int, ...], Any] = {}
+        self._positions: dict[Any, int] = {}
         """Every value that is in the table, in the order of the table's column."""
         self._values: Column = column_of([])
-        tabled = prod(self.sizes) <= TABLED
+        tabled = prod(self.sizes) <= MAX_TABLE_CELLS
         self._table = np.full(prod(self.sizes), -1, dtype=np.intp) if tabled else None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -123,48 +125,48 @@ class DerivedValues:
         """Return the field of many points; None stands for one that is not valid and has none."""
         chosen = rows[:, self.used]
         if self._table is None:
-            return self._computed(chosen, rows, source)
+            return self._compute(chosen, rows, source)
         codes = chosen @ place_values(self.sizes)
-        places = self._table[codes]
-        if len(places) and places.min() < 0:
-            found = self._computed(chosen, rows, source)
-            self._learn(self._table, codes, found.tolist())
-            return found
-        values: Column = self._values[places]
+        positions = self._table[codes]
+        if len(positions) and positions.min() < 0:
+            computed = self._compute(chosen, rows, source)
+            self._learn(self._table, codes, computed.tolist())
+            return computed
+        values: Column = self._values[positions]
         return values
 
     def _learn(self, table: Indices, codes: npt.NDArray[np.int64], values: list[Any]) -> None:
         """Note the *values* in the table; a point that has none is computed again, and refused where it is valid."""
         for code, value in set(zip(codes.tolist(), values, strict=True)):
             if value is not None:
-                table[code] = self._places.setdefault(value, len(self._places))
-        self._values = column_of(self._places)
+                table[code] = self._positions.setdefault(value, len(self._positions))
+        self._values = column_of(self._positions)
 
-    def _computed(self, chosen: Indices, rows: Indices, source: DerivedSource) -> Column:
-        first, which = _distinct(chosen, self.sizes)
-        if len(self._known) > MOST_DERIVED:
-            self._known.clear()
+    def _compute(self, chosen: Indices, rows: Indices, source: DerivedSource) -> Column:
+        first_rows, inverse = _distinct_rows(chosen, self.sizes)
+        if len(self._cache) > MAX_DERIVED:
+            self._cache.clear()
         values = []
-        for index, choice in enumerate(map(tuple, chosen[first].tolist())):
-            if choice not in self._known:
+        for index, choice in enumerate(map(tuple, chosen[first_rows].tolist())):
+            if choice not in self._cache:
                 try:
-                    self._known[choice] = source.derived_value(self.path, zip(self.used, choice, strict=True))
+                    self._cache[choice] = source.derived_value(self.path, zip(self.used, choice, strict=True))
                 except SpecError:
-                    if source.contains(rows[which == index]).any():
+                    if source.contains(rows[inverse == index]).any():
                         raise
-            values.append(self._known.get(choice))
-        derived: Column = column_of(values)[which]
+            values.append(self._cache.get(choice))
+        derived: Column = column_of(values)[inverse]
         return derived
 
 
-def _distinct(rows: Indices, sizes: tuple[int, ...]) -> tuple[list[int], Indices]:
+def _distinct_rows(rows: Indices, sizes: tuple[int, ...]) -> tuple[list[int], Indices]:
     """Return the first place of each distinct row, and for every row which of those it equals."""
     if prod(sizes) < 2**62:  # sorting numbers is far quicker than sorting rows
         codes = rows @ place_values(sizes)
-        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     else:
-        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return first.tolist(), which.reshape(-1)
+        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first.tolist(), inverse.reshape(-1)
 
 
 @lru_cache(maxsize=256)
@@ -181,7 +183,7 @@ def place_values(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
 # Bandwidth that a parameter set does not list: each of its points gets what is best for it under a budget
 # --------------------------------------------------------------------------------------
 
-MOST_PROVISIONED = 200_000
+MAX_PROVISIONED = 200_000
 """Points whose bandwidth is kept in memory."""
 BANDWIDTH_DIGITS = 7
 """Of the bandwidth in a design: so many can be read and written, and more make no difference to a step."""
@@ -205,7 +207,7 @@ class Provisioner:
         self._space = space
         self.provision = provision
         self._base: Rates = np.array([dim.bandwidth_bytes_per_s for dim in space.base.network.dims])
-        self._known: dict[Hashable, tuple[Rates, bool]] = {}
+        self._cache: dict[Hashable, tuple[Rates, bool]] = {}
 
     @cached_property
     def _workloads(self) -> list[tuple[float, ParameterSet]]:
@@ -214,34 +216,37 @@ class Provisioner:
             return [(1.0, self._space)]
         return [(share.weight, replace_base(self._space, share)) for share in self._space.workloads]
 
-    def column(self, rows: Indices, place: int) -> Rates:
-        """Return the bandwidth of the dimension at *place* in points, in bytes per second."""
-        found = self._of(rows)
-        return np.array([rates[place] for rates, _ in found])
+    def column(self, rows: Indices, dim: int) -> Rates:
+        """Return the bandwidth of the dimension at *dim* in points, in bytes per second."""
+        provisioned = self._provision_rows(rows)
+        return np.array([rates[dim] for rates, _ in provisioned])
 
     def possible(self, rows: Indices) -> Flags:
         """Return for which points some bandwidth meets all limits."""
-        return np.array([met for _, met in self._of(rows)], dtype=bool)
+        return np.array([feasible for _, feasible in self._provision_rows(rows)], dtype=bool)
 
-    def _of(self, rows: Indices) -> list[tuple[Rates, bool]]:
+    def _provision_rows(self, rows: Indices) -> list[tuple[Rates, bool]]:
         keys = self._space.keys(rows)
-        new = list({key: index for index, key in enumerate(keys) if key not in self._known}.values())
-        if len(self._known) + len(new) > MOST_PROVISIONED:
-            self._known.clear()
-            return self._of(rows) if len(set(keys)) <= MOST_PROVISIONED else self._computed(rows)
-        for place, found in zip(new, self._computed(rows[new]), strict=True):
-            self._known[keys[place]] = found
-        return [self._known[key] for key in keys]
+        new = list({key: index for index, key in enumerate(keys) if key not in self._cache}.values())
+        if len(self._cache) + len(new) > MAX_PROVISIONED:
+            self._cache.clear()
+            return self._provision_rows(rows) if len(set(keys)) <= MAX_PROVISIONED else self._compute(rows)
+        for row, result in zip(new, self._compute(rows[new]), strict=True):
+            self._cache[keys[row]] = result
+        return [self._cache[key] for key in keys]
 
-    def _computed(self, rows: Indices) -> list[tuple[Rates, bool]]:
+    def _compute(self, rows: Indices) -> list[tuple[Rates, bool]]:
         """Return the bandwidth of each point; of one that is not valid, that of the base."""
         inside = np.flatnonzero(self._space.contains(rows))
-        found = [(self._base, True)] * len(rows)
+        results = [(self._base, True)] * len(rows)
         workloads = tuple((weight, Batch(space.base, space.columns(rows[inside]))) for weight, space in self._workloads)
-        best, met = provision_candidates(Candidates(workloads, len(inside)), self.provision)
-        for place, rates, possible in zip(inside.tolist(), best.tolist(), met.tolist(), strict=True):
-            found[place] = (np.array([float(f"{rate:.{BANDWIDTH_DIGITS}g}") for rate in rates]), possible)
-        return found
+        # The solver is needed by few sets, and loading it takes as long as loading a set.
+        from cosmic.search.provision.candidate_bandwidth import Candidates, provision_candidates  # noqa: PLC0415
+
+        best, feasible = provision_candidates(Candidates(workloads, len(inside)), self.provision)
+        for row, rates, is_feasible in zip(inside.tolist(), best.tolist(), feasible.tolist(), strict=True):
+            results[row] = (np.array([float(f"{rate:.{BANDWIDTH_DIGITS}g}") for rate in rates]), is_feasible)
+        return results
 
 
 def provision_space(space: ParameterSet, provision: Provision | None) -> ParameterSet:
@@ -251,8 +256,8 @@ def provision_space(space: ParameterSet, provision: Provision | None) -> Paramet
     if provision is None:
         return bare
     check_provisioned(bare)
-    every = derived | dict.fromkeys(bandwidth_paths(len(space.base.network.dims)), PROVISIONED)
-    return replace(bare, derived=every, provisioner=Provisioner(bare, provision))
+    derived_with_bandwidth = derived | dict.fromkeys(bandwidth_paths(len(space.base.network.dims)), PROVISIONED)
+    return replace(bare, derived=derived_with_bandwidth, provisioner=Provisioner(bare, provision))
 
 
 def check_provisioned(space: ParameterSet) -> None:
@@ -272,8 +277,13 @@ def check_provisioned(space: ParameterSet) -> None:
         rule = "goes with steps: a design that serves a load is provisioned by one step of it"
         require(base.serving is None, "provision", base.model.name, rule)
     for share in space.workloads:
-        own = sorted(path for path in share.own if path.startswith("network."))
-        require(not own, f"workloads.{share.name}", ", ".join(own), "bandwidth is provisioned for one network of all")
+        network_fields = sorted(path for path in share.own if path.startswith("network."))
+        require(
+            not network_fields,
+            f"workloads.{share.name}",
+            ", ".join(network_fields),
+            "bandwidth is provisioned for one network of all",
+        )
 
 
 # --------------------------------------------------------------------------------------
@@ -282,7 +292,7 @@ def check_provisioned(space: ParameterSet) -> None:
 
 FORMAT = 1
 """Version of the file format and of the exported schema."""
-CHECKED = 64
+CHECKED_POINTS = 64
 """Of how many points the derived fields are computed when a set is built."""
 LISTED_AT_ONCE = 1024
 """How many points are decoded at a time when all are enumerated."""
@@ -344,8 +354,8 @@ class ParameterSet:
 
         All points of a small set are tried, and some of a large one: `derive` refuses the others when it meets them.
         """
-        few = self.valid <= CHECKED
-        rows = self.listed(0, self.valid) if few else self.sample(CHECKED, np.random.default_rng(0))
+        few = self.valid <= CHECKED_POINTS
+        rows = self.listed(0, self.valid) if few else self.sample(CHECKED_POINTS, np.random.default_rng(0))
         for path in self._derivations:
             self.derive(path, rows)
 
@@ -354,7 +364,7 @@ class ParameterSet:
     @cached_property
     def _scope(self) -> Scope:
         searched = frozenset(path for parameter in self.parameters for path in parameter.paths)
-        return Scope(self.base, searched, self.derived, sized=any(each.name == SYSTEM for each in self.parameters))
+        return Scope(self.base, searched, self.derived, sized=any(member.name == SYSTEM for member in self.parameters))
 
     @cached_property
     def _provisioned(self) -> dict[str, int]:
@@ -375,9 +385,9 @@ class ParameterSet:
             if path not in self._scope.fields:
                 raise SpecError(where, text, "holds several fields: derive them one by one")
             bound[path] = self._scope.derivation(path)
-            wanted, found = self._scope.type_of(path), bound[path].type
-            if (wanted.kind, wanted.dimension) != (found.kind, found.dimension):
-                raise SpecError(where, text, f"gives {found}; the field holds {wanted}")
+            field_type, expression_type = self._scope.type_of(path), bound[path].type
+            if (field_type.kind, field_type.dimension) != (expression_type.kind, expression_type.dimension):
+                raise SpecError(where, text, f"gives {expression_type}; the field holds {field_type}")
         return bound
 
     @cached_property
@@ -396,7 +406,7 @@ class ParameterSet:
     def components(self) -> tuple[Component, ...]:
         """The independent components: parameters in different components share no constraint."""
         _ = self._derivations
-        column = {path: place for place, parameter in enumerate(self.parameters) for path in parameter.paths}
+        column = {path: position for position, parameter in enumerate(self.parameters) for path in parameter.paths}
         owner = list(range(len(self.parameters)))  # the component of each parameter, merged by constraints
         touched: list[list[int]] = []
         for index, expression in enumerate(self._bound_constraints):
@@ -404,36 +414,40 @@ class ParameterSet:
                 raise SpecError(f"constraints.{index}", self.constraints[index], "can never hold")
             if expression == UNDEFINED:
                 raise SpecError(f"constraints.{index}", self.constraints[index], f"has no value: {NO_VALUE}")
-            used = in_order(expression, column)
+            used = order_columns(expression, column)
             touched.append(used)
-            for other in used[1:]:
-                merged, kept = owner[other], owner[used[0]]
-                owner = [kept if each == merged else each for each in owner]
+            for tied_column in used[1:]:
+                merged, survivor = owner[tied_column], owner[used[0]]
+                owner = [survivor if component == merged else component for component in owner]
         return tuple(self._component(root, owner, touched) for root in dict.fromkeys(owner))
 
     def _component(self, root: int, owner: list[int], touched: list[list[int]]) -> Component:
-        mine = [index for index, used in enumerate(touched) if used and owner[used[0]] == root]
-        first = [column for place in mine for column in touched[place]]
-        members = [column for column, each in enumerate(owner) if each == root]
+        own_constraints = [index for index, used in enumerate(touched) if used and owner[used[0]] == root]
+        first = [column for position in own_constraints for column in touched[position]]
+        members = [column for column, component in enumerate(owner) if component == root]
         columns = tuple(dict.fromkeys([*first, *members]))
         levels = [self.parameters[column].settings for column in columns]
-        texts = [self.constraints[place] for place in mine]
-        where, value = (f"constraints.{mine[0]}", texts[0]) if len(mine) == 1 else ("constraints", texts)
+        texts = [self.constraints[position] for position in own_constraints]
+        where, value = (
+            (f"constraints.{own_constraints[0]}", texts[0]) if len(own_constraints) == 1 else ("constraints", texts)
+        )
         try:
-            diagram = diagrams.build_diagram(levels, [self._bound_constraints[place] for place in mine])
+            diagram = diagrams.build_diagram(
+                levels, [self._bound_constraints[position] for position in own_constraints]
+            )
         except SpecError as error:
             raise SpecError(where, value, error.rule) from None
         if not diagram.count:
             names = ", ".join(self.parameters[column].name for column in columns)
-            if len(mine) == 1 and not self._is_ever_false(mine[0], columns):
+            if len(own_constraints) == 1 and not self._is_ever_false(own_constraints[0], columns):
                 raise SpecError(where, value, f"has no value for any values of {names}: {NO_VALUE}")
             raise SpecError(where, value, f"no values of {names} satisfy this")
         return Component(columns, diagram)
 
-    def _is_ever_false(self, place: int, columns: tuple[int, ...]) -> bool:
-        """Return whether the constraint at *place* is false for some values, rather than without a value for all."""
+    def _is_ever_false(self, index: int, columns: tuple[int, ...]) -> bool:
+        """Return whether the constraint at *index* is false for some values, rather than without a value for all."""
         levels = [self.parameters[column].settings for column in columns]
-        return diagrams.build_diagram(levels, [make_operation("not", (self._bound_constraints[place],))]).count > 0
+        return diagrams.build_diagram(levels, [make_operation("not", (self._bound_constraints[index],))]).count > 0
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -460,11 +474,11 @@ class ParameterSet:
     @property
     def stacks(self) -> tuple[str, ...]:
         """The layers of the stack that have parameters."""
-        found = {"network"} if self.provisioner is not None else set()
-        found |= {parameter.stack for parameter in self.parameters}
+        searched = {"network"} if self.provisioner is not None else set()
+        searched |= {parameter.stack for parameter in self.parameters}
         if not self.of_designs:
             return tuple(dict.fromkeys(parameter.stack for parameter in self.parameters))
-        return tuple(stack for stack in (SYSTEM, *STACK_LAYERS) if stack in found)
+        return tuple(stack for stack in (SYSTEM, *STACK_LAYERS) if stack in searched)
 
     def restrict(self, stacks: Iterable[str]) -> ParameterSet:
         """Return the same set with everything outside *stacks* frozen at the base design."""
@@ -472,9 +486,9 @@ class ParameterSet:
         for stack in opened:
             if stack not in self.stacks:
                 raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
-        kept = tuple(parameter for parameter in self.parameters if parameter.stack in opened)
+        parameters = tuple(parameter for parameter in self.parameters if parameter.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
-        restricted = replace(self, name=name, parameters=kept)
+        restricted = replace(self, name=name, parameters=parameters)
         if self.provisioner is not None:
             restricted = provision_space(restricted, self.provisioner.provision if "network" in opened else None)
         return restricted if self.source is None else with_source(restricted, {**self.source, "stacks": opened})
@@ -541,21 +555,21 @@ class ParameterSet:
         settings: dict[str, Known] = {}
         for parameter, index in zip(self.parameters, row.tolist(), strict=True):
             settings |= parameter.settings[index]
-        found = {}
-        for place, expression in enumerate(self._bound_constraints):
-            value, text = substitute(expression, settings), self.constraints[place]
+        violations = {}
+        for position, expression in enumerate(self._bound_constraints):
+            value, text = substitute(expression, settings), self.constraints[position]
             if value == FALSE:
-                found[f"constraints.{place}"] = f"breaks the constraint {text}"
+                violations[f"constraints.{position}"] = f"breaks the constraint {text}"
             elif value == UNDEFINED:
-                found[f"constraints.{place}"] = f"the constraint {text} has no value: {NO_VALUE}"
-        return found
+                violations[f"constraints.{position}"] = f"the constraint {text} has no value: {NO_VALUE}"
+        return violations
 
     def repair(self, rows: Indices) -> Indices:
         """Return a valid point near each row: the row itself if it is valid."""
-        wanted = np.clip(rows, 0, self._widths - 1)
+        repaired = np.clip(rows, 0, self._widths - 1)
         for component in self.tied:
-            wanted[:, component.columns] = component.diagram.repair(wanted[:, component.columns])
-        return wanted
+            repaired[:, component.columns] = component.diagram.repair(repaired[:, component.columns])
+        return repaired
 
     def enumerate(self) -> Iterator[Indices]:
         """Yield every valid point, one row at a time."""
@@ -564,12 +578,12 @@ class ParameterSet:
 
     def listed(self, start: int, n: int) -> Indices:
         """Return *n* points from the place *start* on in the order of `enumerate`, without enumerating earlier ones."""
-        places: npt.NDArray[Any] = np.arange(n).astype(np.int64 if self.valid < 2**62 else object) + start
+        positions: npt.NDArray[Any] = np.arange(n).astype(np.int64 if self.valid < 2**62 else object) + start
         rows = np.empty((n, len(self.parameters)), dtype=np.intp)
         for component in reversed(self.components):
             count = component.diagram.count
-            rows[:, component.columns] = component.diagram.nth(places % count)
-            places = places // count
+            rows[:, component.columns] = component.diagram.nth(positions % count)
+            positions = positions // count
         return rows
 
     # ------------------------------------------------------------------------------------------ decoding
@@ -577,8 +591,8 @@ class ParameterSet:
     def columns(self, rows: Indices) -> dict[str, Column]:
         """Return the searched and derived fields of many points, an array for each path."""
         chosen = np.ascontiguousarray(rows.T)
-        found: dict[str, Column] = {path: values[chosen[place]] for path, place, values in self._values}
-        return found | {path: self.derive(path, rows) for path in self.derived}
+        searched: dict[str, Column] = {path: values[chosen[column]] for path, column, values in self._values}
+        return searched | {path: self.derive(path, rows) for path in self.derived}
 
     @cached_property
     def _values(self) -> list[tuple[str, int, Column]]:
@@ -611,7 +625,8 @@ class ParameterSet:
         needed = {path: variables(bound.expression) for path, bound in self._derivations.items()}
         numbered = list(enumerate(self.parameters))
         return {
-            path: [at for at, each in numbered if not names.isdisjoint(each.paths)] for path, names in needed.items()
+            path: [column for column, parameter in numbered if not names.isdisjoint(parameter.paths)]
+            for path, names in needed.items()
         }
 
     @property
@@ -628,19 +643,22 @@ class ParameterSet:
         """Return a derived field of points with these *choices*: columns, each with the index of its value."""
         settings: dict[str, Known] = {}
         chosen = list(choices)
-        for place, index in chosen:
-            settings |= self.parameters[place].settings[index]
+        for column, index in chosen:
+            settings |= self.parameters[column].settings[index]
         text = self.derived[path]
         try:
-            found = value_of(substitute(self._derivations[path].expression, settings), f"derived.{path}", text)
-            if found not in (checked := self._checked.setdefault(path, {})):
-                checked[found] = convert_to_field(self.base, path, found, text)
-            return checked[found]
+            value = constant_value(substitute(self._derivations[path].expression, settings), f"derived.{path}", text)
+            if value not in (checked := self._checked.setdefault(path, {})):
+                checked[value] = convert_to_field(self.base, path, value, text)
+            return checked[value]
         except SpecError as error:
-            at = ", ".join(
-                f"{self.parameters[place].name} = {self.parameters[place].labels[at]}" for place, at in chosen
+            settings_text = ", ".join(
+                f"{self.parameters[column].name} = {self.parameters[column].labels[settings_text]}"
+                for column, settings_text in chosen
             )
-            raise SpecError(error.where, error.value, f"{error.rule}, where {at}" if at else error.rule) from None
+            raise SpecError(
+                error.where, error.value, f"{error.rule}, where {settings_text}" if settings_text else error.rule
+            ) from None
 
     @cached_property
     def _checked(self) -> dict[str, dict[Scalar, Any]]:
@@ -666,13 +684,13 @@ class ParameterSet:
         point = point.padded(len(self.base.network.dims)) if self.of_designs else point
         row = []
         for parameter in self.parameters:
-            wanted = tuple(schema.get_field(point, path) for path in parameter.paths)
-            if wanted not in parameter.values:
+            values = tuple(schema.get_field(point, path) for path in parameter.paths)
+            if values not in parameter.values:
                 return None
-            row.append(parameter.values.index(wanted))
-        found = np.array(row, dtype=np.intp)
-        same = self.contains(found[None, :])[0] and self.point(found) == point.compact
-        return found if same else None
+            row.append(parameter.values.index(values))
+        candidate = np.array(row, dtype=np.intp)
+        same = self.contains(candidate[None, :])[0] and self.point(candidate) == point.compact
+        return candidate if same else None
 
     def labels(self, row: Indices) -> dict[str, Any]:
         """Return the point *row* as files write it: a value for each parameter and derived field."""

@@ -39,7 +39,7 @@ MAX_VALUES = 20_000
 ACCELERATOR = "compute.accelerator"
 SYSTEM = "system"
 """Parameter that chooses a whole machine (`cosmic.search.space.parameters`)."""
-WHOLE = (ACCELERATOR, SYSTEM)
+LAYER_PARAMETERS = (ACCELERATOR, SYSTEM)
 """Parameters that set whole layers, but for fields that have one of their own."""
 
 
@@ -66,45 +66,44 @@ class Parameter:
         """Whether neighbouring values are similar: numbers are, names are not."""
         return all(isinstance(part, int | float) and not isinstance(part, bool) for row in self.values for part in row)
 
-    def only(self, kept: Callable[[str], bool]) -> Parameter:
-        """Return the parameter with the same values, setting those of its fields alone that are *kept*."""
-        places = [index for index, path in enumerate(self.paths) if kept(path)]
-        rows = tuple(tuple(row[place] for place in places) for row in self.values)
-        return Parameter(self.name, tuple(self.paths[place] for place in places), rows, self.labels)
+    def only(self, keep: Callable[[str], bool]) -> Parameter:
+        """Return the parameter with the same values, setting those of its fields alone that are *keep*."""
+        indices = [index for index, path in enumerate(self.paths) if keep(path)]
+        rows = tuple(tuple(row[position] for position in indices) for row in self.values)
+        return Parameter(self.name, tuple(self.paths[position] for position in indices), rows, self.labels)
 
     @cached_property
     def settings(self) -> tuple[dict[str, Known], ...]:
         """For each value, the fields that it sets, as constants of expressions."""
         return tuple(
-            {path: _as_constant(part) for path, part in zip(self.paths, row, strict=True)} for row in self.values
+            {
+                path: (Constant(as_exact(part)) if isinstance(part, bool | int | float | str) else UNDEFINED)
+                for path, part in zip(self.paths, row, strict=True)
+            }
+            for row in self.values
         )
 
 
-def _as_constant(value: Any) -> Known:
-    """Return *value* as expressions compute with it: a list or a figure that is not known has no value there."""
-    return Constant(as_exact(value)) if isinstance(value, bool | int | float | str) else UNDEFINED
-
-
-def read_parameters(base: DesignPoint, given: Any, whole: Parameter | None = None) -> tuple[Parameter, ...]:
+def read_parameters(base: DesignPoint, domains: Any, machine: Parameter | None = None) -> tuple[Parameter, ...]:
     """Return the parameters under ``parameters`` of a file, for designs with the fields of *base*.
 
-    *whole* chooses the machine, if one does: it sets what no other parameter sets.
+    *machine* chooses the machine, if one does: it sets what no other parameter sets.
     """
-    if not isinstance(given, Mapping):
-        raise SpecError("parameters", given, "must map paths to their values")
-    found: list[Parameter] = [] if whole is None else [whole]
-    taken: dict[str, str] = {}
-    for key, domain in given.items():
+    if not isinstance(domains, Mapping):
+        raise SpecError("parameters", domains, "must map paths to their values")
+    parameters: list[Parameter] = [] if machine is None else [machine]
+    owners: dict[str, str] = {}
+    for key, domain in domains.items():
         where = f"parameters.{as_key(key)}"
         if not isinstance(key, str):
             raise SpecError(where, domain, "is no path")
         for parameter in _read_parameter(base, full_key(key, where, base), domain, where):
             for path in parameter.paths:
-                if path in taken and ACCELERATOR not in (parameter.name, taken[path]):
-                    raise SpecError(where, domain, f"sets {path}, which parameters.{taken[path]} sets too")
-                taken.setdefault(path, parameter.name)
-            found.append(parameter)
-    return _without_overridden(found)
+                if path in owners and ACCELERATOR not in (parameter.name, owners[path]):
+                    raise SpecError(where, domain, f"sets {path}, which parameters.{owners[path]} sets too")
+                owners.setdefault(path, parameter.name)
+            parameters.append(parameter)
+    return _without_overridden(parameters)
 
 
 def full_key(key: str, where: str, base: DesignPoint | None = None) -> str:
@@ -122,11 +121,11 @@ def full_key(key: str, where: str, base: DesignPoint | None = None) -> str:
 
 def _without_overridden(parameters: list[Parameter]) -> tuple[Parameter, ...]:
     """Return *parameters*; accelerator and system do not set fields that have a parameter of their own."""
-    own = {path for parameter in parameters if parameter.name not in WHOLE for path in parameter.paths}
+    separate = {path for parameter in parameters if parameter.name not in LAYER_PARAMETERS for path in parameter.paths}
     of_accelerator = {path for parameter in parameters if parameter.name == ACCELERATOR for path in parameter.paths}
-    overridden = {ACCELERATOR: own, SYSTEM: own | of_accelerator}
+    overridden = {ACCELERATOR: separate, SYSTEM: separate | of_accelerator}
     return tuple(
-        _without(parameter, overridden[parameter.name]) if parameter.name in WHOLE else parameter
+        _without(parameter, overridden[parameter.name]) if parameter.name in LAYER_PARAMETERS else parameter
         for parameter in parameters
     )
 
@@ -143,18 +142,18 @@ def _read_parameter(base: DesignPoint, key: str, domain: Any, where: str) -> Ite
     shared = False
     if isinstance(domain, Mapping) and "shared" in domain:
         shared = schema.read_value(bool, domain["shared"], f"{where}.shared")
-        domain = {rest: value for rest, value in domain.items() if rest != "shared"}
+        domain = {name: value for name, value in domain.items() if name != "shared"}
     if key == ACCELERATOR:
-        yield _accelerators(base, domain, where)
+        yield _read_accelerators(base, domain, where)
     elif "{" in key:
-        yield _joint(base, key, domain, where)
+        yield _read_joint_parameter(base, key, domain, where)
     else:
         paths = expand_key(base, key, where)
-        values = _values(base, paths[0], domain, where)
+        values = _read_values(base, paths[0], domain, where)
         for group in [paths] if shared else [[path] for path in paths]:
             rows = tuple((value,) * len(group) for value in values)
             labels = tuple(value_label(base, paths[0], value) for value in values)
-            yield _check_values(base, Parameter(key if shared else group[0], tuple(group), rows, labels), where)
+            yield _check_parameter(base, Parameter(key if shared else group[0], tuple(group), rows, labels), where)
 
 
 def expand_key(base: DesignPoint, key: str, where: str) -> list[str]:
@@ -162,26 +161,26 @@ def expand_key(base: DesignPoint, key: str, where: str) -> list[str]:
     paths = [""]
     for part in key.split("."):
         paths = [
-            f"{path}.{place}".lstrip(".")
+            f"{path}.{index}".lstrip(".")
             for path in paths
-            for place in (range(len(_entries(base, path, where))) if part == "*" else [part])
+            for index in (range(len(_list_entries(base, path, where))) if part == "*" else [part])
         ]
     for path in paths:
         try:
             schema.slot_at(base, path)
         except SpecError:
-            known = {re.sub(r"\.\d+", ".*", leaf) for leaf, _ in schema.leaf_fields(base)}
-            raise UnknownName(where, key, f"no such field{suggest_names(key, known)}") from None
+            field_patterns = {re.sub(r"\.\d+", ".*", leaf) for leaf, _ in schema.leaf_fields(base)}
+            raise UnknownName(where, key, f"no such field{suggest_names(key, field_patterns)}") from None
     if not paths:
         raise SpecError(where, key, "the base design has no entries there")
     return paths
 
 
-def _entries(base: DesignPoint, path: str, where: str) -> Sequence[Any]:
-    found = schema.get_field(base, path) if path else None
-    if not isinstance(found, tuple):
+def _list_entries(base: DesignPoint, path: str, where: str) -> Sequence[Any]:
+    entries = schema.get_field(base, path) if path else None
+    if not isinstance(entries, tuple):
         raise SpecError(where, path, "is no list: '*' stands for each entry of one")
-    return found
+    return entries
 
 
 def value_label(base: DesignPoint, path: str, value: Any) -> Any:
@@ -189,7 +188,7 @@ def value_label(base: DesignPoint, path: str, value: Any) -> Any:
     return schema.write_value(value, schema.slot_at(base, path).dimension)
 
 
-def label_of_design(parameter: Parameter, point: DesignPoint) -> Any:
+def design_label(parameter: Parameter, point: DesignPoint) -> Any:
     """Return the value of a parameter in *point* as files write it, also where the parameter does not list it.
 
     Several fields give one label where they are equal, and a list otherwise; an accelerator gives its name, and a
@@ -197,14 +196,14 @@ def label_of_design(parameter: Parameter, point: DesignPoint) -> Any:
     """
     if parameter.name == SYSTEM:
         point = point.padded(1 + max(dimension_of(path) for path in parameter.paths))
-    held = tuple(schema.get_field(point, path) for path in parameter.paths)
-    if held in parameter.values:
-        return parameter.labels[parameter.values.index(held)]
+    values = tuple(schema.get_field(point, path) for path in parameter.paths)
+    if values in parameter.values:
+        return parameter.labels[parameter.values.index(values)]
     if parameter.name == ACCELERATOR:
         return point.compute.accelerator
     if parameter.name == SYSTEM:
         return f"{point.node.name or point.compute.accelerator}:{point.network.npus}"
-    labels = [value_label(point, path, value) for path, value in zip(parameter.paths, held, strict=True)]
+    labels = [value_label(point, path, value) for path, value in zip(parameter.paths, values, strict=True)]
     return labels[0] if all(label == labels[0] for label in labels) else labels
 
 
@@ -221,12 +220,12 @@ def dimension_of(path: str) -> int:
 # ------------------------------------------------------------------------------------------------ values
 
 
-def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
+def _read_values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     """Return the values of *domain* as the design holds them, without duplicates; numbers are sorted."""
     slot = schema.slot_at(base, path)
-    written = written_values(domain, where, slot.dimension)
+    items = listed_values(domain, where, slot.dimension)
     values = [
-        schema.read_value(slot.hint, item, f"{where}.{index}", slot.dimension) for index, item in enumerate(written)
+        schema.read_value(slot.hint, item, f"{where}.{index}", slot.dimension) for index, item in enumerate(items)
     ]
     if not values:
         raise SpecError(where, domain, "has no values")
@@ -237,7 +236,7 @@ def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     return sorted(values) if numbers else values
 
 
-def written_values(domain: Any, where: str, dimension: units.PhysicalDimension | None) -> list[Any]:
+def listed_values(domain: Any, where: str, dimension: units.PhysicalDimension | None) -> list[Any]:
     """Return the values of *domain* as a list in a file would have them."""
     if isinstance(domain, list):
         return domain
@@ -245,19 +244,19 @@ def written_values(domain: Any, where: str, dimension: units.PhysicalDimension |
         raise SpecError(where, domain, "must be a list of values, {from, to, step} or {powers_of_two}")
     keys = set(domain)
     if keys == {"values"}:
-        return written_values(domain["values"], where, dimension)
+        return listed_values(domain["values"], where, dimension)
     if keys == {"powers_of_two"}:
-        return list(_powers_of_two(domain["powers_of_two"], f"{where}.powers_of_two"))
+        return list(_read_powers_of_two(domain["powers_of_two"], f"{where}.powers_of_two"))
     if keys == {"from", "to", "step"}:
-        return list(_range(domain, where, dimension))
-    known = ("values", "from", "to", "step", "powers_of_two", "shared")
+        return list(_read_range(domain, where, dimension))
+    allowed = ("values", "from", "to", "step", "powers_of_two", "shared")
     for key in keys:
-        if key not in known:
-            raise UnknownName.key(f"{where}.{as_key(key)}", domain[key], known)
+        if key not in allowed:
+            raise UnknownName.key(f"{where}.{as_key(key)}", domain[key], allowed)
     raise SpecError(where, domain, "give values, or powers_of_two, or from, to and step")
 
 
-def _powers_of_two(bounds: Any, where: str) -> Iterator[int]:
+def _read_powers_of_two(bounds: Any, where: str) -> Iterator[int]:
     if not (isinstance(bounds, list) and len(bounds) == 2):
         raise SpecError(where, bounds, "must be a list of the least and the greatest")
     low, high = (schema.read_value(int, bound, f"{where}.{index}") for index, bound in enumerate(bounds))
@@ -268,8 +267,8 @@ def _powers_of_two(bounds: Any, where: str) -> Iterator[int]:
             yield 2**exponent
 
 
-def _range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimension | None) -> Iterator[Any]:
-    low, high, step = (_exact(domain[key], f"{where}.{key}", dimension) for key in ("from", "to", "step"))
+def _read_range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimension | None) -> Iterator[Any]:
+    low, high, step = (_read_exact(domain[key], f"{where}.{key}", dimension) for key in ("from", "to", "step"))
     if step <= 0 or low > high:
         raise SpecError(where, dict(domain), "must go upwards, by a positive step")
     count = (high - low) // step + 1
@@ -283,14 +282,14 @@ def _range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimen
             yield int(value) if value.denominator == 1 else float(value)
 
 
-def _exact(value: Any, where: str, dimension: units.PhysicalDimension | None) -> Fraction:
+def _read_exact(value: Any, where: str, dimension: units.PhysicalDimension | None) -> Fraction:
     if dimension is not None:
         schema.read_value(float, value, where, dimension)  # refuses a value of another dimension
         return units.parse_quantity(value).value
     return Fraction(repr(schema.read_value(float, value, where)))
 
 
-def _check_values(base: DesignPoint, parameter: Parameter, where: str) -> Parameter:
+def _check_parameter(base: DesignPoint, parameter: Parameter, where: str) -> Parameter:
     """Return *parameter*; values that its fields cannot hold are refused here, not during a search.
 
     So are names of parts whose figures are other fields, of which a search would keep those of the base.
@@ -308,7 +307,7 @@ def _check_values(base: DesignPoint, parameter: Parameter, where: str) -> Parame
 # ----------------------------------------------------------------------------------------- several fields
 
 
-def _joint(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
+def _read_joint_parameter(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
     """Return a parameter that sets several fields at once: ``workload.{dp,tp}``."""
     match = re.fullmatch(r"([\w.]+)\.\{([\w\s,]+)\}", key)
     if not match:
@@ -317,9 +316,9 @@ def _joint(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
     paths = [path for name in names for path in expand_key(base, f"{match[1]}.{name}", where)]
     if len(set(paths)) < len(paths) or len(paths) < 2:
         raise SpecError(where, names, "must name two or more different fields")
-    written = _tuples(base, domain, len(paths), where)
+    combinations = _read_combinations(base, domain, len(paths), where)
     rows = []
-    for index, item in enumerate(written):
+    for index, item in enumerate(combinations):
         if not (isinstance(item, list | tuple) and len(item) == len(paths)):
             raise SpecError(f"{where}.{index}", item, f"must be a list of {len(paths)} values: {', '.join(names)}")
         slots = [schema.slot_at(base, path) for path in paths]
@@ -331,10 +330,10 @@ def _joint(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
         raise SpecError(where, domain, "must list combinations, each once")
     labels = tuple([value_label(base, path, part) for path, part in zip(paths, row, strict=True)] for row in rows)
     name = f"{match[1]}.{{{','.join(names)}}}"
-    return _check_values(base, Parameter(name, tuple(paths), tuple(rows), labels), where)
+    return _check_parameter(base, Parameter(name, tuple(paths), tuple(rows), labels), where)
 
 
-def _tuples(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]:
+def _read_combinations(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]:
     """Return combinations of *width* values: as listed, or all factorisations of a number (``split``)."""
     if isinstance(domain, list):
         return domain
@@ -348,13 +347,13 @@ def _tuples(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]
     binary = schema.read_value(bool, domain.get("powers_of_two", False), f"{where}.powers_of_two")
     if not 1 <= number <= 10**7:
         raise SpecError(f"{where}.split", number, "must be 'npus' or a number from 1 to 10,000,000")
-    found: list[Any] = list(islice(factorizations(number, width, powers_of_two=binary), MAX_VALUES + 1))
-    if len(found) > MAX_VALUES:
+    combinations: list[Any] = list(islice(factorizations(number, width, powers_of_two=binary), MAX_VALUES + 1))
+    if len(combinations) > MAX_VALUES:
         raise SpecError(where, dict(domain), f"has more than {MAX_VALUES} combinations")
-    return found
+    return combinations
 
 
-def _accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
+def _read_accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
     """Return the parameter of accelerators: each sets the whole compute and memory layers."""
     if isinstance(domain, Mapping) and set(domain) == {"values"}:
         domain = domain["values"]
@@ -376,100 +375,108 @@ def _accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
 # --------------------------------------------------------------------------------------
 
 ACCELERATORS = "accelerators"
-MOST_MACHINES = 4096
+MAX_MACHINES = 4096
 """Values of the parameter: each is loaded when the set is."""
 
 
-def varies_system(given: Any) -> bool:
+def varies_system(domains: Any) -> bool:
     """Return whether the parameters of a file vary the machine as a whole."""
-    return isinstance(given, Mapping) and (SYSTEM in given or ACCELERATORS in given)
+    return isinstance(domains, Mapping) and (SYSTEM in domains or ACCELERATORS in domains)
 
 
-def without_system(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_system(domains: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a file but for those of the machine as a whole."""
-    return {key: domain for key, domain in given.items() if key not in (SYSTEM, ACCELERATORS)}
+    return {key: domain for key, domain in domains.items() if key not in (SYSTEM, ACCELERATORS)}
 
 
-def read_systems(base: DesignPoint, given: Mapping[str, Any]) -> tuple[DesignPoint, Parameter]:
+def read_systems(base: DesignPoint, domains: Mapping[str, Any]) -> tuple[DesignPoint, Parameter]:
     """Return *base* with places for the dimensions of all machines, and the parameter that chooses among them."""
-    names = _names_of_systems(given.get(SYSTEM), base)
-    sizes = _machine_sizes(given)
+    names = _read_system_names(domains.get(SYSTEM), base)
+    sizes = _read_machine_sizes(domains)
     machines: dict[str, dict[str, Any]] = {}
     for name in names:
-        found = {f"{name}:{size}": _layers(f"{name}:{size}") for size in sizes} if sizes else {name: _layers(name)}
-        kept = {label: layers for label, layers in found.items() if isinstance(layers, dict)}
-        if not kept:
-            raise SpecError(f"parameters.{SYSTEM}", name, f"has none of the sizes: {next(iter(found.values()))}")
-        machines |= kept
-        require(len(machines) <= MOST_MACHINES, "parameters", len(machines), f"at most {MOST_MACHINES:,} machines")
-    return _parameter(base, machines)
+        layers_by_label = (
+            {f"{name}:{size}": _load_system_layers(f"{name}:{size}") for size in sizes}
+            if sizes
+            else {name: _load_system_layers(name)}
+        )
+        existing = {label: layers for label, layers in layers_by_label.items() if isinstance(layers, dict)}
+        if not existing:
+            raise SpecError(
+                f"parameters.{SYSTEM}", name, f"has none of the sizes: {next(iter(layers_by_label.values()))}"
+            )
+        machines |= existing
+        require(len(machines) <= MAX_MACHINES, "parameters", len(machines), f"at most {MAX_MACHINES:,} machines")
+    return _system_parameter(base, machines)
 
 
-def split_by_size(base: DesignPoint, given: Mapping[str, Any], machines: Parameter) -> tuple[dict[str, Any], list[str]]:
+def split_by_size(
+    base: DesignPoint, domains: Mapping[str, Any], machines: Parameter
+) -> tuple[dict[str, Any], list[str]]:
     """Return parameters in which ``split: npus`` lists the factorisations of every machine's size, and their rules.
 
     ``{dp,tp}: {split: npus}`` of machines of 4 and 8 NPUs has the splits of both, and holds ``dp * tp == npus``.
     """
-    sizes = sorted({_npus(base, machines, row) for row in machines.values})
-    found, rules = dict(given), []
-    for key, domain in given.items():
+    sizes = sorted({_count_npus(base, machines, row) for row in machines.values})
+    split_domains, rules = dict(domains), []
+    for key, domain in domains.items():
         match = re.fullmatch(r"(?:[\w.]+\.)?\{([\w\s,]+)\}", key) if isinstance(key, str) else None
         if match is None or not (isinstance(domain, Mapping) and domain.get("split") == "npus"):
             continue
         where, names = f"parameters.{key}", [name.strip() for name in match[1].split(",")]
         binary = schema.read_value(bool, domain.get("powers_of_two", False), f"{where}.powers_of_two")
-        every = (
+        combinations = (
             factorization for size in sizes for factorization in factorizations(size, len(names), powers_of_two=binary)
         )
-        rows = list(islice(every, MAX_VALUES + 1))
+        rows = list(islice(combinations, MAX_VALUES + 1))
         require(len(rows) <= MAX_VALUES, where, dict(domain), f"has more than {MAX_VALUES} combinations")
-        found[key] = rows
+        split_domains[key] = rows
         stem = full_key(key, where).partition("{")[0]
         rules.append(" * ".join(f"{stem}{name}" for name in names) + " == npus")
-    return found, rules
+    return split_domains, rules
 
 
-def _npus(base: DesignPoint, machines: Parameter, row: tuple[Any, ...]) -> int:
+def _count_npus(base: DesignPoint, machines: Parameter, row: tuple[Any, ...]) -> int:
     """Return the NPUs of a machine: of its dimensions, and of those in which no two differ."""
-    own = dict(zip(machines.paths, row, strict=True))
+    fields = dict(zip(machines.paths, row, strict=True))
     dims = enumerate(base.network.dims)
-    return prod(int(own.get(f"network.dims.{place}.npus", dim.npus)) for place, dim in dims)
+    return prod(int(fields.get(f"network.dims.{index}.npus", dim.npus)) for index, dim in dims)
 
 
-def _names_of_systems(given: Any, base: DesignPoint) -> list[str]:
+def _read_system_names(domain: Any, base: DesignPoint) -> list[str]:
     """Return the systems to choose from: those of the file, or the one that the base design is."""
     where = f"parameters.{SYSTEM}"
-    if isinstance(given, Mapping) and set(given) == {"values"}:
-        given = given["values"]
-    if given is None:
+    if isinstance(domain, Mapping) and set(domain) == {"values"}:
+        domain = domain["values"]
+    if domain is None:
         require(bool(base.node.name), where, schema.Absent(), "say which systems: the base is none of the catalog")
         return [base.node.name]
-    if not (isinstance(given, list) and given):
-        raise SpecError(where, given, "must be a list of systems, such as [dgx-h200, dgx-b200]")
-    names = [schema.read_value(str, name, f"{where}.{index}") for index, name in enumerate(given)]
-    require(len(set(names)) == len(names), where, given, "has a system twice")
+    if not (isinstance(domain, list) and domain):
+        raise SpecError(where, domain, "must be a list of systems, such as [dgx-h200, dgx-b200]")
+    names = [schema.read_value(str, name, f"{where}.{index}") for index, name in enumerate(domain)]
+    require(len(set(names)) == len(names), where, domain, "has a system twice")
     return names
 
 
-def _machine_sizes(given: Mapping[str, Any]) -> list[int]:
+def _read_machine_sizes(domains: Mapping[str, Any]) -> list[int]:
     """Return the numbers of accelerators; none where the systems state theirs."""
-    if ACCELERATORS not in given:
+    if ACCELERATORS not in domains:
         return []
-    where, domain = f"parameters.{ACCELERATORS}", given[ACCELERATORS]
+    where, domain = f"parameters.{ACCELERATORS}", domains[ACCELERATORS]
     if isinstance(domain, str) and ".." in domain:  # 1024..16384: powers of two
         low, _, high = domain.partition("..")
         require(low.strip().isdecimal() and high.strip().isdecimal(), where, domain, "write it as 1024..16384")
         domain = {"powers_of_two": [int(low), int(high)]}
     sizes = [
         schema.read_value(int, size, f"{where}.{index}")
-        for index, size in enumerate(written_values(domain, where, None))
+        for index, size in enumerate(listed_values(domain, where, None))
     ]
     require(bool(sizes), where, domain, "has no values")
     require(len(set(sizes)) == len(sizes) and min(sizes) >= 2, where, domain, "must be different numbers, from 2 on")
     return sorted(sizes)
 
 
-def _layers(name: str) -> dict[str, Any] | str:
+def _load_system_layers(name: str) -> dict[str, Any] | str:
     """Return the layers of a machine, or why there is none of its size."""
     try:
         return system_layers(name)
@@ -479,12 +486,16 @@ def _layers(name: str) -> dict[str, Any] | str:
         return error.rule
 
 
-def _parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]]) -> tuple[DesignPoint, Parameter]:
+def _system_parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]]) -> tuple[DesignPoint, Parameter]:
     dims = max(len(layers["network"].dims) for layers in machines.values())
     base = base.compact.padded(dims)
     rows = []
     for label, layers in machines.items():
-        _check_prices(label, layers, dims)
+        # Refuse a machine that is priced by the number of its dimensions where others have more.
+        network_dims = layers["network"].dims
+        priced_by_bandwidth = any(dim.fabric.build == BY_BANDWIDTH and dim.topology != ABSENT for dim in network_dims)
+        rule = "its network is priced by bandwidth and its number of dimensions, and other systems have more"
+        require(not priced_by_bandwidth or len(network_dims) == dims, f"parameters.{SYSTEM}", label, rule)
         point = replace(base.compact, **layers, run=_run_on_machine(base, layers)).padded(len(base.network.dims))
         rows.append({path: value for path, value in point.fields.items() if path.partition(".")[0] in (*layers, "run")})
     paths = [path for path in rows[0] if all(path in row for row in rows)]
@@ -492,19 +503,13 @@ def _parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]]) -> tup
         extra = next((path for path in {*row, *rows[0]} if path not in row or path not in rows[0]), None)
         require(extra is None, f"parameters.{SYSTEM}", list(machines)[index], f"{extra}: not all systems have it")
     differing = [path for path in paths if len({row[path] for row in rows} | {base.fields.get(path)}) > 1]
-    kept = tuple(path for path in paths if path in differing or path == "network.dims.0.npus")
-    return base, Parameter(SYSTEM, kept, tuple(tuple(row[path] for path in kept) for row in rows), tuple(machines))
+    set_paths = tuple(path for path in paths if path in differing or path == "network.dims.0.npus")
+    return base, Parameter(
+        SYSTEM, set_paths, tuple(tuple(row[path] for path in set_paths) for row in rows), tuple(machines)
+    )
 
 
 def _run_on_machine(base: DesignPoint, layers: Mapping[str, Any]) -> Run:
     """Return the run on another machine: it is interrupted as often as is published of it, unless that is stated."""
-    stated = base.run.npu_mtbf_s != npu_mtbf_s(base.compute.accelerator)[0]
-    return base.run if stated else replace(base.run, npu_mtbf_s=npu_mtbf_s(layers["compute"].accelerator)[0])
-
-
-def _check_prices(label: str, layers: Mapping[str, Any], dims: int) -> None:
-    """Refuse a machine that is priced by the number of its dimensions where others have more."""
-    own = layers["network"].dims
-    plain = any(dim.fabric.build == BY_BANDWIDTH and dim.topology != ABSENT for dim in own)
-    rule = "its network is priced by bandwidth and its number of dimensions, and other systems have more"
-    require(not plain or len(own) == dims, f"parameters.{SYSTEM}", label, rule)
+    custom = base.run.npu_mtbf_s != npu_mtbf_s(base.compute.accelerator)[0]
+    return base.run if custom else replace(base.run, npu_mtbf_s=npu_mtbf_s(layers["compute"].accelerator)[0])

@@ -17,19 +17,25 @@ class Moves:
 
     def __init__(self, space: ParameterSet) -> None:
         self.space = space
-        self._place = {  # the component of each column, and its level there
-            column: (part, level)
-            for part, component in enumerate(space.components)
+        self._component_levels = {  # the component of each column, and its level there
+            column: (component_index, level)
+            for component_index, component in enumerate(space.components)
             for level, column in enumerate(component.columns)
         }
         self.open = np.array(
-            [column for column, (part, level) in self._place.items() if len(self._supported(part, level)) > 1],
+            [
+                column
+                for column, (component_index, level) in self._component_levels.items()
+                if len(self._supported(component_index, level)) > 1
+            ],
             dtype=np.intp,
         )
         self.open.sort()
         self._tied = [(component, self._levels(component.columns)) for component in space.tied]
         self._ordered = np.array([parameter.ordered for parameter in space.parameters], dtype=bool)
-        self._number = np.array([len(each) for each in map(self._values, range(len(space.parameters)))], dtype=np.intp)
+        self._number = np.array(
+            [len(values) for values in map(self._values, range(len(space.parameters)))], dtype=np.intp
+        )
         widest = (len(space.parameters), max(space.sizes, default=0))
         self._nth = np.zeros(widest, dtype=np.intp)  # per column: the values that occur in valid points, in order
         self._rank = np.zeros(widest, dtype=np.intp)  # per column and value: how many smaller ones occur
@@ -45,7 +51,7 @@ class Moves:
         return levels
 
     def _values(self, column: int) -> Indices:
-        return self._supported(*self._place[column])
+        return self._supported(*self._component_levels[column])
 
     def _supported(self, part: int, level: int) -> Indices:
         return self.space.components[part].diagram.supported[level]
@@ -59,27 +65,27 @@ class Moves:
             return rows.copy()
         columns = self.open[rng.integers(len(self.open), size=len(rows))]
         current = rows[np.arange(len(rows)), columns]
-        return self._set(rows, columns, self._other(columns, current, rng.random(len(rows)), near))
+        return self._set(rows, columns, self._draw_other(columns, current, rng.random(len(rows)), near))
 
-    def _other(self, columns: Indices, current: Indices, chance: Floats, near: bool | Flags) -> Indices:
+    def _draw_other(self, columns: Indices, current: Indices, chance: Floats, near: bool | Flags) -> Indices:
         """Return for each current value of a column another one that occurs in valid points."""
         number = self._number[columns]
-        at = np.minimum(self._rank[columns, current], number - 1)
-        place = (at + 1 + (chance * (number - 1)).astype(np.intp)) % number
+        rank = np.minimum(self._rank[columns, current], number - 1)
+        other_rank = (rank + 1 + (chance * (number - 1)).astype(np.intp)) % number
         step = np.where(chance < 0.5, -1, 1)
-        step = np.where(at + step < 0, 1, np.where(at + step >= number, -1, step))
-        return np.asarray(self._nth[columns, np.where(self._ordered[columns] & near, at + step, place)])
+        step = np.where(rank + step < 0, 1, np.where(rank + step >= number, -1, step))
+        return np.asarray(self._nth[columns, np.where(self._ordered[columns] & near, rank + step, other_rank)])
 
     def _set(self, rows: Indices, columns: Indices, values: Indices) -> Indices:
         """Return rows with one column each set to a value, and tied columns adjusted."""
         moved = rows.copy()
         moved[np.arange(len(rows)), columns] = values
         for component, levels in self._tied:
-            at = levels[columns]
-            chosen = np.flatnonzero(at >= 0)
+            goal_levels = levels[columns]
+            chosen = np.flatnonzero(goal_levels >= 0)
             if len(chosen):
-                there = (chosen[:, None], component.columns)
-                moved[there] = component.diagram.keeping(rows[there], at[chosen], values[chosen])
+                cells = (chosen[:, None], component.columns)
+                moved[cells] = component.diagram.keeping(rows[cells], goal_levels[chosen], values[chosen])
         return moved
 
     def mutate(self, rows: Indices, rng: np.random.Generator, rate: float) -> Indices:
@@ -105,7 +111,7 @@ class Moves:
         moves = [
             (column, value)
             for column in self.open.tolist()
-            for value in self._supported(*self._place[column]).tolist()
+            for value in self._supported(*self._component_levels[column]).tolist()
             if value != row[column]
         ]
         if not moves:

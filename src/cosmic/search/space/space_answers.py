@@ -16,7 +16,7 @@ import numpy as np
 
 from cosmic.base.errors import SpecError
 from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.space_files import BATCH, json_schema, load_space
+from cosmic.search.space.space_files import SAMPLED_AT_ONCE, json_schema, load_space
 
 SpaceSource = str | Path | Mapping[str, Any] | ParameterSet
 
@@ -94,7 +94,9 @@ def sample_points(
     (3, True)
     """
     opened, random = open_space(space, stacks), np.random.default_rng(seed)
-    batches = (opened.sample(min(number - first, BATCH), random) for first in range(0, number, BATCH))
+    batches = (
+        opened.sample(min(number - first, SAMPLED_AT_ONCE), random) for first in range(0, number, SAMPLED_AT_ONCE)
+    )
     return list(islice((opened.labels(row) for rows in batches for row in rows), number))
 
 

@@ -21,12 +21,10 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.mapping_choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.search.mapping.mapping_space import usual_objective, write_mapping_space
 from cosmic.search.mapping.suggested_mapping import MAPPING
-from cosmic.search.provision.candidate_bandwidth import read_provision
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.expressions import PROVISIONED
 from cosmic.search.space.parameter_set import FORMAT, ParameterSet, Share, provision_space, with_source
 from cosmic.search.space.parameters import (
-    Parameter,
     expand_key,
     full_key,
     read_parameters,
@@ -42,14 +40,14 @@ from cosmic.simulate.user_engines import BUILT_IN, UserEngine, engine_of, metric
 # Parameter sets in files: reading, and export as JSON Schema
 # --------------------------------------------------------------------------------------
 
-OF_MODEL = ("precision", "strategies")
+MODEL_FIELDS = ("precision", "strategies")
 """Fields of a workload that hold for training and for serving."""
-ABOUT = ("version", "name", "title", "source", "notes")
-MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 200
+DESCRIPTIVE_KEYS = ("version", "name", "title", "source", "notes")
+MAX_CONSTRAINTS, MAX_WORKLOADS = 200, 200
 """Of one parameter set: far more than anybody writes."""
 BANDWIDTHS = "network.dims.*.bandwidth"
 KEYS = (
-    *ABOUT,
+    *DESCRIPTIVE_KEYS,
     "engine",
     "base",
     "parameters",
@@ -115,14 +113,21 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
     60
     """
-    brought = _engine(engine)
-    own = brought is not None and brought.fields is not None
+    user_engine = _find_user_engine(engine)
+    has_own_fields = user_engine is not None and user_engine.fields is not None
     require(
-        not own, "engine", engine, f"has fields of its own, and takes no designs: search a set with engine: {engine}"
+        not has_own_fields,
+        "engine",
+        engine,
+        f"has fields of its own, and takes no designs: search a set with engine: {engine}",
     )
     base = load_design(source, overrides)
     tree = write_mapping_space(
-        base, framework=framework, stacks=stacks, held=[*_held_fields(overrides), *fix], vary=vary
+        base,
+        framework=framework,
+        stacks=stacks,
+        fixed_paths=[*[path for path in overrides or {} if path != PRICES_KEY], *fix],
+        vary=vary,
     )
     if (
         base.serving is None
@@ -140,11 +145,6 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     return read_space(tree, _name_of_mappings(source), Path())
 
 
-def _held_fields(overrides: Mapping[str, Any] | None) -> list[str]:
-    """Return the fields that overrides set; quotes are prices of parts, and hold no field of a mapping."""
-    return [path for path in overrides or {} if path != PRICES_KEY]
-
-
 def _name_of_mappings(source: str | Path | Mapping[str, Any]) -> str:
     """Return what to call the set of a design's mappings: as the design is called."""
     if isinstance(source, Mapping):
@@ -160,49 +160,51 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
             raise UnknownName.key(as_key(key), tree[key], KEYS)
     if tree.get("version", FORMAT) != FORMAT:
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
-    engine = _engine(tree.get("engine", ""))
+    engine = _find_user_engine(tree.get("engine", ""))
     if engine is not None and engine.fields is not None:
-        return _own_space(tree, name, engine)
-    base = _base(tree.get("base"), folder, plain=_varies_mapping(tree))
-    resolved = design_tree(base)
-    chosen, machines = _chosen_parameters(tree), None
-    sized: list[str] = []
-    if varies_system(chosen):
-        base, machines = read_systems(base, chosen)
-        chosen, sized = split_by_size(base, without_system(chosen), machines)
-    parameters, derived = read_parameters(base, chosen, machines), _derived(base, tree.get("derived", {}))
+        return _read_engine_space(tree, name, engine)
+    base = _load_base(tree.get("base"), folder, plain=_varies_mapping(tree))
+    base_tree = design_tree(base)
+    domains, machines = _read_domains(tree), None
+    size_rules: list[str] = []
+    if varies_system(domains):
+        base, machines = read_systems(base, domains)
+        domains, size_rules = split_by_size(base, without_system(domains), machines)
+    parameters, derived = read_parameters(base, domains, machines), _read_derived(base, tree.get("derived", {}))
     searched = {path for parameter in parameters for path in parameter.paths} | derived.keys()
-    if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
-        resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}
+    if not _sets_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
+        base_tree["workload"] = {key: value for key, value in base_tree["workload"].items() if key != "micro_batch"}
         derived |= {} if tree.get("workloads") else _served_micro_batch(base, searched)
-    shares = _workloads(resolved, tree.get("workloads", {}), searched, files=folder is not None)
-    constraints = (*_constraints(tree.get("constraints", [])), *sized)
+    shares = _read_workloads(base_tree, tree.get("workloads", {}), searched, files=folder is not None)
+    constraints = (*_read_constraints(tree.get("constraints", [])), *size_rules)
     limits = tuple(constraint for constraint in constraints if is_limit(constraint, tree.get("engine", "")))
-    stacks = _stacks(tree.get("stacks"))
-    whole = {key: value for key, value in tree.items() if key != "stacks"}
+    stacks = _read_stacks(tree.get("stacks"))
+    content = {key: value for key, value in tree.items() if key != "stacks"}
     space = ParameterSet(
-        name=_text(tree.get("name", name), "name"),
+        name=_read_text(tree.get("name", name), "name"),
         base=base,
         parameters=parameters,
         derived=derived,
         constraints=tuple(constraint for constraint in constraints if constraint not in limits),
-        objective=_text(tree.get("objective", _usual(engine) or usual_objective(base)), "objective"),
+        objective=_read_text(tree.get("objective", _default_objective(engine) or usual_objective(base)), "objective"),
         limits=limits,
         workloads=shares,
         engine="" if engine is None else engine.name,
     )
     if "provision" in tree:
+        from cosmic.search.provision.candidate_bandwidth import read_provision  # noqa: PLC0415  the solver is heavy
+
         space = provision_space(space, read_provision(tree["provision"], len(base.network.dims)))
-    space = with_source(space, {"name": name, **whole, "base": resolved})
+    space = with_source(space, {"name": name, **content, "base": base_tree})
     return space if stacks is None else space.restrict(stacks)
 
 
-def _chosen_parameters(tree: Mapping[str, Any]) -> Any:
+def _read_domains(tree: Mapping[str, Any]) -> Any:
     """Return the parameters of a set, without bandwidth that is ``provisioned`` in all dimensions."""
-    given = tree.get("parameters", {})
-    if not isinstance(given, Mapping) or PROVISIONED not in given.values():
-        return given
-    for key, domain in given.items():
+    domains = tree.get("parameters", {})
+    if not isinstance(domains, Mapping) or PROVISIONED not in domains.values():
+        return domains
+    for key, domain in domains.items():
         if domain == PROVISIONED:
             where = join_path("parameters", as_key(key))
             require(
@@ -212,65 +214,67 @@ def _chosen_parameters(tree: Mapping[str, Any]) -> Any:
                 f"all dimensions are provisioned together: {BANDWIDTHS}",
             )
             require("provision" in tree, where, domain, "needs a budget, such as provision: {budget: 500 GB/s}")
-    return {key: domain for key, domain in given.items() if domain != PROVISIONED}
+    return {key: domain for key, domain in domains.items() if domain != PROVISIONED}
 
 
-def _stacks(given: Any) -> list[str] | None:
-    if given is None or (isinstance(given, list) and all(isinstance(each, str) for each in given)):
-        return given
-    raise SpecError("stacks", given, "must be a list of layers of the stack, such as [workload]")
+def _read_stacks(stacks: Any) -> list[str] | None:
+    if stacks is None or (isinstance(stacks, list) and all(isinstance(stack, str) for stack in stacks)):
+        return stacks
+    raise SpecError("stacks", stacks, "must be a list of layers of the stack, such as [workload]")
 
 
 def is_limit(constraint: Any, engine: str = "") -> bool:
     """Return whether a constraint is about a metric, which only evaluation gives: of COSMIC, or of an *engine*."""
-    known = metrics_of(engine or BUILT_IN[0])
-    return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in known
+    metrics = metrics_of(engine or BUILT_IN[0])
+    return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in metrics
 
 
-def _engine(name: Any) -> UserEngine | None:
+def _find_user_engine(name: Any) -> UserEngine | None:
     """Return the engine of somebody else that a set names; None where it names none, or one of COSMIC's."""
     if not isinstance(name, str):
         raise SpecError("engine", name, "must be the name of an engine")
     return engine_of(name) if name else None
 
 
-def _usual(engine: UserEngine | None) -> str:
+def _default_objective(engine: UserEngine | None) -> str:
     return next(iter(engine.metrics)) if engine is not None else ""
 
 
-def _own_space(tree: Mapping[str, Any], name: str, engine: UserEngine) -> ParameterSet:
+def _read_engine_space(tree: Mapping[str, Any], name: str, engine: UserEngine) -> ParameterSet:
     """Return the parameter set of an engine's own fields; what *tree* does not say of its base, the engine does."""
     for key in ("workloads", "provision"):
         require(key not in tree, key, tree.get(key), f"is for designs, and {engine.name} has fields of its own")
-    given = tree.get("base", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("base", given, f"must map fields of {engine.name} to values")
-    base: Any = schema.read_value(engine.fields, given, "base")
-    constraints = _constraints(tree.get("constraints", []))
+    base_fields = tree.get("base", {})
+    if not isinstance(base_fields, Mapping):
+        raise SpecError("base", base_fields, f"must map fields of {engine.name} to values")
+    base: Any = schema.read_value(engine.fields, base_fields, "base")
+    constraints = _read_constraints(tree.get("constraints", []))
     limits = tuple(constraint for constraint in constraints if is_limit(constraint, engine.name))
     space = ParameterSet(
-        name=_text(tree.get("name", name), "name"),
+        name=_read_text(tree.get("name", name), "name"),
         base=base,
         parameters=read_parameters(base, tree.get("parameters", {})),
-        derived=_derived(base, tree.get("derived", {})),
+        derived=_read_derived(base, tree.get("derived", {})),
         constraints=tuple(constraint for constraint in constraints if constraint not in limits),
-        objective=_text(tree.get("objective", _usual(engine)), "objective"),
+        objective=_read_text(tree.get("objective", _default_objective(engine)), "objective"),
         limits=limits,
         engine=engine.name,
     )
-    whole = {key: value for key, value in tree.items() if key != "stacks"}
-    space = with_source(space, {"name": name, **whole, "base": schema.write_value(base)})
-    stacks = _stacks(tree.get("stacks"))
+    content = {key: value for key, value in tree.items() if key != "stacks"}
+    space = with_source(space, {"name": name, **content, "base": schema.write_value(base)})
+    stacks = _read_stacks(tree.get("stacks"))
     return space if stacks is None else space.restrict(stacks)
 
 
-def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *, files: bool) -> tuple[Share, ...]:
+def _read_workloads(
+    base: Mapping[str, Any], workloads: Any, searched: Collection[str], *, files: bool
+) -> tuple[Share, ...]:
     """Return the workloads of a mix: each changes some fields of the base, such as ``{weight: 200, task: decode}``."""
-    if not isinstance(given, Mapping):
-        raise SpecError("workloads", given, "must map names to what each changes in the base")
-    require(len(given) <= MOST_WORKLOADS, "workloads", len(given), f"at most {MOST_WORKLOADS} are read")
+    if not isinstance(workloads, Mapping):
+        raise SpecError("workloads", workloads, "must map names to what each changes in the base")
+    require(len(workloads) <= MAX_WORKLOADS, "workloads", len(workloads), f"at most {MAX_WORKLOADS} are read")
     shares = []
-    for key, changes in given.items():
+    for key, changes in workloads.items():
         where = join_path("workloads", check_text(as_key(key), "workloads"))
         if not isinstance(changes, Mapping):
             raise SpecError(where, changes, "must map paths to values, with a weight if it is not 1")
@@ -279,30 +283,33 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
             raise SpecError(join_path(where, "weight"), weight, "must be a number above 0")
         settings = {as_key(path): value for path, value in changes.items() if path != "weight"}
         try:
-            tree = _of_other_kind(base, settings) if _changes_kind(base, settings) else base
+            tree = _strip_task_fields(base, settings) if _changes_task(base, settings) else base
             point = load_design(tree, settings, files=files, plain=True)
-            own = frozenset(full_path(path) for path in settings)
+            own_fields = frozenset(full_path(path) for path in settings)
         except SpecError as error:
             raise error.inside(where) from None
-        stated = "micro_batch" in base["workload"] or settings.keys() & {"micro_batch", "workload.micro_batch"}
-        follows = {} if stated else _served_micro_batch(point, searched)
-        shares.append(Share(as_key(key), float(weight), point, follows, own))
+        sets_micro_batch = "micro_batch" in base["workload"] or settings.keys() & {
+            "micro_batch",
+            "workload.micro_batch",
+        }
+        follows = {} if sets_micro_batch else _served_micro_batch(point, searched)
+        shares.append(Share(as_key(key), float(weight), point, follows, own_fields))
     return tuple(shares)
 
 
-def _changes_kind(base: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+def _changes_task(base: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Return whether a workload of a mix serves a load and the base does not, or the other way round."""
-    stated = [value for path, value in settings.items() if full_path(path).partition(".")[0] == "serving"]
-    serves = any(value is not None for value in stated) or (not stated and base.get("serving") is not None)
+    loads = [value for path, value in settings.items() if full_path(path).partition(".")[0] == "serving"]
+    serves = any(value is not None for value in loads) or (not loads and base.get("serving") is not None)
     return serves != (base.get("serving") is not None)
 
 
-def _of_other_kind(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _strip_task_fields(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return *base* without its load, and without what of its workload is for one kind of task alone."""
     keys = {full_path(path).partition(".")[2] for path in settings}
-    stated = [key for key in base["workload"] if key in keys]
-    kept = {key: value for key, value in base["workload"].items() if key in (*OF_MODEL, *stated)}
-    return {**{key: value for key, value in base.items() if key != "serving"}, "workload": kept}
+    set_keys = [key for key in base["workload"] if key in keys]
+    workload = {key: value for key, value in base["workload"].items() if key in (*MODEL_FIELDS, *set_keys)}
+    return {**{key: value for key, value in base.items() if key != "serving"}, "workload": workload}
 
 
 def _varies_mapping(tree: Mapping[str, Any]) -> bool:
@@ -310,30 +317,30 @@ def _varies_mapping(tree: Mapping[str, Any]) -> bool:
     parts = [part for part in (tree.get("parameters"), tree.get("derived")) if isinstance(part, Mapping)]
     keys = [key for part in parts for key in part]
     names = [as_key(key).removeprefix("workload.").strip("{}").split(",") for key in keys]
-    return any(name.strip() in MAPPING for each in names for name in each)
+    return any(name.strip() in MAPPING for name_group in names for name in name_group)
 
 
-def _base(given: Any, folder: Path | None, *, plain: bool) -> DesignPoint:
-    if isinstance(given, str) and "@" not in given:
-        given = given if folder is None else folder / given
-    elif not isinstance(given, str | Mapping):
-        raise SpecError("base", given, "give MODEL@SYSTEM, a design file, or a design")
+def _load_base(base: Any, folder: Path | None, *, plain: bool) -> DesignPoint:
+    if isinstance(base, str) and "@" not in base:
+        base = base if folder is None else folder / base
+    elif not isinstance(base, str | Mapping):
+        raise SpecError("base", base, "give MODEL@SYSTEM, a design file, or a design")
     try:
-        return load_design(given, files=folder is not None, plain=plain)
+        return load_design(base, files=folder is not None, plain=plain)
     except SpecError as error:
         raise error.inside("base") from None
 
 
-def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
-    if not isinstance(given, Mapping):
-        raise SpecError("derived", given, "must map paths to expressions")
-    found = {}
-    for key, text in given.items():
+def _read_derived(base: DesignPoint, derived: Any) -> dict[str, str]:
+    if not isinstance(derived, Mapping):
+        raise SpecError("derived", derived, "must map paths to expressions")
+    expressions = {}
+    for key, text in derived.items():
         where = join_path("derived", as_key(key))
         for index, path in enumerate(expand_key(base, full_key(as_key(key), where, base), where)):
-            here = "*" in as_key(key) and isinstance(text, str)
-            found[path] = re.sub(r"\.\*", f".{index}", text) if here else text
-    return found
+            repeated = "*" in as_key(key) and isinstance(text, str)
+            expressions[path] = re.sub(r"\.\*", f".{index}", text) if repeated else text
+    return expressions
 
 
 def _serves(base: DesignPoint) -> bool:
@@ -342,28 +349,28 @@ def _serves(base: DesignPoint) -> bool:
 
 def _served_micro_batch(base: DesignPoint, searched: Collection[str]) -> dict[str, str]:
     """Return how the microbatch follows a mapping that is searched for serving, where neither says it."""
-    moved = {f"workload.{name}" for name in ("dp", "pp", "global_batch", "sequence")} & set(searched)
-    if not _serves(base) or not moved or "workload.micro_batch" in searched:
+    searched_axes = {f"workload.{name}" for name in ("dp", "pp", "global_batch", "sequence")} & set(searched)
+    if not _serves(base) or not searched_axes or "workload.micro_batch" in searched:
         return {}
     return {"workload.micro_batch": SERVED_MICRO_BATCH[base.workload.task]}
 
 
-def _states_micro_batch(given: Any, folder: Path | None) -> bool:
+def _sets_micro_batch(base: Any, folder: Path | None) -> bool:
     """Return whether the base of a set gives the microbatch itself."""
-    if isinstance(given, str):
-        given = {} if "@" in given or folder is None else catalog_entries.load_mapping(folder / given)
-    workload = given.get("workload", {})
+    if isinstance(base, str):
+        base = {} if "@" in base or folder is None else catalog_entries.load_mapping(folder / base)
+    workload = base.get("workload", {})
     return isinstance(workload, Mapping) and "micro_batch" in workload
 
 
-def _constraints(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list):
-        raise SpecError("constraints", given, "must be a list of expressions")
-    require(len(given) <= MOST_CONSTRAINTS, "constraints", len(given), f"at most {MOST_CONSTRAINTS} are read")
-    return tuple(given)
+def _read_constraints(constraints: Any) -> tuple[str, ...]:
+    if not isinstance(constraints, list):
+        raise SpecError("constraints", constraints, "must be a list of expressions")
+    require(len(constraints) <= MAX_CONSTRAINTS, "constraints", len(constraints), f"at most {MAX_CONSTRAINTS} are read")
+    return tuple(constraints)
 
 
-def _text(value: Any, where: str) -> str:
+def _read_text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise SpecError(where, value, "must be text")
     return check_text(value, where)
@@ -382,7 +389,13 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": space.name,
         "type": "object",
-        "properties": {parameter.name: _property(parameter) for parameter in space.parameters}
+        "properties": {
+            parameter.name: {
+                "enum": list(parameter.labels),
+                "x-cosmic": {"stack": parameter.stack, "ordered": parameter.ordered, "sets": list(parameter.paths)},
+            }
+            for parameter in space.parameters
+        }
         | {path: {"description": f"derived: {text}"} for path, text in space.derived.items()},
         "required": [parameter.name for parameter in space.parameters],
         "additionalProperties": False,
@@ -399,18 +412,11 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
     }
 
 
-def _property(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "enum": list(parameter.labels),
-        "x-cosmic": {"stack": parameter.stack, "ordered": parameter.ordered, "sets": list(parameter.paths)},
-    }
-
-
 # --------------------------------------------------------------------------------------
 # Sampled points as JSON lines
 # --------------------------------------------------------------------------------------
 
-BATCH = 10_000
+SAMPLED_AT_ONCE = 10_000
 
 
 def sample_json_lines(space: ParameterSet, n: int, rng: np.random.Generator) -> Iterator[str]:
@@ -418,20 +424,20 @@ def sample_json_lines(space: ParameterSet, n: int, rng: np.random.Generator) -> 
 
     Each value is formatted once.
     """
-    texts = [[_member(parameter.name, value) for value in parameter.labels] for parameter in space.parameters]
-    for start in range(0, n, BATCH):
-        rows = space.sample(min(BATCH, n - start), rng)
-        columns = [[text[index] for index in rows[:, place].tolist()] for place, text in enumerate(texts)]
-        columns += [_derived_members(space, path, rows) for path in space.derived]
+    texts = [[_format_member(parameter.name, value) for value in parameter.labels] for parameter in space.parameters]
+    for start in range(0, n, SAMPLED_AT_ONCE):
+        rows = space.sample(min(SAMPLED_AT_ONCE, n - start), rng)
+        columns = [[text[index] for index in rows[:, column].tolist()] for column, text in enumerate(texts)]
+        columns += [_format_derived(space, path, rows) for path in space.derived]
         for members in zip(*columns, strict=True):
             yield "{" + ", ".join(members) + "}"
 
 
-def _derived_members(space: ParameterSet, path: str, rows: Indices) -> list[str]:
+def _format_derived(space: ParameterSet, path: str, rows: Indices) -> list[str]:
     values = space.derive(path, rows).tolist()
-    texts = {value: _member(path, value_label(space.base, path, value)) for value in set(values)}
+    texts = {value: _format_member(path, value_label(space.base, path, value)) for value in set(values)}
     return [texts[value] for value in values]
 
 
-def _member(name: str, value: Any) -> str:
+def _format_member(name: str, value: Any) -> str:
     return f"{json.dumps(name)}: {json.dumps(value)}"

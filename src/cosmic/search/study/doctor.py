@@ -27,7 +27,7 @@ from cosmic.search.study.measured_runs import MeasuredRun
 from cosmic.search.study.study import Study, keep_text, lock_study, parse_study
 from cosmic.search.study.study_database import (
     INPUTS,
-    MOST_INPUT_BYTES,
+    MAX_INPUT_BYTES,
     TABLE_KEYS,
     TRIALS,
     BatchRecord,
@@ -36,7 +36,7 @@ from cosmic.search.study.study_database import (
     StudyError,
     TrialShape,
     database_files,
-    find_complaint,
+    find_unsafe_file,
     study_files,
 )
 from cosmic.search.study.trial_storage import Storage
@@ -63,28 +63,32 @@ class SavedTrials:
     """Every other result, of each point one."""
 
 
-def save_intact(found: Mapping[str, Rows], problem: Problem | None) -> SavedTrials:
+def save_intact(tables: Mapping[str, Rows], problem: Problem | None) -> SavedTrials:
     """Return what is saved, from the intact rows of each table."""
-    shape = TrialShape.of(problem)
-    numbers, of_batch, trials = _join_parts(_parts(found, ("trials", "packed"), shape))
-    _, _, before = _join_parts(_parts(found, ("salvaged", "packed_salvaged"), shape))
+    shape = TrialShape.for_problem(problem)
+    numbers, of_batch, trials = _join_parts(_read_parts(tables, ("trials", "packed"), shape))
+    _, _, before = _join_parts(_read_parts(tables, ("salvaged", "packed_salvaged"), shape))
     order = np.argsort(numbers, kind="stable")
     numbers, of_batch, trials = numbers[order], of_batch[order], _take_trials(trials, order)
-    batches = _whole_batches(found.get("batches", {}), numbers, of_batch)
-    whole = sum(batch.trials for batch in batches)
-    rest = trials.part(slice(whole, None))
-    both = _join_parts(iter([(numbers, of_batch, each) for each in (rest, before) if len(each)]))[2]
-    return SavedTrials(batches, trials.part(slice(whole)), _take_trials(both, np.flatnonzero(_distinct(both.points))))
+    batches = _complete_batches(tables.get("batches", {}), numbers, of_batch)
+    in_batches = sum(batch.trials for batch in batches)
+    after_gap = trials.part(slice(in_batches, None))
+    separate = _join_parts(iter([(numbers, of_batch, part) for part in (after_gap, before) if len(part)]))[2]
+    return SavedTrials(
+        batches,
+        trials.part(slice(in_batches)),
+        _take_trials(separate, np.flatnonzero(_first_occurrences(separate.points))),
+    )
 
 
-def _parts(found: Mapping[str, Rows], tables: tuple[str, str], shape: TrialShape) -> Parts:
+def _read_parts(intact: Mapping[str, Rows], tables: tuple[str, str], shape: TrialShape) -> Parts:
     """Yield intact trials with their numbers and batches."""
-    by_row, packed = (found.get(table, {}) for table in tables)
+    by_row, packed = (intact.get(table, {}) for table in tables)
     rows = list(by_row.values())
     for start in range(0, len(rows), study_database.ROWS_AT_ONCE):
-        some = rows[start : start + study_database.ROWS_AT_ONCE]
-        batches, trials = study_database.decode_rows(some, shape.given(some))
-        yield np.array([row[0] for row in some], dtype=np.int64), batches, trials
+        chunk = rows[start : start + study_database.ROWS_AT_ONCE]
+        batches, trials = study_database.decode_rows(chunk, shape.with_width(chunk))
+        yield np.array([row[0] for row in chunk], dtype=np.int64), batches, trials
     for first, batch, count, _, content in packed.values():
         yield first + np.arange(count), np.full(count, batch), trial_storage.unpack_piece(content, count, shape)
 
@@ -94,12 +98,12 @@ def _join_parts(parts: Parts) -> tuple[Indices, Indices, Trials]:
     numbers: list[Indices] = []
     of_batch: list[Indices] = []
     columns = Columns(study_database.empty_points(TrialShape()))
-    for places, batches, trials in parts:
+    for part_numbers, batches, trials in parts:
         if not len(columns):
             columns = Columns(trials.points, metrics=tuple(trials.results.columns))
         if trials.points.shape[1] == columns.points.shape[1]:
             columns.extend(trials.points, trials.results)
-            numbers.append(places)
+            numbers.append(part_numbers)
             of_batch.append(batches)
     none = np.empty(0, dtype=np.int64)
     return (
@@ -109,34 +113,34 @@ def _join_parts(parts: Parts) -> tuple[Indices, Indices, Trials]:
     )
 
 
-def _take_trials(trials: Trials, places: Indices) -> Trials:
-    return Trials(trials.points[places], trials.results.take(places))
+def _take_trials(trials: Trials, indices: Indices) -> Trials:
+    return Trials(trials.points[indices], trials.results.select(indices))
 
 
-def _whole_batches(rows: Rows, numbers: Indices, of_batch: Indices) -> list[BatchRecord]:
+def _complete_batches(rows: Rows, numbers: Indices, of_batch: Indices) -> list[BatchRecord]:
     """Return the batches before the first that is missing or lacks a trial; *numbers* are those of intact trials."""
-    whole: list[BatchRecord] = []
+    complete: list[BatchRecord] = []
     first = 0
-    while (row := rows.get(len(whole))) is not None:
+    while (row := rows.get(len(complete))) is not None:
         batch = BatchRecord(*row[:-1])
         part = slice(first, first + batch.trials)
-        wanted = np.arange(first, first + batch.trials)
-        if not np.array_equal(numbers[part], wanted) or (of_batch[part] != batch.batch).any():
+        expected = np.arange(first, first + batch.trials)
+        if not np.array_equal(numbers[part], expected) or (of_batch[part] != batch.batch).any():
             break
-        whole.append(batch)
+        complete.append(batch)
         first += batch.trials
-    return whole
+    return complete
 
 
-def _distinct(points: Indices) -> Flags:
+def _first_occurrences(points: Indices) -> Flags:
     """Return which points do not equal one before them."""
     if not points.shape[1]:
         return np.asarray(np.arange(len(points)) == 0)
     plain = np.ascontiguousarray(points)
     _, first = np.unique(plain.view(f"V{plain.itemsize * plain.shape[1]}").reshape(-1), return_index=True)
-    found = np.zeros(len(points), dtype=bool)
-    found[first] = True
-    return found
+    is_first = np.zeros(len(points), dtype=bool)
+    is_first[first] = True
+    return is_first
 
 
 # --------------------------------------------------------------------------------------
@@ -195,23 +199,23 @@ class StudyRepair:
 def examine_study(path: str | Path) -> Diagnosis:
     """Return the state of the study in the directory *path*; nothing is changed."""
     folder = _study_folder(path)
-    if wrong := find_complaint(study_files(folder)):
+    if wrong := find_unsafe_file(study_files(folder)):
         return Diagnosis((wrong,), usable=False)
     text, missing = _read_inputs(folder)
     database = _examine_database(folder, _parse_study_text(folder, text))
     findings = [f"{INPUTS} {missing}"] if missing else []
     copy = database.inputs
-    whole = [text is not None, copy is not None]
+    intact = [text is not None, copy is not None]
     if text is not None and copy is not None and _parse_study_text(folder, text) != _parse_study_text(folder, copy):
         findings.append(f"{INPUTS} and its copy in {TRIALS} differ; the copy counts, as it was written with the trials")
-        whole[0] = False
-    counts = copy if copy is not None else text
-    unusable = _load_problem(_parse_study_text(folder, counts))[1]
+        intact[0] = False
+    valid_text = copy if copy is not None else text
+    unusable = _load_problem(_parse_study_text(folder, valid_text))[1]
     return replace(
         database,
         findings=(*findings, *database.findings, *([unusable] if unusable else [])),
-        inputs=counts,
-        copies_whole=(whole[0], whole[1]),
+        inputs=valid_text,
+        copies_whole=(intact[0], intact[1]),
         usable=not unusable,
     )
 
@@ -226,7 +230,7 @@ def _study_folder(path: str | Path) -> Path:
 def _read_inputs(folder: Path) -> tuple[str | None, str]:
     """Return the text of study.json, or what is wrong with it."""
     try:
-        text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
+        text = read_text(folder / INPUTS, most=MAX_INPUT_BYTES)
     except Unreadable as error:
         return None, "is missing" if error.missing else error.rule
     return (text, "") if _parse_study_text(folder, text) else (None, "is not what was written")
@@ -250,29 +254,29 @@ def _load_problem(study: Study | None) -> tuple[Problem | None, str]:
         return None, f"its inputs cannot be used here: {error}"
 
 
-def _examine_database(folder: Path, stated: Study | None) -> Diagnosis:
-    """Return the state of the trials; *stated* is the study by its study.json, None where that is damaged."""
+def _examine_database(folder: Path, study: Study | None) -> Diagnosis:
+    """Return the state of the trials; *study* is the study by its study.json, None where that is damaged."""
     if not (folder / TRIALS).exists():
         return Diagnosis((f"{TRIALS} is missing",))
     findings: list[str] = []
     copied: list[str] = []
-    found, text = Diagnosis(()), None
+    diagnosis, text = Diagnosis(()), None
     try:
         with Storage.opened(folder / TRIALS, strict=False) as storage:
             with _note_damage(findings):
-                findings += [_damage(each) for each in storage.foreign()[:SHOWN]]
-            findings += [_damage(problem) for problem in storage.problems()[:SHOWN]]
+                findings += [_damage_text(object_text) for object_text in storage.foreign()[:SHOWN]]
+            findings += [_damage_text(problem) for problem in storage.problems()[:SHOWN]]
             sound = not findings
             with _note_damage(copied):
                 text = storage.inputs() if storage.has("inputs") else None
             copy = _parse_study_text(folder, text)
-            storage.problem = _load_problem(copy or stated)[0]
+            storage.problem = _load_problem(copy or study)[0]
             with _note_damage(findings):
                 if sound:
                     batches, trials = storage.history()
                     saved = storage.trials("salvaged")
                     storage.runs()
-                    found = replace(found, trials=len(trials), batches=len(batches), salvaged=len(saved))
+                    diagnosis = replace(diagnosis, trials=len(trials), batches=len(batches), salvaged=len(saved))
             sound = not findings
             findings += copied
             if copy is None and not copied:
@@ -280,11 +284,11 @@ def _examine_database(folder: Path, stated: Study | None) -> Diagnosis:
     except StudyError as error:
         return Diagnosis((f"{TRIALS} cannot be opened ({error})",))
     inputs = text if copy else None
-    return replace(found, inputs=inputs, findings=tuple(dict.fromkeys(findings)), trials_whole=sound)
+    return replace(diagnosis, inputs=inputs, findings=tuple(dict.fromkeys(findings)), trials_whole=sound)
 
 
-def _damage(what: str) -> str:
-    return f"{TRIALS} is damaged: {one_line(what)}"
+def _damage_text(detail: str) -> str:
+    return f"{TRIALS} is damaged: {one_line(detail)}"
 
 
 @contextmanager
@@ -292,7 +296,7 @@ def _note_damage(findings: list[str]) -> Iterator[None]:
     try:
         yield
     except DamagedTrials as error:
-        findings.append(_damage(error.what))
+        findings.append(_damage_text(error.damage))
 
 
 # --------------------------------------------------------------------------------------------------- saving
@@ -301,12 +305,14 @@ def _note_damage(findings: list[str]) -> Iterator[None]:
 def repair_study(path: str | Path) -> StudyRepair:
     """Save what is intact in the study at *path*; an intact study, or one that has lost its inputs, is not changed."""
     folder = _study_folder(path)
-    if find_complaint(study_files(folder)):  # nothing is opened, not even to lock it
-        found = examine_study(folder)
-        return StudyRepair(found, found)
+    if find_unsafe_file(study_files(folder)):  # nothing is opened, not even to lock it
+        diagnosis = examine_study(folder)
+        return StudyRepair(diagnosis, diagnosis)
     if not os.access(folder, os.W_OK):
-        found = examine_study(folder)
-        return StudyRepair(found, found, () if found.whole else ("nothing could be saved: the study is read-only",))
+        diagnosis = examine_study(folder)
+        return StudyRepair(
+            diagnosis, diagnosis, () if diagnosis.whole else ("nothing could be saved: the study is read-only",)
+        )
     with lock_study(folder):
         before = examine_study(folder)
         text = before.inputs
@@ -315,10 +321,10 @@ def repair_study(path: str | Path) -> StudyRepair:
             return StudyRepair(before, before, (lost,))
         if before.whole or not before.repairable:
             return StudyRepair(before, before)
-        done, kept = [], None
+        done, damaged_file = [], None
         if not before.trials_whole:
-            kept, said = _rebuild(folder, text)
-            done.append(said)
+            damaged_file, sentence = _rebuild(folder, text)
+            done.append(sentence)
         elif not before.copies_whole[1]:
             with Storage.opened(folder / TRIALS, write=True) as storage:
                 storage.set_inputs(text)
@@ -326,7 +332,7 @@ def repair_study(path: str | Path) -> StudyRepair:
         if not before.copies_whole[0]:
             keep_text(folder / INPUTS, text)
             done.append(f"{INPUTS} was restored from its copy in {TRIALS}")
-        return StudyRepair(before, examine_study(folder), tuple(done), kept)
+        return StudyRepair(before, examine_study(folder), tuple(done), damaged_file)
 
 
 def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
@@ -338,7 +344,7 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
     saved = _read_intact(folder / TRIALS, problem)
     runs = _read_measured_runs(folder / TRIALS, problem)
     beside = folder / f".{TRIALS}.new"
-    _remove(beside)
+    _remove_database(beside)
     try:
         with Storage.opened(beside, write=True) as storage:
             storage.set_inputs(text)
@@ -348,14 +354,16 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
         with Storage.opened(beside, problem=problem) as storage:
             storage.history()
             storage.trials("salvaged")
-        kept = _set_aside(folder)
+        damaged_file = _move_aside(folder)
         beside.replace(folder / TRIALS)
     finally:
-        _remove(beside)
-    said = f"{len(saved.trials):,} trials in {len(saved.batches):,} whole batches were saved"
+        _remove_database(beside)
+    sentence = f"{len(saved.trials):,} trials in {len(saved.batches):,} whole batches were saved"
     if len(saved.apart):
-        said += f", and the results of {len(saved.apart):,} more, which a resumed search looks up when it comes to them"
-    return kept, said
+        sentence += (
+            f", and the results of {len(saved.apart):,} more, which a resumed search looks up when it comes to them"
+        )
+    return damaged_file, sentence
 
 
 def _read_intact(database: Path, problem: Problem | None) -> SavedTrials:
@@ -373,26 +381,26 @@ def _read_measured_runs(database: Path, problem: Problem | None) -> list[Measure
     return []
 
 
-def _set_aside(folder: Path) -> Path | None:
+def _move_aside(folder: Path) -> Path | None:
     """Keep the damaged database under another name, with its log, which must not be applied to the new one."""
     source, count = folder / TRIALS, 1
-    kept = folder / f"{DAMAGED}.db"
-    while any(map(os.path.lexists, database_files(kept))):
+    target = folder / f"{DAMAGED}.db"
+    while any(map(os.path.lexists, database_files(target))):
         count += 1
-        kept = folder / f"{DAMAGED}-{count}.db"
+        target = folder / f"{DAMAGED}-{count}.db"
     if source.exists():
         try:
-            os.link(source, kept)
+            os.link(source, target)
         except OSError:  # some file systems have no hard links
-            shutil.copy2(source, kept)
+            shutil.copy2(source, target)
     log = _path_beside(source, "-wal")
     if log.exists():
-        log.replace(_path_beside(kept, "-wal"))
+        log.replace(_path_beside(target, "-wal"))
     _path_beside(source, "-shm").unlink(missing_ok=True)
-    return kept if kept.exists() else None
+    return target if target.exists() else None
 
 
-def _remove(database: Path) -> None:
+def _remove_database(database: Path) -> None:
     for database_file in database_files(database):
         with suppress(OSError):
             database_file.unlink(missing_ok=True)

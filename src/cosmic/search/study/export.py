@@ -21,9 +21,9 @@ from cosmic.search.study.trial_table import Cells, Coded, TableBlock, TrialTable
 Table = Mapping[str, Sequence[Any]]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """The first characters of text that a spreadsheet takes for a formula, and may run."""
-PARQUET = "parquet"
+PARQUET_EXTRA = "parquet"
 """The extra that writes Parquet."""
-_END = "\r\n"
+_LINE_END = "\r\n"
 """Both characters, so that the writer quotes text with either of them."""
 
 
@@ -35,7 +35,7 @@ class ExportedStudy:
     table: TrialTable
 
     @classmethod
-    def at(cls, path: str | Path, *, parts: bool = True) -> ExportedStudy:
+    def open(cls, path: str | Path, *, parts: bool = True) -> ExportedStudy:
         """Return the study in the directory *path*; *parts*: with what steps and memory are made of."""
         study = open_study(path)
         return cls(study, TrialTable(study.problem, parts=parts))
@@ -51,8 +51,10 @@ def export_trials(study: str | Path, to: str | Path, *, parts: bool = True) -> t
     if path.suffix not in WRITERS:
         raise SpecError("to", str(to), f"must end in {', '.join(list(WRITERS)[:-1])} or {list(WRITERS)[-1]}")
     if path.suffix == ".parquet":
-        import_optional("pyarrow.parquet", PARQUET, str(to), "to")  # a missing library is reported before the work
-    source = ExportedStudy.at(study, parts=parts)
+        import_optional(
+            "pyarrow.parquet", PARQUET_EXTRA, str(to), "to"
+        )  # a missing library is reported before the work
+    source = ExportedStudy.open(study, parts=parts)
     with _replace_file(path) as beside:
         rows = WRITERS[path.suffix](source, beside)
     return rows, len(source.table.heads)
@@ -75,7 +77,7 @@ class _Echo:
         return text
 
 
-_WRITER: Any = csv.writer(_Echo(), lineterminator=_END)
+_WRITER: Any = csv.writer(_Echo(), lineterminator=_LINE_END)
 
 
 def csv_lines(columns: Table) -> Iterator[str]:
@@ -84,13 +86,13 @@ def csv_lines(columns: Table) -> Iterator[str]:
     >>> list(csv_lines({"trial": [0, 1], "note": ["=1+1", None], "x": [-1.5, 2]}))
     ['trial,note,x', "0,'=1+1,-1.5", '1,,2']
     """
-    yield _row(columns)
-    yield from map(_row, zip(*columns.values(), strict=True))
+    yield _csv_row(columns)
+    yield from map(_csv_row, zip(*columns.values(), strict=True))
 
 
-def _row(values: Iterable[Any]) -> str:
+def _csv_row(values: Iterable[Any]) -> str:
     line: str = _WRITER.writerow([_escape_formula(value) for value in values])
-    return line.removesuffix(_END)
+    return line.removesuffix(_LINE_END)
 
 
 def _escape_formula(value: Any) -> Any:
@@ -100,7 +102,7 @@ def _escape_formula(value: Any) -> Any:
 
 def study_lines(source: ExportedStudy) -> Iterator[str]:
     """Yield the trials of a study as lines of CSV: `csv_lines` with every different text written once."""
-    yield _row(head.name for head in source.table.heads)
+    yield _csv_row(head.name for head in source.table.heads)
     for block in source.blocks():
         cells = [_csv_cells(block.columns[head.name]) for head in source.table.heads]
         yield from map(",".join, zip(*cells, strict=True))
@@ -108,11 +110,11 @@ def study_lines(source: ExportedStudy) -> Iterator[str]:
 
 def _csv_cells(cells: Cells) -> Iterable[str]:
     if isinstance(cells, Coded):
-        return _coded(["" if value is None else _row([value, ""])[:-1] for value in cells.values], cells)
+        return _expand_codes(["" if value is None else _csv_row([value, ""])[:-1] for value in cells.values], cells)
     return _number_texts(cells, "", str)
 
 
-def _coded(texts: Sequence[str], cells: Coded) -> Iterable[str]:
+def _expand_codes(texts: Sequence[str], cells: Coded) -> Iterable[str]:
     return map(texts.__getitem__, cells.codes.tolist())
 
 
@@ -151,7 +153,7 @@ def json_lines(source: ExportedStudy) -> Iterator[str]:
 
 def _json_cells(cells: Cells) -> Iterable[str]:
     if isinstance(cells, Coded):
-        return _coded([json.dumps(value, ensure_ascii=False) for value in cells.values], cells)
+        return _expand_codes([json.dumps(value, ensure_ascii=False) for value in cells.values], cells)
     return _number_texts(cells, "null", json.dumps)
 
 
@@ -163,11 +165,11 @@ def _write_json(source: ExportedStudy, path: Path) -> int:
 
 
 def _write_parquet(source: ExportedStudy, path: Path) -> int:
-    arrow, parquet = (import_optional(name, PARQUET, str(path), "to") for name in ("pyarrow", "pyarrow.parquet"))
-    wanted, rows = trial_table.arrow_schema(arrow, source.table), 0
-    with parquet.ParquetWriter(path, wanted) as file:
+    arrow, parquet = (import_optional(name, PARQUET_EXTRA, str(path), "to") for name in ("pyarrow", "pyarrow.parquet"))
+    schema, rows = trial_table.arrow_schema(arrow, source.table), 0
+    with parquet.ParquetWriter(path, schema) as file:
         for block in source.blocks():
-            file.write_batch(trial_table.arrow_batch(arrow, wanted, source.table, block))
+            file.write_batch(trial_table.arrow_batch(arrow, schema, source.table, block))
             rows += block.rows
     return rows
 

@@ -12,7 +12,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -35,10 +35,10 @@ from cosmic.search.study import study_database as files
 from cosmic.search.study import trial_table
 from cosmic.search.study.measured_runs import Evidence, MeasuredRun, add_runs, gather_evidence, read_runs
 from cosmic.search.study.study_database import (
-    MOST_INPUT_BYTES,
+    MAX_INPUT_BYTES,
     BatchRecord,
     StudyError,
-    find_complaint,
+    find_unsafe_file,
     out_of_space,
     study_files,
 )
@@ -53,11 +53,11 @@ FORMATS = (1, FORMAT)
 LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
 """Optional libraries of agents: their versions may change what an agent proposes."""
 INPUTS, TRIALS, LOCK = files.INPUTS, files.TRIALS, files.LOCK
-DEEPEST = 100
+MAX_DEPTH = 100
 """Most levels of lists and mappings in a study.json."""
-LONGEST_WHOLE = 40
+MAX_INT_DIGITS = 40
 """Most digits of a whole number in a study.json: seeds may have 128 bits, and a float can hold all of these."""
-LONGEST_ABOUT = 500
+MAX_TEXT_LENGTH = 500
 """Most characters of a date or version."""
 
 
@@ -155,10 +155,10 @@ def name_study(folder: str | Path) -> Iterator[None]:
 def open_study(path: str | Path) -> Study:
     """Return the study in the directory *path*."""
     folder = Path(path)
-    if wrong := find_complaint(study_files(folder)):
+    if wrong := find_unsafe_file(study_files(folder)):
         raise StudyError(f"{folder}: {wrong}")
     try:
-        text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
+        text = read_text(folder / INPUTS, most=MAX_INPUT_BYTES)
     except Unreadable as error:
         if not error.missing:
             raise StudyError(
@@ -184,65 +184,66 @@ def _suggest_study(folder: Path) -> str:
 def parse_study(folder: Path, text: str) -> Study:
     """Return the study that the text of a `study.json` describes; every value in it is checked."""
     try:
-        content = _parse(text)
-        written = content["format"]
-        whole = content["sha256"] == _digest(content)
+        content = _parse_bounded_json(text)
+        format_number = content["format"]
+        intact = content["sha256"] == _inputs_digest(content)
     except (ValueError, KeyError, TypeError, RecursionError):
-        written, whole = FORMAT, False
-    if type(written) is not int or written not in FORMATS:
-        known = " and ".join(map(str, FORMATS))
-        raise SpecError(f"{folder}: study.format", written, f"this release reads formats {known}")
-    if not whole:
-        raise _other(folder, "")
+        format_number, intact = FORMAT, False
+    if type(format_number) is not int or format_number not in FORMATS:
+        readable = " and ".join(map(str, FORMATS))
+        raise SpecError(f"{folder}: study.format", format_number, f"this release reads formats {readable}")
+    if not intact:
+        raise _damaged_inputs(folder, "")
     try:
-        inputs, written_by = read_inputs(content["inputs"]), _versions(content["written_by"])
-        return Study(folder, inputs, written_by, _date(content["created"]), written)
+        inputs, written_by = read_inputs(content["inputs"]), _read_versions(content["written_by"])
+        return Study(folder, inputs, written_by, _read_date(content["created"]), format_number)
     except SpecError as error:
-        raise _other(folder, f" ({error})") from None
+        raise _damaged_inputs(folder, f" ({error})") from None
     except KeyError as error:
-        raise _other(folder, f" ({error} is missing)") from None
+        raise _damaged_inputs(folder, f" ({error} is missing)") from None
 
 
-def _other(folder: Path, why: str) -> StudyError:
+def _damaged_inputs(folder: Path, why: str) -> StudyError:
     rule = f"is not what was written{why}: 'cosmic study doctor {quote(str(folder))}' restores it from the trials"
     return StudyError(f"{folder / INPUTS}: {rule}")
 
 
-def _parse(text: str) -> Any:
+def _parse_bounded_json(text: str) -> Any:
     """Return the content of a study.json; nesting, numbers and characters that no search writes are a `ValueError`."""
-    if len(text) > MOST_INPUT_BYTES:
+    if len(text) > MAX_INPUT_BYTES:
         raise ValueError
-    content = json.loads(text, parse_int=_whole)
+    content = json.loads(text, parse_int=_parse_bounded_int)
     level = [content]
-    for _ in range(DEEPEST):
-        level = [inner for each in level if isinstance(each, dict | list) for inner in _studies_inside(each)]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for node in level
+            if isinstance(node, dict | list)
+            for inner in (node.values() if isinstance(node, dict) else node)
+        ]
     if level:
         raise ValueError
     json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair can be neither printed nor written
     return content
 
 
-def _studies_inside(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return outer.values() if isinstance(outer, dict) else outer
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > LONGEST_WHOLE:
+def _parse_bounded_int(digits: str) -> int:
+    if len(digits) > MAX_INT_DIGITS:
         raise ValueError
     return int(digits)
 
 
-def _date(value: Any) -> str:
-    known = isinstance(value, str) and len(value) <= LONGEST_ABOUT and value.isprintable()
-    require(known, "created", value, "must be a date")
+def _read_date(value: Any) -> str:
+    valid = isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH and value.isprintable()
+    require(valid, "created", value, "must be a date")
     return str(value)
 
 
-def _versions(value: Any) -> dict[str, str]:
+def _read_versions(value: Any) -> dict[str, str]:
     require(isinstance(value, dict), "written_by", value, "must map names to versions")
-    for text in (each for pair in value.items() for each in pair):
-        known = isinstance(text, str) and len(text) <= LONGEST_ABOUT and text.isprintable()
-        require(known, "written_by", text, "must be a name or a version")
+    for text in (name for pair in value.items() for name in pair):
+        valid = isinstance(text, str) and len(text) <= MAX_TEXT_LENGTH and text.isprintable()
+        require(valid, "written_by", text, "must be a name or a version")
     return dict(value)
 
 
@@ -260,12 +261,12 @@ def render_inputs(inputs: Inputs, created: str = "") -> str:
         "written_by": software_versions(inputs.engine),
         "created": created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    text = json.dumps(content | {"sha256": _digest(content)}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(content | {"sha256": _inputs_digest(content)}, indent=1, ensure_ascii=False) + "\n"
     size = len(text.encode("utf-8", "replace"))
     rule = (
-        f"a study keeps its parameter set, which may have {MOST_INPUT_BYTES // 2**20} MiB; this one has {size:,} bytes"
+        f"a study keeps its parameter set, which may have {MAX_INPUT_BYTES // 2**20} MiB; this one has {size:,} bytes"
     )
-    require(size <= MOST_INPUT_BYTES, "space", plain["space"].get("name"), rule)
+    require(size <= MAX_INPUT_BYTES, "space", plain["space"].get("name"), rule)
     return text
 
 
@@ -287,7 +288,7 @@ def _is_installed(name: str) -> bool:
     return False
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _inputs_digest(content: Mapping[str, Any]) -> str:
     plain = {name: value for name, value in content.items() if name != "sha256"}
     return digest(json.dumps(plain, sort_keys=True))
 
@@ -306,7 +307,7 @@ def lock_study(folder: Path) -> Iterator[None]:
     import fcntl  # noqa: PLC0415  not available on Windows, where studies can still be read
 
     require(str(folder) != DASH, "out", DASH, "is no directory's name; name one for the study")
-    if wrong := find_complaint(study_files(folder)):
+    if wrong := find_unsafe_file(study_files(folder)):
         raise StudyError(f"{folder}: {wrong}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -337,7 +338,7 @@ def tell_runs(path: str | Path, rows: str | Path) -> tuple[int, int]:
     with lock_study(folder):
         study = open_study(folder)
         new = read_runs(study.problem, study.trials, rows)
-        whole = add_runs(study.runs, new, folder)
+        merged = add_runs(study.runs, new, folder)
         with Storage.opened(folder / TRIALS, write=True, problem=study.problem) as storage:
-            storage.set_runs(whole)
-    return len(whole) - len(study.runs), len(whole)
+            storage.set_runs(merged)
+    return len(merged) - len(study.runs), len(merged)

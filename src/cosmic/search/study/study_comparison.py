@@ -18,7 +18,7 @@ from cosmic.search.space.diagram import Indices
 from cosmic.search.study.study import Study
 from cosmic.search.trials import Trials
 
-TIMED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu")
+TIME_METRICS = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu")
 """Objectives whose ratio is that of two times."""
 NEAR = 0.05
 """A search is near the best known loss when it is within this share of it."""
@@ -47,15 +47,15 @@ class Course:
 
     def near(self, target: float) -> int | None:
         """Return after how many evaluations the search was within `NEAR` of *target*; None if it never was."""
-        places = np.flatnonzero(self.losses <= target * (1 + NEAR))
-        return int(self.evaluations[places[0]]) if len(places) else None
+        positions = np.flatnonzero(self.losses <= target * (1 + NEAR))
+        return int(self.evaluations[positions[0]]) if len(positions) else None
 
 
 def course_of(name: str, agent: str, seed: int, problem: Problem, trials: Trials) -> Course:
     """Return how a search with these *trials* converged."""
     evaluations, values = trials.curve(problem)
-    found = loss(problem.objectives[0], values)
-    return Course(name, agent, seed, trials.evaluated, trials.feasible, evaluations, found)
+    best_losses = loss(problem.objectives[0], values)
+    return Course(name, agent, seed, trials.evaluated, trials.feasible, evaluations, best_losses)
 
 
 def _best_point(problem: Problem, trials: Trials) -> DesignPoint | None:
@@ -93,15 +93,20 @@ class Comparison:
             for course in self.courses
         ]
 
-    def _told_apart(self, course: Course) -> bool | None:
+    def _told_apart(self, candidate: Course) -> bool | None:
         """Return whether the best design of a search is surely slower than the best of all.
 
         None where that is itself, or where the objective is no rate or time.
         """
-        first = min(self.courses, key=lambda each: each.best)
-        if self.objective not in TIMED or course.point is None or first.point is None or course.best == first.best:
+        first = min(self.courses, key=lambda course: course.best)
+        if (
+            self.objective not in TIME_METRICS
+            or candidate.point is None
+            or first.point is None
+            or candidate.best == first.best
+        ):
             return None
-        return assess_certainty(first.point, course.point, course.best / first.best).told_apart
+        return assess_certainty(first.point, candidate.point, candidate.best / first.best).told_apart
 
 
 def share_behind(best: float, target: float) -> float:
@@ -123,9 +128,11 @@ def compare_studies(studies: Sequence[Study]) -> Comparison:
     require(bool(studies), "studies", [], "give at least one study")
     objective = studies[0].problem.objectives[0]
     for study in studies:
-        other = study.problem.objectives[0]
-        if other != objective:
-            rule = f"its objective is {other}, that of the first study is {objective}: they cannot be compared"
+        study_objective = study.problem.objectives[0]
+        if study_objective != objective:
+            rule = (
+                f"its objective is {study_objective}, that of the first study is {objective}: they cannot be compared"
+            )
             raise SpecError("study", str(study.path), rule)
     courses = []
     for study in studies:

@@ -33,7 +33,7 @@ from cosmic.base.errors import BackendError, one_line, shorten
 from cosmic.base.files import Unreadable, open_regular
 from cosmic.search.agent import Floats
 from cosmic.search.problem import METRICS, Problem, Results
-from cosmic.search.search_inputs import LARGEST_BATCH
+from cosmic.search.search_inputs import MAX_BATCH
 from cosmic.search.space.diagram import Indices
 from cosmic.search.trials import Trials, index_type
 from cosmic.simulate.metrics import OF_STEPS
@@ -45,9 +45,9 @@ from cosmic.simulate.metrics import OF_STEPS
 Row = tuple[Any, ...]
 INDEX_TYPE = "<u4"
 """How a point is kept: an index of 4 bytes for each parameter."""
-MOST_PARAMETERS = 10_000
-LONGEST_REASONS = 2**16
-LEAST_METRIC, MOST_METRIC = 1e-150, 1e150
+MAX_PARAMETERS = 10_000
+MAX_REASONS_LENGTH = 2**16
+MIN_METRIC, MAX_METRIC = 1e-150, 1e150
 """Between these are the metrics of all designs that are not 0: ratios and squares of them are numbers."""
 ROWS_AT_ONCE = 2048
 """How many rows are read before they are checked."""
@@ -58,9 +58,9 @@ NO_BATCH = -1
 class WrongRow(ValueError):  # noqa: N818  its base says that it is an error
     """A row that no search writes."""
 
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
-        self.place = place
+    def __init__(self, row_index: int) -> None:
+        super().__init__(row_index)
+        self.row_index = row_index
         """The row's place in its table."""
 
 
@@ -74,19 +74,19 @@ class BatchRecord:
     trials: int
 
 
-def _crc(*values: Any) -> int:
+def _row_checksum(*values: Any) -> int:
     """Return a checksum of the exact text of *values*, which is different for different floats."""
     return crc32(repr(values).encode())
 
 
 def with_checksum(*values: Any) -> Row:
     """Return a row of the database: *values* and their checksum."""
-    return (*values, _crc(*values))
+    return (*values, _row_checksum(*values))
 
 
 def checksum_holds(row: Row) -> bool:
     """Return whether a row of the database agrees with its checksum."""
-    return bool(row[-1] == _crc(*row[:-1]))
+    return bool(row[-1] == _row_checksum(*row[:-1]))
 
 
 # --------------------------------------------------------------------------------------------------- batches
@@ -94,17 +94,17 @@ def checksum_holds(row: Row) -> bool:
 
 def read_batches(rows: Sequence[Row], first: int) -> list[BatchRecord]:
     """Return rows of the table of batches, which are numbered from *first* on."""
-    found = []
+    batches = []
     for index, row in enumerate(rows, first):
         if not checksum_holds(row) or row[0] != index or not is_sound_batch(row):
             raise WrongRow(index)
-        found.append(BatchRecord(*row[:-1]))
-    return found
+        batches.append(BatchRecord(*row[:-1]))
+    return batches
 
 
 def is_sound_batch(row: Row) -> bool:
     """Return whether the cells of a row of the table of batches are right."""
-    return all(type(value) is int and 0 <= value <= LARGEST_BATCH for value in row[1:-1])
+    return all(type(value) is int and 0 <= value <= MAX_BATCH for value in row[1:-1])
 
 
 # ---------------------------------------------------------------------------------------------------- trials
@@ -120,17 +120,17 @@ class TrialShape:
     """The problem that was searched; without it, indices cannot be checked against the values there are."""
 
     @classmethod
-    def of(cls, problem: Problem | None) -> TrialShape:
+    def for_problem(cls, problem: Problem | None) -> TrialShape:
         """Return the shape of the trials of *problem*."""
         return cls() if problem is None else cls(len(problem.space.parameters), problem)
 
-    def given(self, rows: Sequence[Row]) -> TrialShape:
+    def with_width(self, rows: Sequence[Row]) -> TrialShape:
         """Return the shape with the width of the first of *rows*, if it is still unknown."""
         if self.width is not None or not rows:
             return self
         point = rows[0][2]
-        known = isinstance(point, bytes) and len(point) % 4 == 0 and len(point) <= 4 * MOST_PARAMETERS
-        return TrialShape(len(point) // 4 if known else 0, self.problem)
+        readable = isinstance(point, bytes) and len(point) % 4 == 0 and len(point) <= 4 * MAX_PARAMETERS
+        return TrialShape(len(point) // 4 if readable else 0, self.problem)
 
 
 def metrics_in(problem: Problem | None) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def read_trials(rows: Sequence[Row], first: int, shape: TrialShape) -> tuple[Ind
     try:
         return decode_rows(rows, shape)
     except ValueError:
-        raise WrongRow(first + _first_wrong(rows, shape)) from None
+        raise WrongRow(first + _find_first_wrong(rows, shape)) from None
 
 
 def select_sound(rows: Sequence[Row], shape: TrialShape) -> list[Row]:
@@ -167,7 +167,7 @@ def select_sound(rows: Sequence[Row], shape: TrialShape) -> list[Row]:
     return list(rows)
 
 
-def _first_wrong(rows: Sequence[Row], shape: TrialShape) -> int:
+def _find_first_wrong(rows: Sequence[Row], shape: TrialShape) -> int:
     """Return the place of the first wrong one of *rows*; some row is wrong."""
     below, above = 0, len(rows)  # all rows before `below` are sound, some before `above` are not
     while above - below > 1:
@@ -195,28 +195,28 @@ def decode_rows(rows: Sequence[Row], shape: TrialShape) -> tuple[Indices, Trials
     require_sound(_has_only(points, bytes) and set(map(len, points)) == {width})
     excess, *metrics = (np.array(column, dtype=np.float64) for column in numbers)
     require_sound(not (excess < 0).any() and not any(has_impossible_metric(column) for column in metrics))
-    found = np.frombuffer(b"".join(points), dtype=INDEX_TYPE).reshape(len(rows), -1 if width else 0)
-    found = found.astype(index_type(int(found.max(initial=0))))
+    indices = np.frombuffer(b"".join(points), dtype=INDEX_TYPE).reshape(len(rows), -1 if width else 0)
+    indices = indices.astype(index_type(int(indices.max(initial=0))))
     columns = dict.fromkeys(METRICS, np.broadcast_to(np.nan, excess.shape)) | dict(zip(OF_STEPS, metrics, strict=True))
     results = Results(columns, excess, list(reasons), np.array(counted, dtype=bool))
-    trials = Trials(found, results)
+    trials = Trials(indices, results)
     require_sound(shape.problem is None or trials.fits(shape.problem))
     return np.array(batches, dtype=np.int64), trials
 
 
 def is_reason(text: str) -> bool:
     """Return whether a search may have written *text* as the reason of a trial."""
-    return len(text) <= LONGEST_REASONS and text.isprintable()
+    return len(text) <= MAX_REASONS_LENGTH and text.isprintable()
 
 
-def least_bytes_of(trials: Trials) -> int:
+def min_bytes(trials: Trials) -> int:
     """Return how many bytes the points and reasons of *trials* take on disk at least."""
     return trials.points.size * np.dtype(INDEX_TYPE).itemsize + sum(map(len, trials.results.reasons))
 
 
 def has_impossible_metric(metric: Floats) -> bool:
     """Return whether some value of a metric is beyond those that designs have; NaN, for none, is not."""
-    return bool(((metric < 0) | (metric > MOST_METRIC) | ((metric > 0) & (metric < LEAST_METRIC))).any())
+    return bool(((metric < 0) | (metric > MAX_METRIC) | ((metric > 0) & (metric < MIN_METRIC))).any())
 
 
 def require_sound(holds: bool) -> None:
@@ -235,9 +235,9 @@ def _has_only(column: Sequence[Any], *kinds: type) -> bool:
 # --------------------------------------------------------------------------------------
 
 INPUTS, TRIALS, LOCK, BEST, PAGE = "study.json", "trials.db", "lock", "best.yaml", "report.html"
-MOST_INPUT_BYTES = 2**24
+MAX_INPUT_BYTES = 2**24
 """A study.json has a few kilobytes; a larger one is not read, nor written."""
-MOST_TRIAL_BYTES = 2**40
+MAX_TRIAL_BYTES = 2**40
 """The largest database that is opened."""
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
@@ -252,7 +252,7 @@ def study_files(folder: Path) -> tuple[Path, ...]:
     return *database_files(folder / TRIALS), *(folder / name for name in (INPUTS, LOCK, BEST, PAGE))
 
 
-def find_complaint(files: Iterable[Path]) -> str:
+def find_unsafe_file(files: Iterable[Path]) -> str:
     """Return why *files* cannot be those of a study; an empty text where nothing is wrong with them."""
     for path in files:
         try:
@@ -261,8 +261,8 @@ def find_complaint(files: Iterable[Path]) -> str:
             continue
         if not stat.S_ISREG(about.st_mode):
             return f"its {path.name} is {_kind_of_file(about.st_mode)}, and must be a file of its own: remove it"
-        if about.st_size > MOST_TRIAL_BYTES:
-            return f"its {path.name} has more than {MOST_TRIAL_BYTES // 2**40} TiB"
+        if about.st_size > MAX_TRIAL_BYTES:
+            return f"its {path.name} has more than {MAX_TRIAL_BYTES // 2**40} TiB"
         if path.name.endswith("-journal") and _names_other_journal(path):
             return f"its {path.name} names a file elsewhere: remove it"
     return ""
@@ -281,7 +281,7 @@ def _kind_of_file(mode: int) -> str:
 def _names_other_journal(journal: Path) -> bool:
     """Return whether a journal ends in the name of another one, which SQLite would delete."""
     try:
-        with open_regular(journal, most=MOST_TRIAL_BYTES) as file:
+        with open_regular(journal, most=MAX_TRIAL_BYTES) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - len(_JOURNAL_MAGIC)))
             return file.read() == _JOURNAL_MAGIC
@@ -329,13 +329,13 @@ def select_query(table: str) -> str:
 # A database that may come from anybody: opened with limits, searched within bounds, its errors said in sentences
 # --------------------------------------------------------------------------------------
 
-LONGEST_ROW = 2**17
+MAX_ROW_BYTES = 2**17
 """The longest row that is read: a file may state any length."""
-LEAST_STEPS, STEPS_PER_BYTE = 20_000_000, 10
+MIN_STEPS, STEPS_PER_BYTE = 20_000_000, 10
 """A query may take so many steps of SQLite's machine, and so many more for each byte of the file: a scan takes 1."""
 STEPS_AT_ONCE = 100_000
 """After how many steps they are counted."""
-SMALLEST_ROW = 32
+MIN_ROW_BYTES = 32
 """Bytes that a row takes at least: there are no more rows than fit into the file."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
@@ -355,12 +355,12 @@ class StudyError(BackendError):
 class DamagedTrials(StudyError):  # noqa: N818  its base says that it is an error
     """The trials of a study are damaged."""
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: Path, damage: str) -> None:
         folder = path.parent
         super().__init__(
-            f"{folder}: its trials are damaged ({what}): 'cosmic study doctor {quote(str(folder))}' saves the rest"
+            f"{folder}: its trials are damaged ({damage}): 'cosmic study doctor {quote(str(folder))}' saves the rest"
         )
-        self.what = what
+        self.damage = damage
 
 
 class Database:
@@ -371,7 +371,7 @@ class Database:
         self.problem = problem
         """The problem that was searched: trials that it cannot have are damage; None: they are not compared."""
         self._connection = connection
-        self._left = inf
+        self._steps_left = inf
         """How many steps the query that runs may still take."""
 
     @classmethod
@@ -383,10 +383,10 @@ class Database:
 
         One that holds anything but the known tables is damaged; if not *strict*, that is left to the caller.
         """
-        if wrong := find_complaint(database_files(path)):
+        if wrong := find_unsafe_file(database_files(path)):
             raise StudyError(f"{path.parent}: {wrong}")
         with _explain_errors(path):
-            connection = sqlite3.connect(_address(path, write), uri=True, isolation_level=None, timeout=30)
+            connection = sqlite3.connect(_database_uri(path, write), uri=True, isolation_level=None, timeout=30)
         try:
             storage = cls(path, connection, problem)
             storage._guard(write)
@@ -402,44 +402,44 @@ class Database:
         """Limit what a file can make SQLite do."""
         for limit, most in _LIMITS.items():
             self._connection.setlimit(limit, most)
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_ROW)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_ROW_BYTES)
         self._connection.set_progress_handler(self._is_endless, STEPS_AT_ONCE)
         with _explain_errors(self.path):
             for pragma in (*_PRAGMAS, *(() if write else ("query_only = ON",))):
                 self._connection.execute(f"PRAGMA {pragma}")
 
     def _is_endless(self) -> bool:
-        self._left -= STEPS_AT_ONCE
-        return self._left < 0
+        self._steps_left -= STEPS_AT_ONCE
+        return self._steps_left < 0
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _limited_query(self) -> Iterator[None]:
         """Run a query that takes no more steps than the size of the file explains; an error is a sentence."""
-        self._left = LEAST_STEPS + STEPS_PER_BYTE * self._bytes()
+        self._steps_left = MIN_STEPS + STEPS_PER_BYTE * self._bytes()
         try:
             with _explain_errors(self.path):
                 yield
         except MemoryError as error:
             raise DamagedTrials(self.path, "it states a size larger than the memory") from error
         finally:
-            self._left = inf
+            self._steps_left = inf
 
     def _bytes(self) -> int:
         """Return how many bytes the file and its log have on the disk; holes do not count."""
-        found = 0
+        total = 0
         for path in database_files(self.path)[:2]:
             with suppress(OSError):
-                about = path.stat()
-                found += min(about.st_size, 512 * getattr(about, "st_blocks", 2**60))
-        return found
+                status = path.stat()
+                total += min(status.st_size, 512 * getattr(status, "st_blocks", 2**60))
+        return total
 
     def foreign(self) -> list[str]:
         """Return what the file holds besides the known tables; no search makes it."""
-        found = []
+        descriptions = []
         for kind, name, table, text in self.rows("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 20"):
             if (kind, name, table, text) != OWN_INDEX and (kind, name, text) != ("table", table, SCHEMA.get(name)):
-                found.append(f"no search makes its {one_line(str(kind)[:20])} {shorten(name)}")
-        return found
+                descriptions.append(f"no search makes its {one_line(str(kind)[:20])} {shorten(name)}")
+        return descriptions
 
     def _prepare(self) -> None:
         with _explain_errors(self.path):
@@ -461,13 +461,13 @@ class Database:
                 self._connection.execute("ROLLBACK")
 
     @contextmanager
-    def _allowing(self, longest: int) -> Iterator[None]:
+    def _allowing_values(self, longest: int) -> Iterator[None]:
         """Allow values of so many bytes, and a row's other values beside it."""
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest + LONGEST_ROW)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest + MAX_ROW_BYTES)
         try:
             yield
         finally:
-            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_ROW)
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_ROW_BYTES)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -490,7 +490,7 @@ class Database:
 
     def _chunks(self, query: str, values: tuple[int, ...] = (), at_once: int = ROWS_AT_ONCE) -> Iterator[list[Row]]:
         """Yield the rows of a query, some at a time."""
-        with self._reading():
+        with self._limited_query():
             cursor = self._connection.execute(query, values)
             while rows := cursor.fetchmany(at_once):
                 yield rows
@@ -498,18 +498,18 @@ class Database:
     def problems(self) -> list[str]:
         """Return the findings of SQLite's integrity check; none for an intact file."""
         try:
-            found = [str(row[0]) for row in self.rows("PRAGMA integrity_check(20)")]
+            findings = [str(row[0]) for row in self.rows("PRAGMA integrity_check(20)")]
         except DamagedTrials as error:
-            return [error.what]
-        return [each for each in found if each != "ok"]
+            return [error.damage]
+        return [finding for finding in findings if finding != "ok"]
 
     def rows(self, query: str) -> list[Any]:
         """Return the rows of a query; an error is a sentence that says what to do."""
-        with self._reading():
+        with self._limited_query():
             return self._connection.execute(query).fetchall()
 
 
-def _address(path: Path, write: bool) -> str:
+def _database_uri(path: Path, write: bool) -> str:
     """Return the URI of the file for SQLite; immutable in a read-only directory, where it cannot create locks."""
     mode = "rwc" if write else "ro"
     alone = not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()

@@ -43,69 +43,65 @@ class ReplayedStudy:
 def replay_study(path: str | Path, pool: PoolOptions | None = None) -> ReplayedStudy:
     """Return a comparison of the study in the directory *path* with the same search, run again."""
     study = open_study(path)
-    batches, written = study.history
-    pool, ledger, again = pool or PoolOptions(), Ledger(study.problem), 0
+    batches, recorded = study.history
+    pool, ledger, replayed = pool or PoolOptions(), Ledger(study.problem), 0
     with name_study(path), open_evaluator(study.problem, pool.workers, pool.address) as evaluate:
         steps = explore_batches(study.inputs, ledger, evaluate, batches)
         for _, rows, _, _ in islice(steps, len(batches)):
-            same = np.array_equal(rows, written.points[again : again + len(rows)])
-            again += len(rows)
+            same = np.array_equal(rows, recorded.points[replayed : replayed + len(rows)])
+            replayed += len(rows)
             if not same:  # after one different point, all later proposals differ
                 break
-    first, largest, differing = compare_replay(written, ledger.trials)
-    other = first is not None and not _same_points(written, ledger.trials, first)
+    first, largest, differing = compare_replay(recorded, ledger.trials)
+    other_points = first is not None and not (first < _count_common(recorded, ledger.trials))
     return ReplayedStudy(
-        len(written), first, other, differing, largest, study.written_by, software_versions(study.inputs.engine)
+        len(recorded), first, other_points, differing, largest, study.written_by, software_versions(study.inputs.engine)
     )
 
 
-def compare_replay(written: Trials, again: Trials) -> tuple[int | None, dict[str, float], int]:
+def compare_replay(recorded: Trials, replayed: Trials) -> tuple[int | None, dict[str, float], int]:
     """Return the first trial that differs, the largest relative difference of each metric, and how many trials differ.
 
     Results are compared up to the first different point; after it, every trial differs.
     """
-    common = _count_common(written, again)
-    differs = _differs(written.results, again.results, common)
-    complete = common == len(written) == len(again)
+    common = _count_common(recorded, replayed)
+    differs = _differing_trials(recorded.results, replayed.results, common)
+    complete = common == len(recorded) == len(replayed)
     if complete and not differs.any():
         return None, {}, 0
     first = int(np.argmax(differs)) if differs.any() else common
     pairs = {
-        name: (written.results.columns[name][:common], again.results.columns[name][:common])
-        for name in written.results.columns
+        name: (recorded.results.columns[name][:common], replayed.results.columns[name][:common])
+        for name in recorded.results.columns
     }
-    largest = {name: float(share_of_difference(*pair).max(initial=0.0)) for name, pair in pairs.items()}
-    differing = int(differs.sum()) + max(len(written) - common, 1 if len(again) > common else 0)
+    largest = {name: float(relative_difference(*pair).max(initial=0.0)) for name, pair in pairs.items()}
+    differing = int(differs.sum()) + max(len(recorded) - common, 1 if len(replayed) > common else 0)
     return first, {name: value for name, value in largest.items() if value}, differing
 
 
-def _count_common(written: Trials, again: Trials) -> int:
+def _count_common(recorded: Trials, replayed: Trials) -> int:
     """Return how many points from the first on are the same in two searches."""
-    shorter = min(len(written), len(again))
+    shorter = min(len(recorded), len(replayed))
     if not shorter:
         return 0
-    same = (written.points[:shorter] == again.points[:shorter]).all(axis=1)
+    same = (recorded.points[:shorter] == replayed.points[:shorter]).all(axis=1)
     return shorter if same.all() else int(np.argmin(same))
 
 
-def _same_points(written: Trials, again: Trials, place: int) -> bool:
-    return place < _count_common(written, again)
-
-
-def _differs(ours: Results, theirs: Results, n: int) -> Flags:
+def _differing_trials(ours: Results, theirs: Results, n: int) -> Flags:
     """Return for each of the first *n* points whether its results differ."""
-    found = ours.counted[:n] != theirs.counted[:n]
-    found |= ours.coded[:n].differs(theirs.coded[:n])
-    found |= share_of_difference(ours.excess[:n], theirs.excess[:n]) > 0
+    differs = ours.counted[:n] != theirs.counted[:n]
+    differs |= ours.coded[:n].differs(theirs.coded[:n])
+    differs |= relative_difference(ours.excess[:n], theirs.excess[:n]) > 0
     for name in ours.columns:
-        found |= share_of_difference(ours.columns[name][:n], theirs.columns[name][:n]) > 0
-    return np.asarray(found, dtype=bool)
+        differs |= relative_difference(ours.columns[name][:n], theirs.columns[name][:n]) > 0
+    return np.asarray(differs, dtype=bool)
 
 
-def share_of_difference(ours: Floats, theirs: Floats) -> Floats:
+def relative_difference(ours: Floats, theirs: Floats) -> Floats:
     """Return the difference of two numbers as a share of the larger; infinite where only one of them is NaN.
 
-    >>> share_of_difference(np.array([1.0, np.nan, np.nan, 4.0]), np.array([1.0, np.nan, 2.0, 3.0])).tolist()
+    >>> relative_difference(np.array([1.0, np.nan, np.nan, 4.0]), np.array([1.0, np.nan, 2.0, 3.0])).tolist()
     [0.0, 0.0, inf, 0.25]
     """
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))

@@ -44,11 +44,11 @@ from cosmic.search.space.diagram import Indices
 from cosmic.search.study import study_database
 from cosmic.search.study.measured_runs import MeasuredRun, dump_runs, parse_runs
 from cosmic.search.study.study_database import (
-    MOST_INPUT_BYTES,
-    MOST_PARAMETERS,
+    MAX_INPUT_BYTES,
+    MAX_PARAMETERS,
+    MIN_ROW_BYTES,
     NO_BATCH,
     PACKED,
-    SMALLEST_ROW,
     TABLE_KEYS,
     BatchRecord,
     DamagedTrials,
@@ -76,31 +76,31 @@ LAYOUT, NAMED = 1, 2
 """The layout of pieces with metrics of COSMIC, and of others, whose names are written too."""
 NAMES_STRUCT = struct.Struct("<H")
 HEADER_STRUCT = struct.Struct("<BBHIII")
-TOKENS_ALONE = tuple(name for name in METRICS if name not in OF_SAMPLES)
-OF_PIECES = (
+TOKEN_METRICS = tuple(name for name in METRICS if name not in OF_SAMPLES)
+PIECE_METRICS = (
     tuple(OF_STEPS),
     (*OF_STEPS, *OF_REQUESTS),
     (*OF_STEPS, *OF_CLUSTERS, *OF_RUNS),
-    TOKENS_ALONE,
+    TOKEN_METRICS,
     METRICS,
 )
-METRICS_OF_PIECES = {crc32(",".join(names).encode()): names for names in OF_PIECES}
+METRICS_OF_PIECES = {crc32(",".join(names).encode()): names for names in PIECE_METRICS}
 """The metrics of a piece, by the checksum of their names: those of a step alone where no trial has another."""
 NO_TRIAL, RUNNING_TRIALS, ALL_TRIALS = range(3)
 """The kinds of a metric's column."""
-LONGEST_PIECE = 2**22
+MAX_PIECE_BYTES = 2**22
 """The most bytes of one piece."""
-PIECE_AIM = 2**21
+TARGET_PIECE_BYTES = 2**21
 """A piece has about so many bytes at most, apart from its texts."""
-MOST_IN_PIECE = 2**14
+MAX_PIECE_TRIALS = 2**14
 """The most trials of one piece."""
-MOST_BATCHES = 2**31 - 1
+MAX_BATCHES = 2**31 - 1
 
 
 def split_pieces(trials: Trials, first: int, batch: int) -> Iterator[Row]:
     """Yield rows of a packed table that hold *trials* of one *batch*, numbered from *first* on."""
     size = 4 * trials.points.shape[1] + 8 * (len(METRICS) + 2)
-    step = max(1, min(MOST_IN_PIECE, PIECE_AIM // size))
+    step = max(1, min(MAX_PIECE_TRIALS, TARGET_PIECE_BYTES // size))
     for start in range(0, len(trials), step):
         yield from _halve_trials(trials.part(slice(start, start + step)), first + start, batch)
 
@@ -108,7 +108,7 @@ def split_pieces(trials: Trials, first: int, batch: int) -> Iterator[Row]:
 def _halve_trials(trials: Trials, first: int, batch: int) -> Iterator[Row]:
     """Yield *trials* as one row, or as several if its texts are too long for one."""
     content, middle = pack_piece(trials), len(trials) // 2
-    if len(content) > LONGEST_PIECE and middle:
+    if len(content) > MAX_PIECE_BYTES and middle:
         yield from _halve_trials(trials.part(slice(middle)), first, batch)
         yield from _halve_trials(trials.part(slice(middle, None)), first + middle, batch)
     else:
@@ -120,11 +120,11 @@ def piece_checksum(first: int, batch: int, trials: int, content: bytes) -> int:
     return crc32(content, crc32(repr((first, batch, trials)).encode()))
 
 
-def piece_agrees(row: Row) -> bool:
+def piece_is_sound(row: Row) -> bool:
     """Return whether a row of a packed table agrees with its checksum and states a possible number of trials."""
     first, batch, trials, crc, content = row
-    whole = all(type(each) is int for each in (first, batch, trials)) and isinstance(content, bytes)
-    possible = whole and 1 <= trials <= MOST_IN_PIECE and NO_BATCH <= batch <= MOST_BATCHES
+    typed = all(type(number) is int for number in (first, batch, trials)) and isinstance(content, bytes)
+    possible = typed and 1 <= trials <= MAX_PIECE_TRIALS and NO_BATCH <= batch <= MAX_BATCHES
     return possible and bool(crc == piece_checksum(first, batch, trials, content))
 
 
@@ -136,8 +136,12 @@ def pack_piece(trials: Trials) -> bytes:
     results, points = trials.results, trials.points
     if points.dtype.itemsize > 1 or points.dtype.kind != "u":
         points = points.astype(index_type(int(points.max(initial=0))))
-    texts, codes = _used_texts(results.coded)
-    names, metrics = _named_metrics(results)
+    # The texts that are there, and their codes in the smallest type.
+    used = np.flatnonzero(np.bincount(results.coded.codes, minlength=len(results.coded.texts)))
+    code = np.zeros(len(results.coded.texts), dtype=index_type(len(used) - 1))
+    code[used] = np.arange(len(used))
+    texts, codes = [results.coded.texts[index] for index in used.tolist()], code[results.coded.codes]
+    names, metrics = _select_metrics(results)
     kinds, numbers = _stored_columns(np.stack([results.columns[name] for name in metrics]), results.excess == 0)
     text = "\n".join(texts).encode()
     named = ",".join(metrics).encode() if names not in METRICS_OF_PIECES else b""
@@ -149,44 +153,38 @@ def pack_piece(trials: Trials) -> bytes:
             NAMES_STRUCT.pack(len(named)) + named if named else b"",
             bytes(kinds),
             text,
-            _little(points),
-            _little(codes),
+            _little_endian_bytes(points),
+            _little_endian_bytes(codes),
             np.packbits(results.counted, bitorder="little").tobytes(),
-            _little(results.excess),
-            *map(_little, numbers),
+            _little_endian_bytes(results.excess),
+            *map(_little_endian_bytes, numbers),
         ]
     )
 
 
-def _named_metrics(results: Results) -> tuple[int, tuple[str, ...]]:
+def _select_metrics(results: Results) -> tuple[int, tuple[str, ...]]:
     """Return the metrics to write, and the checksum of their names: no others than some trial has."""
     if results.columns.keys() != set(METRICS):
         names = tuple(results.columns)
         return crc32(",".join(names).encode()), names
-    there = {name for name, column in results.columns.items() if not np.isnan(column).all()}
-    return next((code, names) for code, names in METRICS_OF_PIECES.items() if there <= {*names})
-
-
-def _used_texts(reasons: Reasons) -> tuple[list[str], npt.NDArray[Any]]:
-    """Return the texts that are there, and their codes in the smallest type."""
-    used = np.flatnonzero(np.bincount(reasons.codes, minlength=len(reasons.texts)))
-    code = np.zeros(len(reasons.texts), dtype=index_type(len(used) - 1))
-    code[used] = np.arange(len(used))
-    return [reasons.texts[place] for place in used.tolist()], code[reasons.codes]
+    present = {name for name, column in results.columns.items() if not np.isnan(column).all()}
+    return next((code, names) for code, names in METRICS_OF_PIECES.items() if present <= {*names})
 
 
 def _stored_columns(metrics: Floats, runs: Flags) -> tuple[list[int], list[Floats]]:
     """Return the kind of each metric's column, and the values that are written of it."""
-    known = ~np.isnan(metrics)
-    others = (known & ~runs).any(axis=1)
-    kinds = np.where(others, ALL_TRIALS, np.where(known.any(axis=1), RUNNING_TRIALS, NO_TRIAL)).tolist()
+    has_value = ~np.isnan(metrics)
+    has_infeasible_value = (has_value & ~runs).any(axis=1)
+    kinds = np.where(
+        has_infeasible_value, ALL_TRIALS, np.where(has_value.any(axis=1), RUNNING_TRIALS, NO_TRIAL)
+    ).tolist()
     if ALL_TRIALS not in kinds:  # as usual: a design that cannot run has no metrics
         return kinds, [metrics[np.array(kinds) == RUNNING_TRIALS][:, runs]]
-    written = {NO_TRIAL: runs[:0], RUNNING_TRIALS: runs, ALL_TRIALS: slice(None)}
-    return kinds, [column[written[kind]] for kind, column in zip(kinds, metrics, strict=True) if kind != NO_TRIAL]
+    selections = {NO_TRIAL: runs[:0], RUNNING_TRIALS: runs, ALL_TRIALS: slice(None)}
+    return kinds, [column[selections[kind]] for kind, column in zip(kinds, metrics, strict=True) if kind != NO_TRIAL]
 
 
-def _little(array: npt.NDArray[Any]) -> bytes:
+def _little_endian_bytes(array: npt.NDArray[Any]) -> bytes:
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
@@ -197,13 +195,13 @@ class _Reader:
     """Takes arrays from bytes, one after the other."""
 
     def __init__(self, content: bytes) -> None:
-        self._content, self.at = content, 0
+        self._content, self.offset = content, 0
 
-    def take(self, count: int, kind: str) -> npt.NDArray[Any]:
+    def read(self, count: int, kind: str) -> npt.NDArray[Any]:
         """Return the next *count* numbers; too few are a `ValueError`."""
-        found = np.frombuffer(self._content, kind, count, self.at) if count else np.empty(0, kind)
-        self.at += found.nbytes
-        return found
+        numbers = np.frombuffer(self._content, kind, count, self.offset) if count else np.empty(0, kind)
+        self.offset += numbers.nbytes
+        return numbers
 
 
 def piece_width(content: bytes) -> int:
@@ -214,30 +212,30 @@ def piece_width(content: bytes) -> int:
 
 def unpack_piece(content: bytes, trials: int, shape: TrialShape) -> Trials:
     """Return so many *trials*; raise a `ValueError` where the bytes are not what `pack_piece` writes."""
-    require_sound(HEADER_STRUCT.size <= len(content) <= LONGEST_PIECE)
+    require_sound(HEADER_STRUCT.size <= len(content) <= MAX_PIECE_BYTES)
     layout, itemsize, metrics, width, text_bytes, names = HEADER_STRUCT.unpack_from(content)
-    written, start = _read_metrics(content, layout, names, shape)
-    require_sound(metrics == len(written) and bool(written) and itemsize in (1, 2, 4))
-    require_sound(width <= MOST_PARAMETERS and shape.width in (None, width) and text_bytes <= len(content))
+    piece_metrics, start = _read_metrics(content, layout, names, shape)
+    require_sound(metrics == len(piece_metrics) and bool(piece_metrics) and itemsize in (1, 2, 4))
+    require_sound(width <= MAX_PARAMETERS and shape.width in (None, width) and text_bytes <= len(content))
     reader = _Reader(content[start:])
-    kinds = reader.take(metrics, "u1").tolist()
-    texts = reader.take(text_bytes, "u1").tobytes().decode().split("\n")  # what is no UTF-8 is a ValueError too
+    kinds = reader.read(metrics, "u1").tolist()
+    texts = reader.read(text_bytes, "u1").tobytes().decode().split("\n")  # what is no UTF-8 is a ValueError too
     require_sound(len(texts) <= trials and len(set(texts)) == len(texts) and all(map(is_reason, texts)))
-    points = reader.take(trials * width, f"<u{itemsize}").reshape(trials, width)
-    codes = reader.take(trials, index_type(len(texts) - 1).newbyteorder("<").str)
-    bits = reader.take(-(-trials // 8), "u1")
-    excess = reader.take(trials, "<f8")
+    points = reader.read(trials * width, f"<u{itemsize}").reshape(trials, width)
+    codes = reader.read(trials, index_type(len(texts) - 1).newbyteorder("<").str)
+    bits = reader.read(-(-trials // 8), "u1")
+    excess = reader.read(trials, "<f8")
     require_sound(bool((codes < len(texts)).all()) and not (np.isnan(excess) | (excess < 0)).any())
     runs = excess == 0
-    columns = dict.fromkeys(written if layout == NAMED else METRICS, np.broadcast_to(np.nan, runs.shape))
-    columns |= {name: _read_column(reader, kind, runs) for name, kind in zip(written, kinds, strict=True)}
-    require_sound(reader.at == len(content) - start)
+    columns = dict.fromkeys(piece_metrics if layout == NAMED else METRICS, np.broadcast_to(np.nan, runs.shape))
+    columns |= {name: _read_column(reader, kind, runs) for name, kind in zip(piece_metrics, kinds, strict=True)}
+    require_sound(reader.offset == len(content) - start)
     flags = np.unpackbits(bits, bitorder="little")
     require_sound(not flags[trials:].any())
     results = Results(columns, excess, Reasons(tuple(texts), codes.astype(np.uint32)), flags[:trials].astype(bool))
-    found = Trials(points, results)
-    require_sound(shape.problem is None or found.fits(shape.problem))
-    return found
+    unpacked = Trials(points, results)
+    require_sound(shape.problem is None or unpacked.fits(shape.problem))
+    return unpacked
 
 
 def _read_metrics(content: bytes, layout: int, names: int, shape: TrialShape) -> tuple[tuple[str, ...], int]:
@@ -248,25 +246,27 @@ def _read_metrics(content: bytes, layout: int, names: int, shape: TrialShape) ->
     require_sound(len(content) >= HEADER_STRUCT.size + NAMES_STRUCT.size)
     start = HEADER_STRUCT.size + NAMES_STRUCT.size + NAMES_STRUCT.unpack_from(content, HEADER_STRUCT.size)[0]
     text = content[HEADER_STRUCT.size + NAMES_STRUCT.size : start]
-    found = tuple(text.decode().split(","))
+    piece_metrics = tuple(text.decode().split(","))
     require_sound(
-        crc32(text) == names and len(set(found)) == len(found) <= MOST_METRICS and all(map(str.isidentifier, found))
+        crc32(text) == names
+        and len(set(piece_metrics)) == len(piece_metrics) <= MOST_METRICS
+        and all(map(str.isidentifier, piece_metrics))
     )
-    require_sound(shape.problem is None or found == shape.problem.metrics)
-    return found, start
+    require_sound(shape.problem is None or piece_metrics == shape.problem.metrics)
+    return piece_metrics, start
 
 
 def _read_column(reader: _Reader, kind: int, runs: Flags) -> Floats:
     require_sound(kind in (NO_TRIAL, RUNNING_TRIALS, ALL_TRIALS))
     if kind == NO_TRIAL:
         return np.broadcast_to(np.nan, runs.shape)
-    values = reader.take(len(runs) if kind == ALL_TRIALS else int(runs.sum()), "<f8")
+    values = reader.read(len(runs) if kind == ALL_TRIALS else int(runs.sum()), "<f8")
     require_sound(not has_impossible_metric(values))
     if kind == ALL_TRIALS:
         return values
-    found = np.full(len(runs), np.nan)
-    found[runs] = values
-    return found
+    column = np.full(len(runs), np.nan)
+    column[runs] = values
+    return column
 
 
 # --------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def _read_column(reader: _Reader, kind: int, runs: Flags) -> Floats:
 
 Part = tuple[Indices, Trials]
 """Consecutive trials, each with its batch."""
-LARGER = 4
+MAX_EXPANSION = 4
 """Packed trials are at most so many times as long as the file, which the file system may compress."""
 
 
@@ -284,23 +284,23 @@ class Storage(Database):
 
     # --------------------------------------------------------------------------------------------- writing
 
-    def append(self, written: BatchRecord, trials: Trials, first: int) -> None:
+    def append(self, record: BatchRecord, trials: Trials, first: int) -> None:
         """Add a batch whose trials are numbered from *first*, in one transaction."""
-        rows = list(split_pieces(trials, first, written.batch))
-        with self._allowing(LONGEST_PIECE), self._transaction():
+        rows = list(split_pieces(trials, first, record.batch))
+        with self._allowing_values(MAX_PIECE_BYTES), self._transaction():
             self._insert("packed", rows)
-            self._insert("batches", [_batch_row(written)])
+            self._insert("batches", [_batch_row(record)])
 
-    def restore(self, batches: list[BatchRecord], trials: Trials, apart: Trials) -> None:
-        """Write what was saved from a damaged file: whole batches with their trials, and trials kept *apart*."""
+    def restore(self, batches: list[BatchRecord], trials: Trials, separate: Trials) -> None:
+        """Write what was saved from a damaged file: whole batches with their trials, and trials kept *separate*."""
         first = 0
-        with self._allowing(LONGEST_PIECE), self._transaction():
+        with self._allowing_values(MAX_PIECE_BYTES), self._transaction():
             for batch in batches:
-                some = trials.part(slice(first, first + batch.trials))
-                self._insert("packed", split_pieces(some, first, batch.batch))
+                batch_trials = trials.part(slice(first, first + batch.trials))
+                self._insert("packed", split_pieces(batch_trials, first, batch.batch))
                 self._insert("batches", [_batch_row(batch)])
                 first += batch.trials
-            self._insert("packed_salvaged", split_pieces(apart, 0, study_database.NO_BATCH))
+            self._insert("packed_salvaged", split_pieces(separate, 0, study_database.NO_BATCH))
 
     def _insert(self, table: str, rows: Iterable[Row]) -> None:
         marks = ", ".join("?" * len(TABLE_KEYS[table][1]))
@@ -308,7 +308,7 @@ class Storage(Database):
 
     def set_inputs(self, content: str) -> None:
         """Keep a copy of the text of study.json, so that either can be restored from the other."""
-        self._keep("study", content)
+        self._write_text("study", content)
 
     def set_ending(self, stopped: str, trials: int) -> None:
         """Keep why a search ended after this number of *trials*."""
@@ -318,14 +318,14 @@ class Storage(Database):
     def set_learned(self, learned: Learned | None, trials: int) -> None:
         """Keep what the agent says of its model after this number of *trials*; None: it has none."""
         if learned is not None:
-            self._keep("learned", json.dumps({"trials": trials, **dump_learned(learned)}, ensure_ascii=False))
+            self._write_text("learned", json.dumps({"trials": trials, **dump_learned(learned)}, ensure_ascii=False))
 
     def set_runs(self, runs: Sequence[MeasuredRun]) -> None:
         """Keep the measured runs of the study, all of them, in one transaction."""
-        self._keep("measured", dump_runs(runs))
+        self._write_text("measured", dump_runs(runs))
 
-    def _keep(self, name: str, content: str) -> None:
-        with self._allowing(MOST_INPUT_BYTES), self._transaction():
+    def _write_text(self, name: str, content: str) -> None:
+        with self._allowing_values(MAX_INPUT_BYTES), self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO inputs VALUES (?, ?)", (name, content))
 
     # --------------------------------------------------------------------------------------------- reading
@@ -335,34 +335,34 @@ class Storage(Database):
         with suppress(
             DamagedTrials, ValueError, KeyError, TypeError, RecursionError, SpecError
         ):  # the trials may be intact
-            content = json.loads(self._kept("learned") or "null")
+            content = json.loads(self._read_text("learned") or "null")
             return parse_learned(content) if content is not None and content["trials"] == trials else None
         return None
 
     def runs(self) -> list[MeasuredRun]:
         """Return the measured runs of the study."""
-        text = self._kept("measured")
+        text = self._read_text("measured")
         try:
             return [] if text is None else parse_runs(text, self.problem)
         except ValueError:
             raise DamagedTrials(self.path, "its measured runs are not what was written") from None
 
-    def _kept(self, name: str) -> str | None:
+    def _read_text(self, name: str) -> str | None:
         """Return a text that was kept under a *name*; None where there is none."""
-        with self._allowing(MOST_INPUT_BYTES):
-            found = self.rows(f"SELECT content FROM inputs WHERE name = '{name}'")
-        return found[0][0] if found and isinstance(found[0][0], str) else None
+        with self._allowing_values(MAX_INPUT_BYTES):
+            rows = self.rows(f"SELECT content FROM inputs WHERE name = '{name}'")
+        return rows[0][0] if rows and isinstance(rows[0][0], str) else None
 
     def inputs(self) -> str | None:
         """Return the copy of the text of study.json; None where there is none."""
-        return self._kept("study")
+        return self._read_text("study")
 
     def ending(self, trials: int) -> str:
         """Return why the search ended after this number of *trials*; an empty text where it has not ended."""
-        found = []
+        rows = []
         with suppress(DamagedTrials):  # the trials may be intact all the same
-            found = self.rows("SELECT content FROM inputs WHERE name = 'ended'")
-        stopped, _, count = str(found[0][0]).rpartition(" ") if found else ("", "", "")
+            rows = self.rows("SELECT content FROM inputs WHERE name = 'ended'")
+        stopped, _, count = str(rows[0][0]).rpartition(" ") if rows else ("", "", "")
         return stopped if count == str(trials) else ""
 
     def is_empty(self) -> bool:
@@ -372,21 +372,21 @@ class Storage(Database):
 
     def batches(self) -> list[BatchRecord]:
         """Return every batch, in order."""
-        found: list[BatchRecord] = []
+        records: list[BatchRecord] = []
         query = f"{select_query('batches')} ORDER BY batch"
         try:
             for rows in self._chunks(query):
-                found += study_database.read_batches(rows, len(found))
+                records += study_database.read_batches(rows, len(records))
         except WrongRow as error:
-            raise DamagedTrials(self.path, f"batch {error.place} is not what was written") from None
-        return found
+            raise DamagedTrials(self.path, f"batch {error.row_index} is not what was written") from None
+        return records
 
     def trials(self, table: str = "trials") -> Trials:
         """Return every trial, or every result that was kept apart (``salvaged``), each checked."""
         if table == "trials":
             return self.history()[1]
-        parts = [*self._by_row("salvaged", 0), *self._packed("packed_salvaged", 0)]  # each counts from 0
-        of_batch, trials = self._joined(parts)
+        parts = [*self._read_row_tables("salvaged", 0), *self._read_packed("packed_salvaged", 0)]  # each counts from 0
+        of_batch, trials = self._join_parts(parts)
         if (of_batch != study_database.NO_BATCH).any():
             raise DamagedTrials(self.path, "results that were kept apart belong to batches")
         return trials
@@ -396,7 +396,7 @@ class Storage(Database):
         with self._snapshot():
             batches = self.batches()
             sizes = [batch.trials for batch in batches]
-            of_batch, trials = self._joined(self.parts(), min(sum(sizes), LARGER * self._bytes()))
+            of_batch, trials = self._join_parts(self.parts(), min(sum(sizes), MAX_EXPANSION * self._bytes()))
         if sum(sizes) != len(trials):
             raise DamagedTrials(self.path, f"{sum(sizes)} trials were written, {len(trials)} are there")
         if not np.array_equal(np.repeat(np.arange(len(sizes)), sizes), of_batch):
@@ -407,39 +407,40 @@ class Storage(Database):
         """Yield every trial with its batch, some at a time, from one snapshot: as `history` without keeping them."""
         with self._snapshot():
             ends = np.cumsum([batch.trials for batch in self.batches()], dtype=np.int64)
-            place = 0
+            first = 0
             for of_batch, trials in self.parts():
-                wanted = np.searchsorted(ends, np.arange(place, place + len(trials)), side="right")
-                if not np.array_equal(wanted, of_batch):
+                expected = np.searchsorted(ends, np.arange(first, first + len(trials)), side="right")
+                if not np.array_equal(expected, of_batch):
                     raise DamagedTrials(self.path, "trials are not in the batches that they were written with")
-                place += len(trials)
+                first += len(trials)
                 yield of_batch, trials
-            written = int(ends[-1]) if len(ends) else 0
-        if written != place:
-            raise DamagedTrials(self.path, f"{written} trials were written, {place} are there")
+            total = int(ends[-1]) if len(ends) else 0
+        if total != first:
+            raise DamagedTrials(self.path, f"{total} trials were written, {first} are there")
 
     def since(self, first: int, most: int) -> Trials:
         """Return at most *most* trials from *first* on, each checked against its checksum."""
-        found: list[Part] = []
+        parts: list[Part] = []
         with self._snapshot():
             for part in self.parts(first, most):
-                found.append(part)
-                if sum(len(trials) for _, trials in found) >= most:
+                parts.append(part)
+                if sum(len(trials) for _, trials in parts) >= most:
                     break
-        return self._joined(found)[1].part(slice(most))
+        return self._join_parts(parts)[1].part(slice(most))
 
     def parts(self, first: int = 0, most: int = -1) -> Iterator[Part]:
         """Yield all trials from *first* on, some at a time; of those with a row each, at most *most*."""
-        place = first
-        for part in self._by_row("trials", place, most):
-            place += len(part[1])
+        position = first
+        for part in self._read_row_tables("trials", position, most):
+            position += len(part[1])
             yield part
-        yield from self._packed("packed", place, inside=place == first)
+        yield from self._read_packed("packed", position, inside=position == first)
 
-    def _joined(self, parts: Iterable[Part], expected: int = 0) -> Part:
+    def _join_parts(self, parts: Iterable[Part], expected: int = 0) -> Part:
         """Return parts as one; so many trials are *expected*."""
         columns = Columns(
-            study_database.empty_points(TrialShape.of(self.problem)), metrics=study_database.metrics_in(self.problem)
+            study_database.empty_points(TrialShape.for_problem(self.problem)),
+            metrics=study_database.metrics_in(self.problem),
         )
         of_batch: list[Indices] = []
         for batches, trials in parts:
@@ -452,7 +453,7 @@ class Storage(Database):
         none = np.empty(0, dtype=np.int32)
         return np.concatenate([none, *of_batch]), Trials(columns.points, columns.results)
 
-    def _by_row(self, table: str, first: int, most: int = -1) -> Iterator[Part]:
+    def _read_row_tables(self, table: str, first: int, most: int = -1) -> Iterator[Part]:
         """Yield at most *most* trials of a table with a row for each, from *first* on (all if *most* is negative).
 
         Pages of a crafted file can be part of many rows, and a small file would fill the memory: rows that together are
@@ -460,36 +461,36 @@ class Storage(Database):
         """
         if not self.has(table):
             return
-        shape, place, left = TrialShape.of(self.problem), first, self._bytes()
+        shape, position, room = TrialShape.for_problem(self.problem), first, self._bytes()
         with self._wrong_is_damage(table, "trial"):
             for rows in self._chunks(f"{select_query(table)} WHERE trial >= ? ORDER BY trial LIMIT ?", (first, most)):
-                shape = shape.given(rows)
-                part = study_database.read_trials(rows, place, shape)
-                place += len(rows)
-                left -= study_database.least_bytes_of(part[1])
-                self._check_room(left)
+                shape = shape.with_width(rows)
+                part = study_database.read_trials(rows, position, shape)
+                position += len(rows)
+                room -= study_database.min_bytes(part[1])
+                self._check_room(room)
                 yield part
 
-    def _packed(self, table: str, first: int, *, inside: bool = False) -> Iterator[Part]:
+    def _read_packed(self, table: str, first: int, *, inside: bool = False) -> Iterator[Part]:
         """Yield packed trials from *first* on, a piece at a time; *first* may be *inside* a piece."""
         if not self.has(table):
             return
-        shape, place, left = TrialShape.of(self.problem), first, LARGER * self._bytes()
+        shape, position, room = TrialShape.for_problem(self.problem), first, MAX_EXPANSION * self._bytes()
         start = self.rows(f"SELECT MAX(first) FROM {table} WHERE first <= {first}")[0][0] if inside else 0
         query = f"{select_query(table)} WHERE first >= ? ORDER BY first"
-        with self._wrong_is_damage(table, "first"), self._allowing(LONGEST_PIECE):
+        with self._wrong_is_damage(table, "first"), self._allowing_values(MAX_PIECE_BYTES):
             for (row,) in self._chunks(query, (start or 0,), at_once=1):
                 number, batch, count, _, content = row
-                skipped = place - number
-                if not piece_agrees(row) or skipped < 0 or (skipped and not inside):
-                    raise WrongRow(place)
-                left -= len(content)
-                self._check_room(left)
-                trials = _unpacked(content, count, place, shape)
+                skipped = position - number
+                if not piece_is_sound(row) or skipped < 0 or (skipped and not inside):
+                    raise WrongRow(position)
+                room -= len(content)
+                self._check_room(room)
+                trials = _unpack_row(content, count, position, shape)
                 shape = TrialShape(trials.points.shape[1], self.problem)
                 inside = inside and skipped >= count
                 if skipped < count:
-                    place = number + count
+                    position = number + count
                     yield np.full(count - skipped, batch, dtype=np.int32), trials.part(slice(skipped, None))
 
     @contextmanager
@@ -498,12 +499,12 @@ class Storage(Database):
         try:
             yield
         except WrongRow as error:
-            raise DamagedTrials(self.path, f"trial {error.place} is not what was written") from None
+            raise DamagedTrials(self.path, f"trial {error.row_index} is not what was written") from None
         if self.rows(f"SELECT 1 FROM {table} WHERE {key} < 0 LIMIT 1"):
             raise DamagedTrials(self.path, "trials have numbers below 0")
 
-    def _check_room(self, left: int) -> None:
-        if left < 0:
+    def _check_room(self, room: int) -> None:
+        if room < 0:
             raise DamagedTrials(self.path, "its rows are longer than the file")
 
     # ---------------------------------------------------------------------------------------------- saving
@@ -516,38 +517,38 @@ class Storage(Database):
         if not self.has(table):
             return {}
         self._connection.text_factory = lambda text: text.decode(errors="replace")  # a checksum tells what is damaged
-        key, most = TABLE_KEYS[table][0], self._bytes() // SMALLEST_ROW
+        key, most = TABLE_KEYS[table][0], self._bytes() // MIN_ROW_BYTES
         inside = f"WHERE {key} BETWEEN 0 AND {most} ORDER BY {key}"
-        with self._allowing(LONGEST_PIECE if table in PACKED else 0):
-            found = self._intact(table, inside) | self._intact(table, f"{inside} DESC")
-            place = 0
-            while place < max(found, default=0):
-                if place not in found:
-                    found |= self._intact(table, f"WHERE {key} = {place}")
-                place += found[place][2] if place in found and table in PACKED else 1
-        return self._sound(table, dict(sorted(found.items())))
+        with self._allowing_values(MAX_PIECE_BYTES if table in PACKED else 0):
+            rows = self._intact(table, inside) | self._intact(table, f"{inside} DESC")
+            position = 0
+            while position < max(rows, default=0):
+                if position not in rows:
+                    rows |= self._intact(table, f"WHERE {key} = {position}")
+                position += rows[position][2] if position in rows and table in PACKED else 1
+        return self._sound(table, dict(sorted(rows.items())))
 
     def _intact(self, table: str, condition: str) -> dict[int, Row]:
         """Return by their key the rows under a *condition*, up to the first that SQLite cannot read."""
-        found: dict[int, Row] = {}
-        packed, left = table in PACKED, LARGER * self._bytes()
-        with suppress(DamagedTrials), self._reading():
+        rows: dict[int, Row] = {}
+        packed, room = table in PACKED, MAX_EXPANSION * self._bytes()
+        with suppress(DamagedTrials), self._limited_query():
             for row in self._connection.execute(f"{select_query(table)} {condition}"):
-                if piece_agrees(row) if packed else checksum_holds(row):
-                    found[row[0]] = row
-                    left -= len(row[-1]) if packed else 0
-                    self._check_room(left)  # as in `_by_row`
-        return found
+                if piece_is_sound(row) if packed else checksum_holds(row):
+                    rows[row[0]] = row
+                    room -= len(row[-1]) if packed else 0
+                    self._check_room(room)  # as in `_by_row`
+        return rows
 
-    def _sound(self, table: str, found: dict[int, Row]) -> dict[int, Row]:
+    def _sound(self, table: str, rows: dict[int, Row]) -> dict[int, Row]:
         """Return the rows whose cells are right."""
         if table == "batches":
-            return {key: row for key, row in found.items() if study_database.is_sound_batch(row)}
-        rows = list(found.values())
-        shape = _usual(table, rows) if self.problem is None else TrialShape.of(self.problem)
+            return {key: row for key, row in rows.items() if study_database.is_sound_batch(row)}
+        cells = list(rows.values())
+        shape = _usual_shape(table, cells) if self.problem is None else TrialShape.for_problem(self.problem)
         if table in PACKED:
-            return {row[0]: row for row in rows if _is_sound(row, shape)}
-        return {row[0]: row for row in study_database.select_sound(rows, shape)}
+            return {row[0]: row for row in cells if _is_sound(row, shape)}
+        return {row[0]: row for row in study_database.select_sound(cells, shape)}
 
 
 def holds_trials(path: Path) -> bool:
@@ -565,11 +566,11 @@ def _batch_row(batch: BatchRecord) -> Row:
     return with_checksum(batch.batch, batch.asked, batch.trials)
 
 
-def _unpacked(content: bytes, count: int, place: int, shape: TrialShape) -> Trials:
+def _unpack_row(content: bytes, count: int, position: int, shape: TrialShape) -> Trials:
     try:
         return unpack_piece(content, count, shape)
     except ValueError:
-        raise WrongRow(place) from None
+        raise WrongRow(position) from None
 
 
 def _is_sound(row: Row, shape: TrialShape) -> bool:
@@ -579,7 +580,7 @@ def _is_sound(row: Row, shape: TrialShape) -> bool:
     return False
 
 
-def _usual(table: str, rows: list[Row]) -> TrialShape:
+def _usual_shape(table: str, rows: list[Row]) -> TrialShape:
     """Return the shape that most rows have."""
     if table in PACKED:
         widths = [piece_width(row[4]) for row in rows if len(row[4]) >= HEADER_STRUCT.size]

@@ -31,9 +31,9 @@ from cosmic.step.device_memory import COMPONENTS
 # Trials as a table: one column for each field, metric and part of a metric, a block of rows at a time
 # --------------------------------------------------------------------------------------
 
-ROWS = 2**13
+BLOCK_ROWS = 2**13
 """How many trials a block has at most."""
-MOST_WHOLE = 2**63
+INT_LIMIT = 2**63
 Part = tuple[Indices | None, Trials]
 """Consecutive trials, each with its batch; None where batches are not known."""
 
@@ -77,8 +77,10 @@ class TrialTable:
     def __init__(self, problem: Problem, *, batches: bool = True, parts: bool = True) -> None:
         self._problem = problem
         self._batches = batches
-        self._fields = [field for parameter in problem.space.parameters for field in _fields(problem, parameter)]
-        self._derived = {path: _head(problem, path) for path in problem.space.derived}
+        self._fields = [
+            field for parameter in problem.space.parameters for field in _parameter_fields(problem, parameter)
+        ]
+        self._derived = {path: _derived_head(problem, path) for path in problem.space.derived}
         self._parts = _Parts(problem) if parts and problem.of_designs else None
         self.heads: tuple[Head, ...] = tuple(self._heads())
         """What its columns are, whatever the trials."""
@@ -94,38 +96,38 @@ class TrialTable:
         yield from (Head(name, float) for name in (self._parts.names if self._parts else ()))
 
     def blocks(self, parts: Iterable[Part]) -> Iterator[TableBlock]:
-        """Yield the rows of consecutive *parts*, of any size, in blocks of at most `ROWS`."""
+        """Yield the rows of consecutive *parts*, of any size, in blocks of at most `BLOCK_ROWS`."""
         first = 0
-        for batches, trials in map(_joined, _gather_parts(parts)):
-            for start in range(0, len(trials), ROWS):
-                some = slice(start, start + ROWS)
-                here = trials.part(some)
-                yield self._block(first, None if batches is None else batches[some], here)
-                first += len(here)
+        for batches, trials in map(_join_parts, _gather_parts(parts)):
+            for start in range(0, len(trials), BLOCK_ROWS):
+                selection = slice(start, start + BLOCK_ROWS)
+                block_trials = trials.part(selection)
+                yield self._block(first, None if batches is None else batches[selection], block_trials)
+                first += len(block_trials)
 
     def _block(self, first: int, batches: Indices | None, trials: Trials) -> TableBlock:
         results = trials.results
-        found: dict[str, Cells] = {"trial": np.arange(first, first + len(trials))}
+        columns: dict[str, Cells] = {"trial": np.arange(first, first + len(trials))}
         if self._batches and batches is not None:
-            found["batch"] = batches.astype(np.int64, copy=False)
+            columns["batch"] = batches.astype(np.int64, copy=False)
         for field in self._fields:
-            found[field.head.name] = Coded(field.values, trials.points[:, field.place])
+            columns[field.head.name] = Coded(field.values, trials.points[:, field.column])
         if self._derived:
             rows = trials.rows
-            found |= {head.name: self._derive(path, head, rows) for path, head in self._derived.items()}
-        found |= {"feasible": results.feasible, "counted": results.counted}
-        found["reasons"] = Coded(results.coded.texts, results.coded.codes)
-        found |= {name: results.columns[name] for name in self._problem.metrics}
+            columns |= {head.name: self._derive(path, head, rows) for path, head in self._derived.items()}
+        columns |= {"feasible": results.feasible, "counted": results.counted}
+        columns["reasons"] = Coded(results.coded.texts, results.coded.codes)
+        columns |= {name: results.columns[name] for name in self._problem.metrics}
         if self._parts is not None:
-            found |= self._parts.of(trials)
-        return TableBlock(found, len(trials))
+            columns |= self._parts.compute(trials)
+        return TableBlock(columns, len(trials))
 
     def _derive(self, path: str, head: Head, rows: Indices) -> Coded:
-        places: dict[Any, int] = {}
+        codes_by_value: dict[Any, int] = {}
         values = self._problem.space.derive(path, rows).tolist()
-        codes = [places.setdefault(value, len(places)) for value in values]
-        written = [_plain(self._problem, path, value, head.kind) for value in places]
-        return Coded(written, np.array(codes, dtype=np.intp))
+        codes = [codes_by_value.setdefault(value, len(codes_by_value)) for value in values]
+        texts = [_plain_value(self._problem, path, value, head.kind) for value in codes_by_value]
+        return Coded(texts, np.array(codes, dtype=np.intp))
 
 
 def _gather_parts(parts: Iterable[Part]) -> Iterator[list[Part]]:
@@ -133,14 +135,14 @@ def _gather_parts(parts: Iterable[Part]) -> Iterator[list[Part]]:
     waiting: list[Part] = []
     for part in parts:
         waiting.append(part)
-        if sum(len(trials) for _, trials in waiting) >= ROWS:
+        if sum(len(trials) for _, trials in waiting) >= BLOCK_ROWS:
             yield waiting
             waiting = []
     if waiting:
         yield waiting
 
 
-def _joined(parts: list[Part]) -> Part:
+def _join_parts(parts: list[Part]) -> Part:
     if len(parts) == 1:
         return parts[0]
     points = np.concatenate([trials.points for _, trials in parts])
@@ -156,22 +158,22 @@ class _Field(NamedTuple):
     """A field that a parameter sets."""
 
     head: Head
-    place: int
+    column: int
     """The column of its parameter in a point."""
     values: tuple[Any, ...]
     """Its content for each value of the parameter."""
 
 
-def _fields(problem: Problem, parameter: Parameter) -> list[_Field]:
+def _parameter_fields(problem: Problem, parameter: Parameter) -> list[_Field]:
     """Return the fields that *parameter* sets; of an accelerator, which sets two layers, its name alone."""
-    place = problem.space.parameters.index(parameter)
+    column = problem.space.parameters.index(parameter)
     if parameter.name == ACCELERATOR:
-        return [_Field(Head(ACCELERATOR, str), place, tuple(map(str, parameter.labels)))]
-    found = []
-    for path, held in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
-        head = Head(column_name(problem, path), _kind_of(held))
-        found.append(_Field(head, place, tuple(_plain(problem, path, value, head.kind) for value in held)))
-    return found
+        return [_Field(Head(ACCELERATOR, str), column, tuple(map(str, parameter.labels)))]
+    fields = []
+    for path, contents in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
+        head = Head(column_name(problem, path), _column_kind(contents))
+        fields.append(_Field(head, column, tuple(_plain_value(problem, path, value, head.kind) for value in contents)))
+    return fields
 
 
 def column_name(problem: Problem, path: str) -> str:
@@ -181,7 +183,7 @@ def column_name(problem: Problem, path: str) -> str:
     return f"{outer}{dot}{slot.name}" if slot.dimension is not None else path
 
 
-def _head(problem: Problem, path: str) -> Head:
+def _derived_head(problem: Problem, path: str) -> Head:
     """Return the head of a derived field, whose values are not known beforehand."""
     hint = schema.slot_at(problem.space.base, path).hint
     hints = {hint, *get_args(hint)}
@@ -189,23 +191,23 @@ def _head(problem: Problem, path: str) -> Head:
     return Head(column_name(problem, path), kind)
 
 
-def _kind_of(values: Sequence[Any]) -> type:
+def _column_kind(values: Sequence[Any]) -> type:
     """Return what all *values* of a field can be written as: text, where there are names or lists among them."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float} and kinds:
-        whole = kinds == {int} and all(value is None or abs(value) < MOST_WHOLE for value in values)
-        return int if whole else float
+        fits_int = kinds == {int} and all(value is None or abs(value) < INT_LIMIT for value in values)
+        return int if fits_int else float
     return bool if kinds == {bool} else str
 
 
-def _plain(problem: Problem, path: str, value: Any, kind: type) -> Any:
+def _plain_value(problem: Problem, path: str, value: Any, kind: type) -> Any:
     """Return *value* of the field at *path* as a column of this *kind* has it; lists are JSON."""
     if value is None or isinstance(value, str):
         return value
     if kind is not str:
         return kind(value)
-    written = value_label(problem.space.base, path, value)
-    return written if isinstance(written, str) else json.dumps(written, ensure_ascii=False)
+    text = value_label(problem.space.base, path, value)
+    return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
 
 
 # ---------------------------------------------------------------------------------------------------- parts
@@ -231,22 +233,22 @@ class _Parts:
         ]
         self.names = [name for name, *_ in self._origins]
 
-    def of(self, trials: Trials) -> dict[str, Cells]:
+    def compute(self, trials: Trials) -> dict[str, Cells]:
         """Return the parts of *trials*: seconds of those that can run, memory also of those that need too much.
 
         A trial that this release evaluates to other metrics than the study has, has no parts.
         """
-        whole = {name: np.full(len(trials), np.nan) for name in self.names}
-        places = np.flatnonzero(np.isfinite(trials.results.excess))
-        if len(places):
-            found, results = self._problem.measured(trials.rows[places])
-            some = trials.take(places)
-            same, runs = self._same(some, results.excess, results.columns), some.results.feasible
+        parts = {name: np.full(len(trials), np.nan) for name in self.names}
+        indices = np.flatnonzero(np.isfinite(trials.results.excess))
+        if len(indices):
+            outcomes, results = self._problem.evaluate_shares(trials.rows[indices])
+            evaluated = trials.select(indices)
+            same, runs = self._same(evaluated, results.excess, results.columns), evaluated.results.feasible
             for name, share, origin, seconds in self._origins:
                 weight = self._problem.shares[share].weight if seconds else 1.0
                 shown = same & runs if seconds else same
-                whole[name][places] = np.where(shown, weight * found[share].columns[origin], np.nan)
-        return dict(whole)
+                parts[name][indices] = np.where(shown, weight * outcomes[share].columns[origin], np.nan)
+        return dict(parts)
 
     def _same(self, trials: Trials, excess: Floats, columns: Any) -> Flags:
         """Return which trials have the results that they had."""
@@ -295,8 +297,8 @@ def _as_array(head: Head, cells: Cells) -> npt.NDArray[Any]:
 def to_arrow(table: TrialTable, parts: Iterable[Part]) -> Any:
     """Return trials as an Arrow Table, null where there is no value."""
     arrow = import_optional("pyarrow", EXTRA, "to_arrow", "study")
-    wanted = arrow_schema(arrow, table)
-    return arrow.Table.from_batches([arrow_batch(arrow, wanted, table, block) for block in table.blocks(parts)], wanted)
+    schema = arrow_schema(arrow, table)
+    return arrow.Table.from_batches([arrow_batch(arrow, schema, table, block) for block in table.blocks(parts)], schema)
 
 
 def arrow_schema(arrow: Any, table: TrialTable) -> Any:
@@ -305,14 +307,14 @@ def arrow_schema(arrow: Any, table: TrialTable) -> Any:
     return arrow.schema([(head.name, types[head.kind]) for head in table.heads])
 
 
-def arrow_batch(arrow: Any, wanted: Any, table: TrialTable, block: TableBlock) -> Any:
+def arrow_batch(arrow: Any, schema: Any, table: TrialTable, block: TableBlock) -> Any:
     """Return some rows as a record batch of Arrow."""
     arrays = []
     for head in table.heads:
-        cells, kind = block.columns[head.name], wanted.field(head.name).type
+        cells, kind = block.columns[head.name], schema.field(head.name).type
         if isinstance(cells, Coded):
             arrays.append(arrow.array(list(cells.values), kind).take(arrow.array(cells.codes)))
         else:
             missing = np.isnan(cells) if head.kind is float else None
             arrays.append(arrow.array(cells, kind, mask=missing))
-    return arrow.RecordBatch.from_arrays(arrays, schema=wanted)
+    return arrow.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,30 +1,33 @@
-"""The points that a search knows, and new ones beside them.
+"""What agents remember of the points that were tried, and new points beside them.
 
 `Novelty` replaces known points by new ones: an evaluation spent on a known design is lost. `History` is the training
 data of a model: every known point once, and targets made from the losses. `Prospects` is what model-based agents share:
-the history, candidates to rank, and new proposals.
+the history, candidates to rank, and new proposals. `Elite` holds the best points so far, which agents select as
+parents, reinforce and restart from. `Weights` has a number for each value of each parameter, and draws points by them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Sequence
 from statistics import NormalDist
 
 import numpy as np
 
 from cosmic.search.agent import Flags, Floats, Outcomes, Task
+from cosmic.search.pareto import pareto_order
 from cosmic.search.space.diagram import Flags as diagram_Flags
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.point_moves import Moves
-from cosmic.search.trials import PointPlaces
+from cosmic.search.trials import PointIndex
 
 # --------------------------------------------------------------------------------------
 # The training data of a model: every known point once, and targets made from the losses
 # --------------------------------------------------------------------------------------
 
 NORMAL = NormalDist()
-CHEBYSHEV = 0.05
+CHEBYSHEV_WEIGHT = 0.05
 """Weight of the sum of all objectives besides their maximum (the augmented Chebyshev norm)."""
 
 
@@ -38,7 +41,7 @@ class History:
         self.excess: Floats = np.empty(0)
         self.waiting: dict[Hashable, Indices] = {}
         """Points that were proposed and have no outcome yet."""
-        self._places: dict[Hashable, int] = {}
+        self._index: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -53,8 +56,8 @@ class History:
         new: list[int] = []
         for index, key in enumerate(self.space.keys(outcomes.rows)):
             self.waiting.pop(key, None)
-            if key not in self._places:
-                self._places[key] = len(self) + len(new)
+            if key not in self._index:
+                self._index[key] = len(self) + len(new)
                 new.append(index)
         self.rows = np.concatenate([self.rows, outcomes.rows[new]])
         self.losses = np.concatenate([self.losses, outcomes.losses[new]])
@@ -66,13 +69,13 @@ class History:
 
     def find(self, key: Hashable) -> int | None:
         """Return the place of the point with this key; None if it is not known."""
-        return self._places.get(key)
+        return self._index.get(key)
 
     def unknown(self, rows: Indices) -> Indices:
         """Return those of *rows* that are neither known nor pending, each once."""
         fresh: dict[Hashable, int] = {}
         for index, key in enumerate(self.space.keys(rows)):
-            if key not in self._places and key not in self.waiting:
+            if key not in self._index and key not in self.waiting:
                 fresh.setdefault(key, index)
         return rows[list(fresh.values())]
 
@@ -87,16 +90,16 @@ def make_targets(losses: Floats, rng: np.random.Generator) -> Floats:
     >>> make_targets(np.array([[7.0], [-1e9], [1.0]]), np.random.default_rng(0)).round(3).tolist()
     [0.967, -0.967, 0.0]
     """
-    shares = np.stack([_shares(column) for column in losses.T], axis=1)
+    shares = np.stack([_rank_shares(column) for column in losses.T], axis=1)
     if shares.shape[1] > 1:
         weighted = shares * rng.dirichlet(np.ones(shares.shape[1]))
-        joined = _shares(weighted.max(axis=1) + CHEBYSHEV * weighted.sum(axis=1))
+        joined = _rank_shares(weighted.max(axis=1) + CHEBYSHEV_WEIGHT * weighted.sum(axis=1))
     else:
         joined = shares[:, 0]
     return np.array([NORMAL.inv_cdf(share) for share in joined.tolist()])
 
 
-def _shares(values: Floats) -> Floats:
+def _rank_shares(values: Floats) -> Floats:
     """Return for each value the share of all values below it; equal ones count half."""
     ordered = np.sort(values)
     twice = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
@@ -107,7 +110,7 @@ def _shares(values: Floats) -> Floats:
 # Replaces known points by new ones: an evaluation spent on a known design is lost
 # --------------------------------------------------------------------------------------
 
-LISTED = 100_000
+MAX_LISTED = 100_000
 """Sets up to this size are enumerated when sampling finds nothing new in them."""
 
 
@@ -118,7 +121,7 @@ class Novelty:
         self.space = space
         self.moves = moves or Moves(space)
         self._rng = rng
-        self._seen = PointPlaces(space)
+        self._seen = PointIndex(space)
         self._listed: Indices | None = None
 
     def note(self, rows: Indices) -> None:
@@ -134,39 +137,39 @@ class Novelty:
 
         A small set runs out of new points only once all of it is known.
         """
-        found = rows.copy()
-        stale = self._claim(found, np.arange(len(found)))
+        replaced = rows.copy()
+        stale = self._claim(replaced, np.arange(len(replaced)))
         for attempt in range(2 * tries):
             if not len(stale):
-                return found
+                return replaced
             near = attempt < tries
-            found[stale] = (
-                self.moves.neighbour(found[stale], self._rng) if near else self.space.sample(len(stale), self._rng)
+            replaced[stale] = (
+                self.moves.neighbour(replaced[stale], self._rng) if near else self.space.sample(len(stale), self._rng)
             )
-            stale = self._claim(found, stale)
-        if self.space.valid <= LISTED:
-            self._fill(found, stale)
-        return found
+            stale = self._claim(replaced, stale)
+        if self.space.valid <= MAX_LISTED:
+            self._fill(replaced, stale)
+        return replaced
 
-    def _claim(self, rows: Indices, places: Indices) -> Indices:
-        """Mark the points at *places* as known; return the places of those that were known already."""
-        return np.asarray(places[~self._seen.claim(rows[places])])
+    def _claim(self, rows: Indices, indices: Indices) -> Indices:
+        """Mark the points at *indices* as known; return the places of those that were known already."""
+        return np.asarray(indices[~self._seen.claim(rows[indices])])
 
-    def _fill(self, found: Indices, stale: Indices) -> None:
+    def _fill(self, points: Indices, stale: Indices) -> None:
         """Fill the stale places with the unknown points of a small set, in random order."""
         if self._listed is None:
             self._listed = self._rng.permutation(np.array(list(self.space.enumerate())))
         self._listed = self._listed[~self.known(self._listed)]
-        taken = self._listed[: len(stale)]
-        found[stale[: len(taken)]] = taken
-        self.note(taken)
+        unknown_points = self._listed[: len(stale)]
+        points[stale[: len(unknown_points)]] = unknown_points
+        self.note(unknown_points)
 
 
 # --------------------------------------------------------------------------------------
 # What model-based agents share: the history, candidates to rank, and new proposals
 # --------------------------------------------------------------------------------------
 
-TRIES = 50
+MAX_TRIES = 50
 """How often points are drawn again if too few of them fit."""
 
 
@@ -208,10 +211,10 @@ class Prospects:
     def losses(self) -> Floats:
         """Return one target to minimise for each known point; infinite for infeasible ones."""
         feasible = self.history.feasible
-        found = np.full(len(self.history), np.inf)
+        targets = np.full(len(self.history), np.inf)
         if feasible.any():
-            found[feasible] = make_targets(self.history.losses[feasible], self.rng)
-        return found
+            targets[feasible] = make_targets(self.history.losses[feasible], self.rng)
+        return targets
 
     def pool(self, losses: Floats, share: float, bred: Callable[[Indices, Indices], list[Indices]]) -> Indices:
         """Return new candidates: all of a small set, else random points and what *bred* makes of pairs of good points.
@@ -221,12 +224,12 @@ class Prospects:
         if self._everything is not None:
             return self._fitting(self.history.unknown(self._everything))
         third = self._candidates // 3
-        found = [self._sample(third)]
+        parts = [self._sample(third)]
         best = self.history.rows[np.argsort(losses, kind="stable")[: np.isfinite(losses).sum()]]
         if len(best):
             parents = best[: max(5, int(share * len(best)))]
-            found += bred(*(parents[self._favouring(len(parents), third)] for _ in range(2)))
-        return self._fitting(self.history.unknown(np.concatenate(found)))
+            parts += bred(*(parents[self._favouring(len(parents), third)] for _ in range(2)))
+        return self._fitting(self.history.unknown(np.concatenate(parts)))
 
     def broad(self, times: int) -> Indices:
         """Return new candidates of all the set: all of a small one, else so many *times* the usual number."""
@@ -239,20 +242,122 @@ class Prospects:
         rows = self.space.sample(n, self.rng)
         if self._fits is None or not n:
             return rows
-        for _ in range(TRIES):
-            places = np.flatnonzero(~self._fits(rows))
-            if not len(places):
+        for _ in range(MAX_TRIES):
+            misfits = np.flatnonzero(~self._fits(rows))
+            if not len(misfits):
                 break
-            rows[places] = self.space.sample(len(places), self.rng)
+            rows[misfits] = self.space.sample(len(misfits), self.rng)
         return rows
 
     def _fitting(self, rows: Indices) -> Indices:
         """Return those of *rows* that fit; all of them where none does, as then it matters by how much they do not."""
         if self._fits is None or not len(rows):
             return rows
-        some = rows[self._fits(rows)]
-        return some if len(some) else rows
+        fitting = rows[self._fits(rows)]
+        return fitting if len(fitting) else rows
 
     def _favouring(self, size: int, n: int) -> Indices:
         """Return *n* places below *size*, small ones more often."""
         return np.asarray((size * self.rng.random(n) ** 2).astype(np.intp))
+
+
+# --------------------------------------------------------------------------------------
+# The best points so far: agents select parents from them, reinforce them, and restart from them
+# --------------------------------------------------------------------------------------
+
+
+def generation_size(trials: int) -> int:
+    """Return how many points a generation has: fewer for few trials, so that there are enough generations.
+
+    >>> generation_size(300), generation_size(20_000)
+    (15, 285)
+    """
+    return max(4, round(math.pow(trials, 0.7) / 3.6))
+
+
+class Elite:
+    """The best *size* points so far, best first, each once."""
+
+    def __init__(self, task: Task, size: int) -> None:
+        self.space = task.space
+        self.size = size
+        width = len(task.space.parameters)
+        self.outcomes = Outcomes(np.empty((0, width), dtype=np.intp), np.empty((0, task.objectives)), np.empty(0))
+        self.outcomes_told = 0
+        """How many outcomes were added."""
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def add(self, outcomes: Outcomes) -> None:
+        """Add *outcomes*, and keep the best *size* points."""
+        self.outcomes_told += len(outcomes)
+        joined = join_outcomes([self.outcomes, outcomes])
+        # A point told twice keeps its latest outcome.
+        last_index = {key: index for index, key in enumerate(self.space.keys(joined.rows))}
+        once = np.fromiter(last_index.values(), dtype=np.intp)
+        best = once[pareto_order(joined.losses[once], joined.excess[once])][: self.size]
+        self.outcomes = Outcomes(joined.rows[best], joined.losses[best], joined.excess[best])
+
+
+def join_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
+    """Return several outcomes as one, in their order."""
+    return Outcomes(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.losses for part in parts]),
+        np.concatenate([part.excess for part in parts]),
+    )
+
+
+# --------------------------------------------------------------------------------------
+# A weight for each value of each parameter, and points drawn by these weights
+# --------------------------------------------------------------------------------------
+
+
+class Weights:
+    """Arithmetic on flat arrays with a number for each value of each parameter, parameter after parameter."""
+
+    def __init__(self, space: ParameterSet) -> None:
+        self.space = space
+        self.size = sum(space.sizes)
+        """The length of such an array."""
+        self._starts = np.concatenate(([0], np.cumsum(space.sizes)[:-1])).astype(np.intp)[: len(space.sizes)]
+        self._owner = np.repeat(np.arange(len(space.sizes)), space.sizes)
+        widths = np.array(space.sizes, dtype=np.intp)[space.free]
+        value = np.arange(widths.max(initial=1))
+        self._last_values = widths - 1
+        self._padding = value[None, :] > self._last_values[:, None]  # columns of free parameters, padded to the widest
+        self._positions = self._starts[space.free][:, None] + np.minimum(value[None, :], self._last_values[:, None])
+
+    def sums(self, numbers: Floats) -> Floats:
+        """Return for each value the sum of *numbers* over all values of its parameter."""
+        return np.asarray(np.bincount(self._owner, weights=numbers, minlength=len(self._starts))[self._owner])
+
+    def shares(self, numbers: Floats) -> Floats:
+        """Return *numbers*, normalised to a sum of 1 for each parameter."""
+        return np.asarray(numbers / self.sums(numbers))
+
+    def largest(self, numbers: Floats) -> Floats:
+        """Return for each value the largest of *numbers* among all values of its parameter."""
+        if not self.size:
+            return numbers
+        return np.asarray(np.maximum.reduceat(numbers, self._starts)[self._owner])
+
+    def totals(self, rows: Indices, worth: Floats) -> Floats:
+        """Return for each value the sum of *worth* over the rows that have it."""
+        positions = (rows + self._starts).reshape(-1)
+        return np.bincount(positions, weights=np.repeat(worth, rows.shape[1]), minlength=self.size).astype(float)
+
+    def walk(self, numbers: Floats, n: int, rng: np.random.Generator) -> Indices:
+        """Return *n* valid points, drawn in proportion to the product of their values' *numbers*, all positive."""
+        rows = np.empty((n, len(self._starts)), dtype=np.intp)
+        free = self.space.free
+        if len(free):
+            shares = np.where(self._padding, 0.0, self.shares(numbers)[self._positions]).cumsum(axis=1)
+            chance = rng.random((n, len(free), 1)) * shares[:, -1:]  # the sum may round to just off 1
+            rows[:, free] = np.minimum((chance >= shares).sum(axis=2), self._last_values)
+        parts = np.split(numbers, self._starts[1:])
+        for component in self.space.tied:
+            weights = [parts[column] for column in component.columns]
+            rows[:, component.columns] = component.diagram.walk(weights, n, rng)
+        return rows
