@@ -18,8 +18,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.autosharding.programs import chain, drawn
-from tests.autosharding.test_sharding import least_bytes
+from tests.search.sharding.programs import chain, drawn
+from tests.search.sharding.test_sharding import least_bytes
 
 from cosmic.search.sharding.automatic_sharding import shard
 from cosmic.search.sharding.sharding_result import Sharded

@@ -25,9 +25,9 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi.routing import APIRoute
-from tests.exploration.crafted import crafted_studies
-from tests.live.asking import token_of
-from tests.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
+from tests.report.live.asking import token_of
+from tests.report.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
+from tests.search.crafted import crafted_studies
 
 from cosmic.report.live.access_control import AccessKeys
 from cosmic.report.live.application import LiveSite, make_application

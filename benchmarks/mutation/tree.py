@@ -26,15 +26,15 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
 Synthesis and its bounds are not: a worse schedule, or a lower bound that is less tight, is not wrong.
 """
 TESTS = (
-    "tests/cost",
-    "tests/graphs",
-    "tests/pricing",
+    "tests/network/costs",
+    "tests/network/graphs",
+    "tests/cluster/pricing",
     "tests/step",
     "tests/workload",
-    "tests/simulation/test_analytic_by_hand.py",
-    "tests/simulation/test_analytic_ends_by_hand.py",
+    "tests/simulate/test_analytic_by_hand.py",
+    "tests/simulate/test_analytic_ends_by_hand.py",
     "tests/test_possible_metrics.py",
-    "tests/simulation/test_closed_forms.py",
+    "tests/simulate/test_closed_forms.py",
     "tests/test_evaluate.py",
     "tests/test_evaluation_by_hand.py",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Open, leaves, settle, violations
-from tests.publishing.studies import serving
+from tests.report.publishing.studies import serving
 
 TTFT = "#latency-over-load .canvas >> nth=0 >> canvas:last-of-type"
 SCATTER = "#explore-scatter .canvas canvas:last-of-type"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.calibrating.fake_device import FakeDevice
-from tests.commands import output, run
 
 from cosmic.accuracy.calibrate.probing import COLUMNS, LARGE, SMALL, plan_probes, probe
 from cosmic.base.errors import SpecError
 from cosmic.cli.schema_command import schema_of
+from tests.accuracy.calibrate.fake_device import FakeDevice
+from tests.commands import output, run
 
 ROWS = """id,design,tp,pp,cp,gbs,recompute,step_s
 first,llama3-8b@dgx-h100:16,2,1,1,64,full,7.2

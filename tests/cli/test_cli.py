@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.base._version import __version__
 from cosmic.cli.dispatch import COMMANDS, HEADINGS, NOUNS, main, names_below
 from cosmic.design import catalog_entries
 from cosmic.search.mapping import design_completion
 from cosmic.search.mapping.design_completion import load_design
+from tests.commands import output, run
 
 SPACE = "cosmic-1024-paper"
 HEAVY = {"numpy", "numba", "pydantic", "yaml", "typer", "rich"}

@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from tests.commands import output, run
-from tests.schedules.made import gathered
 
 from cosmic.base.errors import SpecError
 from cosmic.network.collective_requests import groups_of
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from tests.commands import output, run
+from tests.network.schedules.made import gathered
 
 RING = "4\n" + "".join(f"{i} {(i + step) % 4} 1 1\n" for i in range(4) for step in (1, 3))
 """Four NPUs, links of 1 GiB/s and 1 us both ways."""

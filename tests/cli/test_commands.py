@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.test_manners import Terminal
-from tests.commands import run
 
 from cosmic.cli.console import command_lines, emit_commands, emit_table
 from cosmic.cli.dispatch import main
 from cosmic.search.search_loop import search
+from tests.cli.test_manners import Terminal
+from tests.commands import run
 
 WIDTHS = [None, 1, 10, 40, 80, 120]
 COMMANDS = [

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.cli import value_completion
 from cosmic.cli.completion_command import SHELLS, answer_shell
 from cosmic.cli.dispatch import COMPLETE, HEADINGS, main
+from tests.commands import output, run
 
 Complete = Callable[[str], list[str]]
 

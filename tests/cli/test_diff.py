@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.search.mapping.design_completion import load_design
+from tests.commands import output, run
 
 DESIGN = "llama3-70b@dgx-h100:512"
 OTHER = "llama3-70b@dgx-b200:512"

@@ -1,4 +1,4 @@
-"""`cosmic design export` of designs; of studies: tests/exploration/test_export.py."""
+"""`cosmic design export` of designs; of studies: tests/search/test_export.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.commands import output, run
 
 from cosmic.design.loading import dump_design
 from cosmic.search.mapping.design_completion import load_design
+from tests.commands import output, run
 
 DESIGN = "llama3-8b@dgx-h100:64"
 SERVED = ["llama3-8b@dgx-h100:8", "--set", "isl=1000", "--set", "osl=100", "--set", "concurrency=16"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import typer
-from tests.commands import output
 
 from cosmic.cli.console import MORE
 from cosmic.cli.dispatch import COMMANDS, app_of
+from tests.commands import output
 
 ROWS, COLUMNS = 30, 80
 

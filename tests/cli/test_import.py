@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.commands import output, run
 
 from cosmic.search.mapping.launch_import import import_launch
+from tests.commands import output, run
 
 SCRIPT = """#!/bin/bash
 # Llama 3 8B

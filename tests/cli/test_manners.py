@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.cli import output_streams
 from cosmic.cli.console import emit_table, has_style, print_sentences
 from cosmic.cli.dispatch import main, split_command
 from cosmic.cli.output_streams import ERASE, Patience, StatusLine, doing
 from cosmic.design import catalog_entries
+from tests.commands import output, run
 
 DESIGN = "llama3-8b@dgx-h100:8"
 SPACE = "cosmic-512-full-stack"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands import output, run
 
 import cosmic
+from tests.commands import output, run
 
 SMALL = "gpt3-125m@dgx-h100:2"
 RECIPE = """\

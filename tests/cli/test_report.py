@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
 
 import cosmic
 from cosmic.search.study.study import open_study
+from tests.commands import output, run
 
 SPACE = "cosmic-512-full-stack"
 

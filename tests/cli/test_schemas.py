@@ -16,13 +16,13 @@ import pytest
 import typer
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
-from tests.batches import check_all
-from tests.commands import output, run
 
 from cosmic.base.json_types import AnyOf, one_of, schemas_of
 from cosmic.cli.dispatch import COMMANDS, app_of, main
 from cosmic.cli.schema_command import published_commands, schema_of, schema_page
 from cosmic.search.catalog_listing import listings
+from tests.batches import check_all
+from tests.commands import output, run
 
 SPACE, DESIGN, SMALL = "cosmic-512-full-stack", "gpt3-13b@dgx-h100:16", "llama3-8b@dgx-h100:2"
 NOTHING_FITS = ("--constraint", "memory_bytes <= 1 kB")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.cli.search_output import progress_text
 from cosmic.search.search_loop import Progress
+from tests.commands import output, run
 
 SPACE = "cosmic-512-full-stack"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.search.advice import deployment_plan, serving_answers
 from cosmic.search.advice.service_question import Asked, asked_by_trace, read_service
+from tests.commands import output, run
 
 LLAMA = "llama3-8b@h100:8"
 SMALL = ("serve", "llama3-8b@h100:2", "--input", "500", "--output", "100")

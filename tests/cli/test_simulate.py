@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import run
-from tests.simulation.files import SYSTEM, words, write_job
-from tests.simulation.jobs import Node, collective, computation, receive, send
 
 from cosmic.frameworks.targets.astra_sim import machine_files
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events.trace_simulation import simulate
+from tests.commands import run
+from tests.simulate.files import SYSTEM, words, write_job
+from tests.simulate.jobs import Node, collective, computation, receive, send
 
 RANKS: list[list[Node]] = [
     [computation(10**9, 10**6), collective("all_gather", 10**6, after=[0]), send(1, 4096, after=[1])],

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.commands import run
 
 from cosmic.search.mapping.design_completion import load_design
+from tests.commands import run
 
 SMALL = ("size", "llama3-8b", "--tokens", "1T", "--accelerators", "16", "--systems", "dgx-h100,dgx-h200")
 

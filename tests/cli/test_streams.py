@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
 
 import cosmic
 from cosmic.cli import console, output_streams
@@ -18,6 +17,7 @@ from cosmic.cli.output_streams import ERASE, StatusLine, complain, emit, emit_da
 from cosmic.design import catalog_entries
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from tests.commands import output, run
 
 SPACE = "cosmic-1024-paper"
 EVIL = "a\x1b[2J\r\u202eb\x9b\u2028\ttail"

@@ -7,7 +7,6 @@ import json
 from random import Random
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.cli.design_comparison_commands import run_sweep
@@ -17,6 +16,7 @@ from cosmic.evaluation import evaluate
 from cosmic.search.compare.design_sweep import sweep_design
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
+from tests.commands import output, run
 
 DESIGN = "llama3-70b@dgx-h100:512"
 WORDS = ("design", "sweep", DESIGN, "--vary", "tp=1,4,8")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.cli.dispatch import COMMANDS
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.comm_groups import read_groups
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from tests.commands import output, run
 
 NODES = [
     {"id": 3, "type": NodeType.COMP, "name": "matmul", "num_ops": 2_000_000, "tensor_size": 4096, "duration_us": 5},

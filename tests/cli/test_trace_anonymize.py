@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.comm_groups import read_groups
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 from cosmic.traces.trace_checks import list_problems
+from tests.commands import output, run
 
 NODES = [
     {"id": 3, "type": NodeType.COMP, "name": "secret_matmul", "num_ops": 2_000_000, "duration_us": 5},

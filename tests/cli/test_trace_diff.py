@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
-from tests.profiles.test_contrasting import rows, traces
 
 from cosmic.cli.trace_analysis_commands import difference_headline, short_kernel_name
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.profiles.trace_contrast import contrast_sides, side_of_traces
 from cosmic.traces.trace import TraceSet, template_of
+from tests.commands import output, run
+from tests.traces.profiles.test_contrasting import rows, traces
 
 DESIGN = "gpt3-1.3b@dgx-h200:1"
 

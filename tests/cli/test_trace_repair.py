@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.comm_groups import read_groups
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from tests.commands import output, run
 
 NODES: list[dict[str, Any]] = [
     {"id": 3, "type": NodeType.COMP, "name": "matmul", "ctrl": [1], "duration_us": 5},

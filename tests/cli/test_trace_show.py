@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.commands import output, run
-from tests.publishing.pages import held_by
 
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from tests.commands import output, run
+from tests.report.publishing.pages import held_by
 
 NODES = [
     {"id": 3, "type": NodeType.COMP, "name": "a<b> & \x01", "num_ops": 2**40, "duration_us": 5},

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from tests.calibrating.fake_device import FakeDevice
-from tests.commands import run
-from tests.simulation.files import write_job
-from tests.simulation.jobs import Node, collective, computation
 
 import cosmic
 from cosmic.base.files import Unwritable
 from cosmic.cli.dispatch import COMMANDS, function_of, split_command
 from cosmic.traces.chakra import trace_reader
+from tests.accuracy.calibrate.fake_device import FakeDevice
+from tests.commands import run
+from tests.simulate.files import write_job
+from tests.simulate.jobs import Node, collective, computation
 
 DESIGN = "gpt3-13b@dgx-h100:16"
 SPACE = "cosmic-512-full-stack"

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.commands import output, run
 
 import cosmic
 from cosmic.accuracy.measured_rows import CARRIED
+from tests.commands import output, run
 
 GEMM = str(CARRIED / "h200_gemm.csv")
 MEMORY = str(CARRIED / "h200_memory_ops.csv")

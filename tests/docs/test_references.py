@@ -161,7 +161,7 @@ def is_command(text: str) -> bool:
 def every_option() -> frozenset[str]:
     """Return the options of all commands, of the scripts that fit the cost model, and of the projects exported to."""
     scripts = "".join(path.read_text() for path in (ROOT / "calibration").glob("*.py"))
-    others = (ROOT / "tests" / "launching" / "checked_names.yaml").read_text()
+    others = (ROOT / "tests" / "frameworks" / "launching" / "checked_names.yaml").read_text()
     mine = (options(name) for name in dispatch.COMMANDS)
     return frozenset(dispatch.OPTIONS).union(OPTION.findall(scripts), OPTION.findall(others), *mine)
 

@@ -38,7 +38,7 @@ from cosmic.step.operator_work import list_operators, model_flop_per_token
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.attended_keys import attended_share, document_length
 from cosmic.workload.mapping_rules import invalid_reasons
-from tests.recording.test_equality import directly, replayed, same
+from tests.simulate.recording.test_equality import directly, replayed, same
 from tests.step import tiny
 
 RANK = 2

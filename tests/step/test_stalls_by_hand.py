@@ -16,7 +16,7 @@ from cosmic.step.communication import Role
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.stage_time import ComputeTime, StageTime, _least_s, _stall_for_tiers, stage_time
 from cosmic.step.step_profile import CollectiveCost
-from tests.simulation.test_analytic_by_hand import stage_of
+from tests.simulate.test_analytic_by_hand import stage_of
 from tests.step.plain import collective, operator, plain
 
 BLOCKS = {"embedding": (1.0, 1.0), "layer": (2.0, 4.0), "head": (3.0, 6.0)}

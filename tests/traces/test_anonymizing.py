@@ -27,7 +27,7 @@ from cosmic.traces.chakra.wire_format import encode_varint
 from cosmic.traces.comm_groups import groups_text, known_groups
 from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType, RankTrace, Template, TraceSet, template_of
 from cosmic.traces.trace_checks import list_problems
-from tests.simulation.jobs import KINDS, network
+from tests.simulate.jobs import KINDS, network
 from tests.traces import encoding
 from tests.traces.graphs import Rows, collective, comp, graphs, one_rank, receive, send
 

@@ -19,7 +19,7 @@ from cosmic.workload.operator_graph import Graph, Operator, Tensor, elements
 from cosmic.workload.operator_kinds import kept_activations, kinds
 from tests.batches import check_all
 
-CONFIGS = sorted((Path(__file__).parents[1] / "catalog" / "data").glob("*.json"))
+CONFIGS = sorted((Path(__file__).parents[1] / "design" / "catalog" / "data").glob("*.json"))
 
 
 def model(name: str) -> Model:

@@ -8,5 +8,5 @@
     for violation in RELATIONS["network bandwidth"].violations(random_design(rng), rng):
         ...
 
-`benchmarks/metamorphic.py` checks them on thousands of designs, `tests/physics` on a few.
+`benchmarks/metamorphic.py` checks them on thousands of designs, `tests/accuracy/relations` on a few.
 """

@@ -1,7 +1,7 @@
 """NVIDIA Dynamo: a DynamoGraphDeployment for Kubernetes, with a frontend and a component for each pool.
 
 The workers run the design's engine, with the same arguments as its own target. Names: those of the examples in
-examples/backends/*/deploy/v1beta1 of github.com/ai-dynamo/dynamo; tests/launching/checked_names.yaml has the commits.
+examples/backends/*/deploy/v1beta1 of github.com/ai-dynamo/dynamo; tests/frameworks/launching/checked_names.yaml has the commits.
 The operator itself starts the hosts of an instance that spans several.
 """
 

@@ -1,7 +1,7 @@
 """SGLang: `python -m sglang.launch_server` for each instance, and SGLang's router before several of them.
 
 Names: docs/advanced_features/server_arguments.md, pd_disaggregation.md and router.md of github.com/sgl-project/sglang
-(tests/launching/checked_names.yaml has the commits). There, tp counts all GPUs of a stage, also those that attention
+(tests/frameworks/launching/checked_names.yaml has the commits). There, tp counts all GPUs of a stage, also those that attention
 data parallelism divides, and limits are of all ranks of attention together: each rank has its share. What the default
 of --mem-fraction-static leaves is read from server_args.py.
 """

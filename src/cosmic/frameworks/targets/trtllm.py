@@ -1,7 +1,7 @@
 """TensorRT-LLM: `trtllm-serve` for each instance with a YAML file of options, and its server for disaggregated pools.
 
 Names: tensorrt_llm/commands/serve.py and docs/source/ (commands/trtllm-serve, features/disagg-serving,
-features/speculative-decoding, deployment-guide) of github.com/NVIDIA/TensorRT-LLM; tests/launching/checked_names.yaml
+features/speculative-decoding, deployment-guide) of github.com/NVIDIA/TensorRT-LLM; tests/frameworks/launching/checked_names.yaml
 has the commits. There, tp counts all GPUs of a stage, also those of attention data parallelism, which has one rank for
 each of them; limits are of a rank.
 """

@@ -1,7 +1,7 @@
 """vLLM: `vllm serve` for each instance, and vLLM's router before several of them.
 
 Names: vllm/engine/arg_utils.py and the pages on data parallelism, several hosts and the NixlConnector in docs/ of
-github.com/vllm-project/vllm, and the README of github.com/vllm-project/router; tests/launching/checked_names.yaml has
+github.com/vllm-project/vllm, and the README of github.com/vllm-project/router; tests/frameworks/launching/checked_names.yaml has
 the commits. Limits are of each rank of attention data parallelism, as in the design.
 """
 

@@ -209,7 +209,7 @@ def strategy_tables(result: Sharded, name: str) -> dict[str, dict[str, Any]]:
         for tensor, sharding in shardings.items()
         if sharding.role != "weight" or not stores_sharded_weights(result)
     }
-    source = f"cosmic shard {result.program} --mesh {result.mesh}"
+    source = f"cosmic model shard {result.program} --mesh {result.mesh}"
     tables = {name: _strategy_table(f"Sharding of {result.program}, found", source, used, named)}
     if stores_sharded_weights(result):
         weights = {tensor: sharding for tensor, sharding in shardings.items() if sharding.role == "weight"}
