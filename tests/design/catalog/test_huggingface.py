@@ -496,7 +496,7 @@ def test_what_was_assumed_is_printed_with_every_evaluation(tmp_path: Path, capsy
     (tmp_path / "acme").mkdir()
     (tmp_path / "acme" / "config.json").write_text(json.dumps(UNKNOWN))
     design = f"{tmp_path / 'acme'}@dgx-h100:16"
-    for command in ("evaluate", "show"):
-        assert "assumed: the architecture acme is not known" in output(capsys, command, design)
-        found = json.loads(output(capsys, command, design, "--json"))
+    for command in (("evaluate",), ("design", "show")):
+        assert "assumed: the architecture acme is not known" in output(capsys, *command, design)
+        found = json.loads(output(capsys, *command, design, "--json"))
         assert found["assumed"][0].startswith("the architecture acme is not known")
