@@ -15,12 +15,13 @@ from functools import cache, cached_property
 from itertools import islice, product
 from math import isfinite, lcm
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Share, unit
 from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost
 from cosmic.cluster.goodput import checkpoint_bytes
 from cosmic.cluster.interruption_terms import run_fields, run_terms
@@ -841,9 +842,12 @@ SIMULATED_RUNS = 100
 class DaysToTrain:
     """Days of a run at quantiles."""
 
-    p05: float
-    p50: float
-    p95: float
+    p05: Annotated[float, unit("day")]
+    """One run in twenty takes less."""
+    p50: Annotated[float, unit("day")]
+    """Every second takes less."""
+    p95: Annotated[float, unit("day")]
+    """One in twenty takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -861,8 +865,8 @@ def simulate_risk(point: DesignPoint, metrics: Metrics, runs: int = SIMULATED_RU
     if metrics.train_days is None or point.run.tokens is None:
         return None
     work_s = point.run.tokens / metrics.throughput_per_s
-    step_s = checkpoint_bytes(point) / point.network.npus
-    terms = run_terms(run_fields(point.run), point.network.npus, point.workload.dp, step_s, work_s)
+    share_bytes = checkpoint_bytes(point) / point.network.npus
+    terms = run_terms(run_fields(point.run), point.network.npus, point.workload.dp, share_bytes, work_s)
     assert terms is not None  # noqa: S101  the days are known, and so is the rate of interruptions
     runs_result = simulate_runs(terms, work_s, runs=runs)
     slower = metrics.step_s_range
@@ -885,12 +889,17 @@ class Effect:
     """What one input does, if it is a tenth more: shares by which answers change, None where that is not known."""
 
     input: str
+    """The input."""
     accelerators: int
     """The best number then."""
-    train_days: float | None
-    train_usd: float | None
-    cost_usd: float | None
-    power_w: float | None
+    train_days: Share | None
+    """Change of the days to train."""
+    train_usd: Share | None
+    """Change of the cost of the run."""
+    cost_usd: Share | None
+    """Change of the price."""
+    power_w: Share | None
+    """Change of the power."""
 
 
 def measure_sensitivity(sizing: Sizing) -> list[Effect]:
