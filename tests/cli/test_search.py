@@ -95,7 +95,7 @@ def test_layers_can_be_isolated(capsys: pytest.CaptureFixture[str]) -> None:
         ([SPACE, "--setting", "pop=3"], "genetic.pop = 3: no such key; did you mean 'population'?"),
         ([], "name MODEL@SYSTEM:N, a space of the catalog or a YAML file"),
         ([SPACE, "--resume"], "say which study: --out DIR"),
-        (["--resume", "--out", "nowhere"], "is no study: it has no study.json"),
+        (["--resume", "--out", "nowhere"], "does not exist"),
     ],
 )
 def test_a_mistake_is_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,7 +276,7 @@ def test_what_to_do_next_is_what_can_be_done(capsys: pytest.CaptureFixture[str])
         (("evaluate", "dgx-h100:8"), "design = 'dgx-h100:8': is a system: say which model it runs, as in llama3-70b@"),
         (("design", "diff", "a", "b", "--set-b", "x"), "--set-b = 'x': write PATH=VALUE"),
         (("search", SPACE, "--setting", "x"), "--setting = 'x': write NAME=VALUE"),
-        (("report", "runs/stud"), "it has no study.json; did you mean 'runs/study'?"),
+        (("report", "runs/stud"), "does not exist; did you mean 'runs/study'?"),
         (("report", "runs"), "it has no study.json; did you mean 'runs/study'?"),
     ],
 )

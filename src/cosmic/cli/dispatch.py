@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from io import StringIO
@@ -104,8 +104,18 @@ HEADINGS = {
     "Self": ("schema", "completion", "run"),
 }
 """The front page."""
-GONE = {"psa": "space", "collective": "network", "program": "model show", "list": "catalog list"}
-"""Words that a person may still know, and what says the same now."""
+GONE = {
+    "psa": "space",
+    "dse": "search",
+    "explore": "search",
+    "optimise": "search",
+    "optimize": "search",
+    "collective": "network",
+    "topology": "network",
+    "program": "model show",
+    "list": "catalog list",
+}
+"""Words that a person may try, and what does that here."""
 RUN_WITHOUT_TYPER = {"calibrate probe": "cosmic.accuracy.calibrate.probing"}
 """Commands that also run without any library of this package."""
 OPTIONS = ("--help", "--version")
@@ -185,6 +195,8 @@ def suggest_command(noun: str, words: Sequence[str]) -> str:
     for path in tree:
         paths.setdefault(path.rpartition(" ")[2], []).append(path)
     own = names_below(noun)
+    if noun:
+        paths.pop("list", None)  # what another noun lists is not what is asked for
     paths |= {name: [f"{noun} {name}".lstrip()] for name in own}
     if not noun:
         paths |= {word: [path] for word, path in GONE.items()}
@@ -337,6 +349,18 @@ def _print_help(name: str, words: list[str]) -> Any:
     return status
 
 
+def _suggest_option(wrong: str, spellings: Sequence[str]) -> str:
+    """Return a hint for an unknown option: a field of a design is set with --set."""
+    if "--set" in spellings:
+        from cosmic.design.design_point import full_path  # noqa: PLC0415  only where an option is wrong
+
+        name = wrong.removeprefix("--").replace("-", "_")
+        with suppress(CosmicError):
+            if "." in full_path(name):
+                return f": it is a field of a design, '--set {name}=VALUE'"
+    return suggest_names(wrong, spellings)
+
+
 def _show_usage(error: Any) -> None:
     """Print the usage of a command and what was wrong; for an unknown option, the nearest one."""
     wrong, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
@@ -347,7 +371,7 @@ def _show_usage(error: Any) -> None:
             for name in get_param.opts
             if name.startswith("--")
         ]
-        error.message, error.possibilities = f"No such option '{wrong}'{suggest_names(wrong, spellings)}", None
+        error.message, error.possibilities = f"No such option '{wrong}'{_suggest_option(wrong, spellings)}", None
     error.message = one_line(error.message)
     text = StringIO()
     error.show(text)

@@ -89,6 +89,7 @@ class StepTally:
         "busy_s",
         "decode_steps",
         "decoded",
+        "gap_counts",
         "gaps",
         "kv",
         "most_held",
@@ -97,7 +98,6 @@ class StepTally:
         "running",
         "steps",
         "waiting",
-        "weights",
     )
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class StepTally:
         """Tokens that a rank held at most, and that the attention of decoding requests read."""
         self.gaps: list[float] = []
         """Times between two tokens of a request, and of how many."""
-        self.weights: list[int] = []
+        self.gap_counts: list[int] = []
 
     def mark(self) -> tuple[float, ...]:
         """Return the sums as they are now."""
@@ -121,7 +121,7 @@ class StepTally:
         for name, earlier, later in zip(SUMMED, first, last, strict=False):
             setattr(tally, name, later - earlier)
         part = slice(int(first[-1]), int(last[-1]))
-        tally.gaps, tally.weights, tally.most_held = self.gaps[part], self.weights[part], self.most_held
+        tally.gaps, tally.gap_counts, tally.most_held = self.gaps[part], self.gap_counts[part], self.most_held
         return tally
 
 
@@ -301,11 +301,11 @@ class EngineInstance:
                 tally.decoded += decodes * steps
                 tally.read += rank.read * steps + rank.growth * decodes * (steps * (steps - 1) / 2)
                 tally.gaps.append(rank.lag + self.first)
-                tally.weights.append(decodes)
+                tally.gap_counts.append(decodes)
                 rank.lag = 0.0
                 if steps > 1:
                     tally.gaps.append((seconds - self.first) / (steps - 1))
-                    tally.weights.append(decodes * (steps - 1))
+                    tally.gap_counts.append(decodes * (steps - 1))
             elif rank.decoding:
                 rank.lag += seconds
         tally.prefill_s += prefills if steps else seconds

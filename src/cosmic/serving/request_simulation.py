@@ -516,7 +516,7 @@ def _collect_simulated(deployment: Deployment, loop: EventLoop) -> SimulatedLoad
         measured=measured,
         window_s=window,
         metrics=simulated_metrics(deployment, requests, times, measured, window, pools),
-        itl=weighted_percentiles(tallies[-1].gaps, tallies[-1].weights),
+        itl=weighted_percentiles(tallies[-1].gaps, tallies[-1].gap_counts),
         steps=sum(tally.steps for tally in tallies),
         kv_tokens=tuple(pool.model.limits.kv_tokens for pool in loop.pools),
         most_held=tuple(tally.most_held for tally in tallies),

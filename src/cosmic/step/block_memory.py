@@ -43,9 +43,9 @@ WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4
 """A number in fp32 per row: a norm's scale, a softmax's logarithm."""
 POINTWISE = frozenset(("bias", "gelu", "silu", "relu", "tanh", "multiply"))
+"""Operators that a fused backward kernel can run again on its way."""
 REMADE = {"ssd_scan": "conv"}
 """Kinds whose fused backward pass runs another kind before them again: Mamba-2's, its convolution."""
-"""Operators that a fused backward kernel can run again on its way."""
 MODULES = {
     "core_attn": ("attention", "cross_attention"),
     "layernorm": ("attention_norm", "cross_norm", "ffn_norm"),

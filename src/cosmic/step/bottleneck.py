@@ -189,7 +189,7 @@ class NetworkLoad:
     """Of each tier of switches: bytes that an accelerator's link carries in the time that uplinks carry these."""
 
     def added_to(self, previous: NetworkLoad | None, calls: float) -> NetworkLoad:
-        """Return so many *calls* of this load beside an *previous* one of the same dimension and part."""
+        """Return so many *calls* of this load beside a *previous* one of the same dimension and part."""
         base = previous or NetworkLoad(self.dimension, self.part, 0.0, 0.0, (0.0,) * len(self.uplinks))
         uplinks = tuple(old + calls * new for old, new in zip(base.uplinks, self.uplinks, strict=True))
         return replace(

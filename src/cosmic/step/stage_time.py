@@ -281,8 +281,7 @@ def _stall_for_tiers(
     """Return a stage with what its layers wait for outer tiers of memory.
 
     A pass takes what its ring of buffers does (`cosmic.step.tier_traffic`), or what it takes without transfers if that
-    is
-    more. Links to outer tiers are none of the network's: compute hides transfers beside communication. Microbatches
+    is more. Links to outer tiers are none of the network's: compute hides transfers beside communication. Microbatches
     follow each other; the first block of a step waits for all of its transfers, but where a decoded token follows
     another. With one buffer all of it is serial: shards come in, are gathered and used, and gradients are reduced and
     leave.

@@ -48,9 +48,11 @@ def graph_of(name: str, npus: int) -> Graph:
             return grid(Hypercube.split(npus), all_others, wraps=True)
         case "hybrid_cube_mesh":
             return grid(HybridCubeMesh.split(npus), all_others, wraps=True)
-        case _:
+        case "mesh_2d" | "mesh_3d" | "torus_2d" | "torus_3d":
             sides = even_factors(npus, int(name[-2]))
             return grid(sides, near, wraps=name.startswith("torus"))
+        case _:
+            raise ValueError(f"the links of {name} are not stated here: do so by hand")
 
 
 def distances(graph: Graph, start: int) -> dict[int, int]:

@@ -58,7 +58,8 @@ LEAST_SLOPE = 1e-4
 LEAST_MOVE = 0.002
 """A parameter that moves less, in logs, is left alone."""
 CERTAIN, FAR = 0.98, 0.1
-"""So is one that is no more certain than it was, and moves by less than this share of its spread."""
+"""A parameter whose posterior spread is above the first share of its prior's, and which moves by less than the second
+share of that spread, has learned nothing from the measurements: it is left alone too."""
 ENOUGH = 3
 """Measurements from which they are left out in turn."""
 WORTH, LEAST_GAIN = 0.98, 0.003

@@ -79,7 +79,12 @@ def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True, en
         return mapping_space(source, engine=engine)
     if path.suffix in (".yaml", ".yml", ".json") or is_file(path):
         return read_space(catalog_entries.load_mapping(path), path.stem, path.parent)
-    return read_space(catalog_entries.read_entry("spaces", str(source)), str(source), Path())
+    name = str(source)
+    if catalog_entries.resolve_name("spaces", name) is None and catalog_entries.resolve_name("models", name):
+        raise SpecError(
+            "space", name, f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic catalog list systems')"
+        )
+    return read_space(catalog_entries.read_entry("spaces", name), name, Path())
 
 
 def names_design(source: str | Path) -> bool:

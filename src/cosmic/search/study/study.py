@@ -26,7 +26,7 @@ import numpy as np
 from cosmic.base._version import __version__
 from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, one_line, require, suggest_names
-from cosmic.base.files import DASH, Unreadable, Unwritable, read_text, write_text
+from cosmic.base.files import DASH, Unreadable, Unwritable, exists, read_text, write_text
 from cosmic.search.importance import Importance, measure_importance
 from cosmic.search.learning.prediction_quality import Learned
 from cosmic.search.problem import Problem
@@ -168,7 +168,8 @@ def open_study(path: str | Path) -> Study:
             raise StudyError(
                 f"{folder}: has lost its {INPUTS}: 'cosmic study doctor {quote(str(folder))}' restores it"
             ) from None
-        raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_suggest_study(folder)}") from None
+        why = f"is no study: it has no {INPUTS}" if exists(folder) else "does not exist"
+        raise SpecError("study", str(path), f"{why}{_suggest_study(folder)}") from None
     return parse_study(folder, text)
 
 
