@@ -26,8 +26,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
 Synthesis and its bounds are not: a worse schedule, or a lower bound that is less tight, is not wrong.
 """
 TESTS = (
-    "tests/network/costs",
-    "tests/network/graphs",
+    "tests/network",
     "tests/cluster/pricing",
     "tests/step",
     "tests/workload",
