@@ -14,7 +14,7 @@ from cosmic.cli import dispatch
         ("search llama3-8b", "is a model: say on which system"),
         ("optimize x", "did you mean 'cosmic search'?"),
         ("study list", "choose from show, tell"),
-        ("study show nowhere", "study = 'nowhere': does not exist"),
+        ("study show nowhere", "study = 'nowhere': is no study: it does not exist"),
     ],
 )
 def test_what_a_newcomer_would_try_is_answered_with_what_works(

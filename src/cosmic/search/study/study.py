@@ -168,7 +168,7 @@ def open_study(path: str | Path) -> Study:
             raise StudyError(
                 f"{folder}: has lost its {INPUTS}: 'cosmic study doctor {quote(str(folder))}' restores it"
             ) from None
-        why = f"is no study: it has no {INPUTS}" if exists(folder) else "does not exist"
+        why = f"is no study: it has no {INPUTS}" if exists(folder) else "is no study: it does not exist"
         raise SpecError("study", str(path), f"{why}{_suggest_study(folder)}") from None
     return parse_study(folder, text)
 
