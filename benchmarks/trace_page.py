@@ -19,10 +19,9 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from report import HEIGHT, LOADS, PATIENCE, WIDTH, browser
-
 from cosmic.report.trace_page import write_trace_page
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from report import HEIGHT, LOADS, PATIENCE, WIDTH, browser
 
 STREAMS = 4
 EACH = 4
