@@ -144,11 +144,6 @@ def _model_kind(model: Any) -> str:
     return "hybrid" if getattr(model, "ssm", None) is not None else "MoE" if is_moe(model) else "dense"
 
 
-def design_kind(point: DesignPoint) -> dict[str, str]:
-    """Return the kind of a design."""
-    return dict(zip(TRAIT_KEYS, traits_of(point).kind, strict=True))
-
-
 @dataclass(frozen=True, slots=True)
 class KnownRuns:
     """Measured runs of one source with the same traits."""

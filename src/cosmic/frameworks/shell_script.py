@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from cosmic.base.errors import require
-from cosmic.base.files import read_text
 from cosmic.frameworks.shell_expansion import DOUBT, MARKS, UNKNOWN, ShellState, ShellValue
 from cosmic.frameworks.shell_syntax import (
     Block,
@@ -191,11 +190,6 @@ class _ScriptExit(Exception):  # noqa: N818  no error: the script ends here
 
 class _FunctionReturn(_ScriptExit):
     """A function, or the branch of it that is followed, ends."""
-
-
-def read_script(path: str, where: str, defines: Mapping[str, str] | None = None) -> ShellScript:
-    """Return what the script at *path* would run."""
-    return follow_script(read_text(path, where, LARGEST_BYTES), where, defines)
 
 
 def follow_script(text: str, where: str, defines: Mapping[str, str] | None = None) -> ShellScript:

@@ -302,15 +302,6 @@ def deployment_rows(
     )
 
 
-def price_candidate(base: DesignPoint, candidate: Candidate, limits: Sequence[Slo]) -> Candidate:
-    """Return a deployment with what it achieves in closed form: its numbers of instances were changed."""
-    name, load_size = named_load(candidate.load)
-    rows = deployment_rows(
-        base, [candidate.kind], name, load_size, candidate.instances, max(candidate.prefill_instances, 1)
-    )
-    return rows.candidates(rows.estimates(), [0], limits)[0]
-
-
 def holds_limits(estimates: DeploymentEstimates, limits: Sequence[Slo]) -> Flags:
     """Return which deployments run and hold all limits."""
     holding: Flags = estimates.runs & all_hold(estimates.metrics, limits)
