@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.util import find_spec
 
 import numpy as np
-from common import Effort, two_at_a_time
+from common import Effort
 
 from cosmic import load_space
 from cosmic.space import ParameterSet, certify
@@ -156,10 +156,7 @@ def scaled(contest: Contest, effort: Effort, agents: Sequence[str]) -> Contest:
 
 def hold(contests: Sequence[Contest], seeds: int) -> list[Outcome]:
     """Return the outcome of each contest."""
-    tasks = [(contest, agent, seeds) for contest in contests for agent in contest.agents]
-    tasks.sort(key=lambda task: task[1] not in NEEDS)  # the slow ones first, so that none is left for the end
-    results = dict(zip(tasks, two_at_a_time(meet, tasks), strict=True))
-    return [Outcome(contest, tuple(results[contest, agent, seeds] for agent in contest.agents)) for contest in contests]
+    return [Outcome(contest, tuple(meet(contest, agent, seeds) for agent in contest.agents)) for contest in contests]
 
 
 def meet(contest: Contest, agent: str, seeds: int) -> Standing:

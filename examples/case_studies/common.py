@@ -6,7 +6,6 @@ import argparse
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -78,12 +77,6 @@ def metrics_of(design: DesignPoint) -> Metrics:
     if isinstance(outcome, Infeasible):
         raise SystemExit(f"infeasible: {'; '.join(outcome.reasons)}")
     return outcome
-
-
-def two_at_a_time(work: Callable[..., Done], tasks: Sequence[tuple[Any, ...]]) -> list[Done]:
-    """Return *work* applied to the arguments of each task, in order, with two processes."""
-    with ProcessPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(work, *zip(*tasks, strict=True)))
 
 
 def span(values: Iterable[float], form: str = ".2f") -> str:

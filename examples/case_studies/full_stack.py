@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from common import Effort, listing, metrics_of, span, two_at_a_time, write_page
+from common import Effort, listing, metrics_of, span, write_page
 from full_stack_designs import designs
 from full_stack_panels import panels
 from full_stack_paper import PAPER, PAPER_GAIN, PAPER_SPREAD, VARIANTS, differences, microbatch_matters
@@ -41,7 +41,7 @@ def make(effort: Effort) -> list[Part]:
     cases = SYSTEMS[1:] if effort.quick else [*SYSTEMS, *MODELS]
     variants = VARIANTS[:1] if effort.quick else VARIANTS
     budget = budget_of(effort)
-    found = two_at_a_time(compare, [(case, reward, budget) for case in (*cases, *variants) for reward in REWARDS])
+    found = [compare(case, reward, budget) for case in (*cases, *variants) for reward in REWARDS]
     main, others = found[: len(cases) * len(REWARDS)], found[len(cases) * len(REWARDS) :]
     return [
         *answer(main),

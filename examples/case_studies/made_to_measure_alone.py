@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from common import Effort, span, two_at_a_time
+from common import Effort, span
 from made_to_measure_cluster import (
     CONDITIONS,
     GPUS,
@@ -127,7 +127,7 @@ def all_alone(effort: Effort) -> list[Alone]:
     """Return all collectives of the page, or for a quick look two."""
     if effort.quick:
         return [of_unit(condition.smaller(), "all_gather") for condition in (HEALTHY, SLOW_NIC)]
-    found = two_at_a_time(of_unit, [(condition, kind) for condition in CONDITIONS for kind in KINDS])
+    found = [of_unit(condition, kind) for condition in CONDITIONS for kind in KINDS]
     return found + [of_node(condition, kind) for condition in ("healthy", SLOW_PAIR, CUT_PAIR) for kind in KINDS]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common import Effort, percent, two_at_a_time
+from common import Effort, percent
 from made_to_measure_cluster import EXPERTS, HEALTHY, LONG_CONTEXT, SLOW_NIC, SMALL_BATCH, Case, Condition
 from made_to_measure_cluster import synthesized_step as made
 from made_to_measure_cluster import textbook_step as taught
@@ -126,10 +126,7 @@ def all_four(effort: Effort, found: Sequence[Bought]) -> list[Four]:
     rates = tuple(dim.bandwidth_bytes_per_s for dim in both.found.dims)
     if effort.quick:
         return [four_of(EXPERTS.smaller(), HEALTHY.smaller(), rates)]
-    return two_at_a_time(
-        four_of,
-        [(case, condition, rates) for case in (SMALL_BATCH, EXPERTS) for condition in (HEALTHY, SLOW_NIC)],
-    )
+    return [four_of(case, condition, rates) for case in (SMALL_BATCH, EXPERTS) for condition in (HEALTHY, SLOW_NIC)]
 
 
 # ------------------------------------------------------------------------------------------------ the page

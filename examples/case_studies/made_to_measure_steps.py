@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from common import Effort, percent, two_at_a_time
+from common import Effort, percent
 from made_to_measure_cluster import (
     CASES,
     CONDITIONS,
@@ -93,14 +93,14 @@ def pairs_of(effort: Effort) -> list[Pair]:
     if effort.quick:
         cases = tuple(each.smaller() for each in QUICK_CASES)
         conditions = tuple(each.smaller() for each in QUICK_CONDITIONS)
-    return two_at_a_time(pair_of, [(case, condition) for case in cases for condition in conditions])
+    return [pair_of(case, condition) for case in cases for condition in conditions]
 
 
 def remapped_pairs(effort: Effort) -> list[Pair]:
     """Return the same with a slow NIC, re-mapped; for a quick look none."""
     if effort.quick:
         return []
-    return two_at_a_time(remapped_pair, [(case, SLOW_NIC) for case in CASES])
+    return [remapped_pair(case, SLOW_NIC) for case in CASES]
 
 
 # ------------------------------------------------------------------------------------------------ the page
@@ -239,7 +239,7 @@ def mesh_pairs(effort: Effort) -> list[Pair]:
     """Return both cases under all conditions, or for a quick look one."""
     if effort.quick:
         return [mesh_pair(SMALL_BATCH, "a link at a quarter")]
-    return two_at_a_time(mesh_pair, [(case, condition) for case in MESH_CASES for condition in PAIRS])
+    return [mesh_pair(case, condition) for case in MESH_CASES for condition in PAIRS]
 
 
 def mesh_section(pairs: Sequence[Pair]) -> list[Part]:
