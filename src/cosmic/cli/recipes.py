@@ -697,7 +697,7 @@ def run_recipe(
     Steps that were run before, with the same words, files and sources, are looked up in *store*; with *fresh*, they are
     run again. A step that fails is told in ``status`` and ``error`` of its row; the other rows are run.
     """
-    commands = import_module("cosmic.cli.recipe_steps").CommandLines()
+    commands = import_module("cosmic.cli.run_command").CommandLines()
     return RecipeRun(read_recipe(recipe, variables), commands, RecipeStore(Path(store)), fresh, watch).whole()
 
 

@@ -1,5 +1,4 @@
-"""`cosmic trace`: Chakra execution traces, as text, JSON, pages and graphs.
-"""
+"""`cosmic trace`: Chakra execution traces, as text, JSON, pages and graphs."""
 
 from __future__ import annotations
 
