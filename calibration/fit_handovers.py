@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from cosmic.accuracy.rows.serving_deployments import ServedPools, read_serving_row
-from cosmic.accuracy.rows.serving_rows import price_pools, see_pools
+from cosmic.accuracy.rows.serving_rows import ServedPools, price_pools, read_serving_row, see_pools
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design import catalog_entries
 from cosmic.serving.disaggregated_serving import Handover

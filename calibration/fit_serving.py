@@ -28,9 +28,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from cosmic.accuracy.rows.serving_deployments import ServedPool, read_serving_row
 from cosmic.accuracy.rows.serving_recipes import Fitted
-from cosmic.accuracy.rows.serving_rows import RowGroup, group_rows, hold_steps, stack_column
+from cosmic.accuracy.rows.serving_rows import (
+    RowGroup,
+    ServedPool,
+    group_rows,
+    hold_steps,
+    read_serving_row,
+    stack_column,
+)
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design import catalog_entries
 from cosmic.design.plain_data import load_yaml

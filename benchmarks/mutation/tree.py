@@ -16,7 +16,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
         "network/topologies/*.py",
         "network/collective_algorithms/*.py",
     ),
-    "cluster": ("cluster/cluster_cost.py", "cluster/switch_trees.py", "cluster/builds/*.py"),
+    "cluster": ("cluster/cluster_cost.py", "cluster/builds/*.py"),
     "workload": ("workload/mesh_sizes.py", "workload/attended_keys.py", "workload/precision.py"),
     "step": ("step/*.py", "step/cuts/*.py"),
     "simulate": ("simulate/analytic_step.py", "simulate/step_evaluation.py"),

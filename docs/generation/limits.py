@@ -7,7 +7,7 @@ from cosmic.base import expression_syntax, units
 from cosmic.base.errors import LONGEST_NAME
 from cosmic.cli import design_comparison_commands
 from cosmic.design import network_layer, plain_data, schema
-from cosmic.report.live.limits import Limits
+from cosmic.report.live.connections import Limits
 from cosmic.search import leaderboard, search_inputs, worker_pools
 from cosmic.search.space import parameters
 from cosmic.search.study import study_database

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
     from cosmic.traces.profiles.operator_kernels import operator_works
     from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor
+    from cosmic.traces.profiles.target_machines import ProjectedTraces
     from cosmic.traces.profiles.trace_contrast import TraceContrast
-    from cosmic.traces.profiles.what_if import ProjectedTraces
     from cosmic.traces.repaired_traces import RepairedTraces
     from cosmic.traces.synthesis.trace_model import SyntheticTraces
     from cosmic.traces.trace import RankTrace, TraceSet
@@ -44,7 +44,7 @@ else:
             "JobStatistics": "cosmic.traces.trace_jobs",
             "ProfiledOperator": "cosmic.traces.profiles.profiled_operators",
             "ProfiledTensor": "cosmic.traces.profiles.profiled_operators",
-            "ProjectedTraces": "cosmic.traces.profiles.what_if",
+            "ProjectedTraces": "cosmic.traces.profiles.target_machines",
             "RankTrace": "cosmic.traces.trace",
             "RepairedTraces": "cosmic.traces.repaired_traces",
             "SimulationResult": "cosmic.simulate.events.simulation_result",

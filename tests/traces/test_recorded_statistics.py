@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.traces.recorded_statistics import coarse_kernel_class, recorded_statistics
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, template_of
+from cosmic.traces.trace_statistics import coarse_kernel_class, recorded_statistics
 
 
 def node(

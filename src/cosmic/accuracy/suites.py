@@ -34,10 +34,6 @@ from cosmic.simulate.schedule_timeline import simulate_tasks
 from cosmic.simulate.user_engines import UserEngine, engines
 from cosmic.workload.pipeline_schedule import PipelineSchedule, PipelineTask, TaskKind, schedules
 
-# --------------------------------------------------------------------------------------
-# Base of the suites: each test runs once per name
-# --------------------------------------------------------------------------------------
-
 
 class Suite:
     """A class of tests that pytest runs once for each of `names`."""
@@ -57,11 +53,6 @@ class Suite:
         text = (variant.__doc__ or "").strip()
         assert text
         assert not text.startswith(f"{getattr(variant, '__name__', '')}(")
-
-
-# --------------------------------------------------------------------------------------
-# What must hold for every agent
-# --------------------------------------------------------------------------------------
 
 
 def small_space() -> ParameterSet:
@@ -188,10 +179,6 @@ class AgentSuite(Suite):
         assert len(asked) == space.valid
 
 
-# --------------------------------------------------------------------------------------
-# What must hold for every collective algorithm
-# --------------------------------------------------------------------------------------
-
 COLLECTIVE_SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 64, 100)
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
@@ -234,11 +221,6 @@ class CollectiveSuite(Suite):
             assert np.allclose(array_result, [float(variant.traffic(kind, npus)) for npus in COLLECTIVE_SIZES])
             array_result = np.broadcast_to(variant.steps(kind, sizes), sizes.shape)
             assert np.allclose(array_result, [float(variant.steps(kind, npus)) for npus in COLLECTIVE_SIZES])
-
-
-# --------------------------------------------------------------------------------------
-# What must hold for every engine that somebody brings
-# --------------------------------------------------------------------------------------
 
 
 class EngineSuite(Suite):
@@ -287,10 +269,6 @@ class EngineSuite(Suite):
         assert engine.version
         assert engine.identity.startswith(engine.version)
 
-
-# --------------------------------------------------------------------------------------
-# What must hold for every pipeline schedule
-# --------------------------------------------------------------------------------------
 
 TIMES_S = ((1.0, 1.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 3.0))
 """Seconds of forward, of backward for the input and of backward for the weights."""
@@ -451,10 +429,6 @@ class ScheduleSuite(Suite):
         runs = np.broadcast_to(schedule.runs(*np.array(PIPELINE_GRID).T), len(PIPELINE_GRID))
         assert runs.tolist() == [schedule.runs(*sizes) for sizes in PIPELINE_GRID]
 
-
-# --------------------------------------------------------------------------------------
-# What must hold for every topology
-# --------------------------------------------------------------------------------------
 
 TOPOLOGY_SIZES = (2, 3, 4, 5, 8, 12, 16, 64)
 SHAPES = ("links", "diameter", "mean_hops", "bisection")

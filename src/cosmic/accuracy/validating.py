@@ -34,9 +34,7 @@ from cosmic.base.errors import SpecError, UnknownName
 from cosmic.base.json_types import Share
 from cosmic.design.design_point import DesignPoint
 
-# --------------------------------------------------------------------------------------
-# Baselines: Calculon's predictions of the same runs, and a constant efficiency per accelerator
-# --------------------------------------------------------------------------------------
+# ---- Baselines: Calculon's predictions of the same runs, and a constant efficiency per accelerator
 
 BASELINES = Path(__file__).parent / "baselines"
 CALCULON = BASELINES / "calculon.csv"
@@ -97,9 +95,7 @@ def _machine_of_verdict(verdict: Verdict) -> tuple[str, str]:
     return verdict.set, verdict.row.get("accel", "")
 
 
-# --------------------------------------------------------------------------------------
-# Measured steps of designs, by the source that published them
-# --------------------------------------------------------------------------------------
+# ---- Measured steps of designs, by the source that published them
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +164,7 @@ READERS = {
 """How a row of each kind becomes a measured step."""
 
 
-# --------------------------------------------------------------------------------------
-# Validation: predict measured rows and summarise the errors by source
-# --------------------------------------------------------------------------------------
+# ---- Validation: predict measured rows and summarise the errors by source
 
 
 @dataclass(frozen=True, slots=True)

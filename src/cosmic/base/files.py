@@ -22,9 +22,7 @@ from typing import IO, Any, Self
 
 from cosmic.base.errors import SpecError
 
-# --------------------------------------------------------------------------------------
-# Which files are read while something runs
-# --------------------------------------------------------------------------------------
+# ---- Which files are read while something runs
 
 _READ_NOTES: list[set[str]] = []
 """What `record_reads` is filling, by any thread."""
@@ -47,9 +45,7 @@ def note_read(path: str | Path) -> None:
         noted.add(str(path))
 
 
-# --------------------------------------------------------------------------------------
-# The one place that reads and writes files
-# --------------------------------------------------------------------------------------
+# ---- The one place that reads and writes files
 
 LARGEST_BYTES = 256 * 2**20
 """The most that a description (YAML, JSON, CSV) may have."""

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from cosmic.cli.answers.calibration_answers import CalibrateAnswer, ProbeAnswer
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic calibrate run`: a system whose parameters a user's own measurements have set
-# --------------------------------------------------------------------------------------
+# ---- `cosmic calibrate run`: a system whose parameters a user's own measurements have set
 
 MOST_SAID = 5
 """Rows that are named one by one."""
@@ -151,9 +149,7 @@ def _calibration_data(calibration: Calibration) -> CalibrateAnswer:
     }
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic calibrate probe`: the machine that it runs on, measured
-# --------------------------------------------------------------------------------------
+# ---- `cosmic calibrate probe`: the machine that it runs on, measured
 
 MOST_MINUTES = 60
 
@@ -218,9 +214,7 @@ def _print_probe(probe_result: Probed, name: str, out: Path) -> None:
     emit([f"wrote {out}: cosmic calibrate run {out} --out my-system.yaml"])
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic calibrate validate`: predictions compared with measurements
-# --------------------------------------------------------------------------------------
+# ---- `cosmic calibrate validate`: predictions compared with measurements
 
 MOST_REASONS = 20
 MORE = ("left out", "in P5–P95", "τ")

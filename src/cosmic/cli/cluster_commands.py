@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from cosmic.search.multitask import SharedAccelerators
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic cluster fleet`: several jobs on one cluster
-# --------------------------------------------------------------------------------------
-
 MOST_JOBS = 40
 """Jobs that are listed in a terminal; JSON and pages have all."""
 
@@ -181,11 +177,6 @@ def _print_fleet(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str)
     if schedule.refused:
         emit([""])
         print_sentences([f"{each.name} cannot run: {'; '.join(each.reasons)}" for each in schedule.refused[:MOST_JOBS]])
-
-
-# --------------------------------------------------------------------------------------
-# `cosmic cluster tasks`: accelerators shared out among the tasks of one training run
-# --------------------------------------------------------------------------------------
 
 
 def tasks(

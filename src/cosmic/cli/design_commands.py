@@ -55,10 +55,6 @@ if TYPE_CHECKING:
     from cosmic.step.operator_work import OperatorUse
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic design experts`: what uneven routing does to a mixture of experts
-# --------------------------------------------------------------------------------------
-
 NOTES = [
     "skew: the i-th most popular expert is picked in proportion to 1 / i^skew; 0 is balanced.",
     "load: of the fullest rank of ep, over an even one: it decides what experts and all-to-alls take.",
@@ -113,10 +109,6 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
     emit([""])
     print_sentences(NOTES)
 
-
-# --------------------------------------------------------------------------------------
-# `cosmic design export`: a design as the launch arguments of another program
-# --------------------------------------------------------------------------------------
 
 STANDARD_OUTPUT = "-"
 TABLES = (".csv", ".jsonl", ".parquet")
@@ -216,11 +208,6 @@ def _simulate_command(folder: str) -> str:
         "--remote-memory": path_of / "memory.json",
     }
     return "cosmic simulate " + " ".join(f"{name} {shlex.quote(str(path))}" for name, path in files.items())
-
-
-# --------------------------------------------------------------------------------------
-# `cosmic design import`: a launch script or configuration as a design, and what it achieves
-# --------------------------------------------------------------------------------------
 
 
 def import_(  # noqa: PLR0913, PLR0917  its options
@@ -340,11 +327,6 @@ def _import_data(imported: Imported, outcome: Metrics | Infeasible, out: str) ->
     }
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic design show`: one design, complete
-# --------------------------------------------------------------------------------------
-
-
 def show(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -385,11 +367,6 @@ def why_invalid(point: DesignPoint) -> list[str]:
         return list(invalid_reasons(point))
     outcome = evaluate(point)
     return list(outcome.reasons) if isinstance(outcome, Infeasible) else []
-
-
-# --------------------------------------------------------------------------------------
-# `cosmic design workload`: the operators, collectives and memory of one rank
-# --------------------------------------------------------------------------------------
 
 
 def workload(

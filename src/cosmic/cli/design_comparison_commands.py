@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from cosmic.search.compare.remapping import GainSplit, Pair
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic design diff`: two designs beside each other
-# --------------------------------------------------------------------------------------
+# ---- `cosmic design diff`: two designs beside each other
 
 SHOWN = {
     "step_s": "step",
@@ -322,9 +320,7 @@ def _signed(value: float | None) -> str:
     return "0 s" if abs(value) < 1e-12 else f"{'-' if value < 0 else '+'}{format_seconds(abs(value))}"
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic design sweep`: a design evaluated for every combination of some fields' values
-# --------------------------------------------------------------------------------------
+# ---- `cosmic design sweep`: a design evaluated for every combination of some fields' values
 
 MOST = 10_000
 MOST_MOVED = 6

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from cosmic.simulate.user_engines import UserEngine
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic evaluate`: one design
-# --------------------------------------------------------------------------------------
+# ---- `cosmic evaluate`: one design
 
 
 def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
@@ -385,9 +383,7 @@ def format_seconds_range(quantiles: Range) -> str:
     return f"P5–P95 {quantiles.p05 / worth:.3g}–{quantiles.p95 / worth:.3g} {unit}"
 
 
-# --------------------------------------------------------------------------------------
-# Changes of a design for people to read, each with the command that tries it
-# --------------------------------------------------------------------------------------
+# ---- Changes of a design for people to read, each with the command that tries it
 
 INDENT = "         "
 """Before what belongs to the line above."""
@@ -538,9 +534,7 @@ def break_command(words: Sequence[str], room: int | None) -> list[str]:
     return lines
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic evaluate --engine NAME`: one design, or a choice of an engine's own fields, by what somebody else brought
-# --------------------------------------------------------------------------------------
+# ---- `cosmic evaluate --engine NAME`: one design, or a choice of an engine's own fields, by what somebody else brought
 
 
 def evaluate_with_user_engine(engine: UserEngine, design: str, overrides: dict[str, Any], *, json: bool) -> None:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from cosmic.search.sharding.sharding_result import Sent, Sharded
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic model show`: a model of the catalog; or what a program has, and the model that it is
-# --------------------------------------------------------------------------------------
+# ---- `cosmic model show`: a model of the catalog; or what a program has, and the model that it is
 
 Listed = list[str]
 
@@ -138,9 +136,7 @@ def _show_program(
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic model shard`: the best sharding of a program over a mesh of devices
-# --------------------------------------------------------------------------------------
+# ---- `cosmic model shard`: the best sharding of a program over a mesh of devices
 
 SHOWN = 24
 """Collectives of the table; JSON has all."""

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     from cosmic.search.provision.bandwidth_problem import Binding, Price, Provisioned, WholePorts
 
 
-# --------------------------------------------------------------------------------------
-# What `cosmic network` reads and writes: arguments as values, schedules as files
-# --------------------------------------------------------------------------------------
+# ---- What `cosmic network` reads and writes: arguments as values, schedules as files
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
 TARGETS = ("msccl", "chakra", "perfetto", "svg", "csv")
@@ -112,9 +110,7 @@ def format_time(seconds: float) -> str:
     return "0 s"
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic network`: collectives on any network: bound, synthesize, check, convert
-# --------------------------------------------------------------------------------------
+# ---- `cosmic network`: collectives on any network: bound, synthesize, check, convert
 
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
@@ -455,9 +451,7 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
         emit([_schedule_in_words(read), *(f"wrote {path}" for path in files)])
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic network provision`: bandwidth that is made to measure
-# --------------------------------------------------------------------------------------
+# ---- `cosmic network provision`: bandwidth that is made to measure
 
 GIGA = 1e9
 LEAST_SHOWN_S = 1e-11

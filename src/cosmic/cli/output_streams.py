@@ -23,10 +23,6 @@ from typing import NoReturn, Self
 from cosmic.base.errors import one_line
 from cosmic.cli.exit_codes import FAILED, PIPE_CLOSED
 
-# --------------------------------------------------------------------------------------
-# The status line of a command, on standard error, if that is a terminal
-# --------------------------------------------------------------------------------------
-
 REDRAW_INTERVAL_S = 0.2
 """Shortest time between two drawings of a line."""
 PATIENCE_S = 1.0
@@ -144,10 +140,6 @@ def erase_status() -> None:
     for each in list(_waiting):
         each.end()
 
-
-# --------------------------------------------------------------------------------------
-# Both standard streams, which may be closed or know only ASCII. Everything a command prints goes through here
-# --------------------------------------------------------------------------------------
 
 LAST_STREAM = 2
 """The number of standard error, the last of the three streams."""

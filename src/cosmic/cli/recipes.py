@@ -53,9 +53,7 @@ from cosmic.search.space.expressions import Constant, Expression, Known, as_exac
 if TYPE_CHECKING:
     from cosmic.cli.answers.command_answers import RecipeReplayAnswer
 
-# --------------------------------------------------------------------------------------
-# Variables in a recipe: ``${name}``, ``${search.best.metrics.step_s}``, ``${nodes * 8}``. Nothing is executed
-# --------------------------------------------------------------------------------------
+# ---- Variables in a recipe: ``${name}``, ``${search.best.metrics.step_s}``, ``${nodes * 8}``. Nothing is executed
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
@@ -210,9 +208,7 @@ def _list_arguments(tree: expression_syntax.Call) -> tuple[expression_syntax.Syn
     return tree.arguments
 
 
-# --------------------------------------------------------------------------------------
-# A recipe: commands with their options, variables, a grid, and what must come out
-# --------------------------------------------------------------------------------------
+# ---- A recipe: commands with their options, variables, a grid, and what must come out
 
 RECIPE_KEYS = ("name", "tags", "variables", "grid", "steps", "results", "expect")
 MOST_ROWS = 10_000
@@ -340,9 +336,7 @@ def _read_steps(found: Any, taken: set[str]) -> tuple[RecipeStep, ...]:
     return tuple(steps)
 
 
-# --------------------------------------------------------------------------------------
-# Replay: a run's recipe run again from nothing, and what it gives compared with what it gave
-# --------------------------------------------------------------------------------------
+# ---- Replay: a run's recipe run again from nothing, and what it gives compared with what it gave
 
 TOLERANCE = 1e-9
 """Relative difference of numbers that are the same: sums may be rounded otherwise."""
@@ -396,9 +390,7 @@ def _is_same_value(before: Any, now: Any) -> bool:
     return isclose(before, now, rel_tol=TOLERANCE, abs_tol=0.0) if numbers else before == now
 
 
-# --------------------------------------------------------------------------------------
-# What recipes leave behind: results by the digest of what was asked, and a folder for each run
-# --------------------------------------------------------------------------------------
+# ---- What recipes leave behind: results by the digest of what was asked, and a folder for each run
 
 INPUT, RESULT, CACHE = "input.json", "result.json", "cache"
 SHA = "sha256"
@@ -500,9 +492,7 @@ def digest_of(path: str | Path) -> str | None:
     return digest(*(f"{file.relative_to(path)}\0{digest(file.read_bytes())}" for file in files))
 
 
-# --------------------------------------------------------------------------------------
-# Run recipes: fill in variables, look up what is known, run the rest, and say what came out
-# --------------------------------------------------------------------------------------
+# ---- Run recipes: fill in variables, look up what is known, run the rest, and say what came out
 
 WatchRun = Callable[[int, int, str, bool], None]
 """Told before each step: its place, how many there are, what it is, whether it is known already."""
@@ -689,9 +679,7 @@ def recipe_tree(recipe: ExperimentRecipe) -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------------
-# Run recipes, and replay them: what `cosmic run` and `cosmic.run` call
-# --------------------------------------------------------------------------------------
+# ---- Run recipes, and replay them: what `cosmic run` and `cosmic.run` call
 
 STORE = "runs/recipes"
 
@@ -709,7 +697,7 @@ def run_recipe(
     Steps that were run before, with the same words, files and sources, are looked up in *store*; with *fresh*, they are
     run again. A step that fails is told in ``status`` and ``error`` of its row; the other rows are run.
     """
-    commands = import_module("cosmic.cli.recipe_steps").CommandLines()
+    commands = import_module("cosmic.cli.run_command").CommandLines()
     return RecipeRun(read_recipe(recipe, variables), commands, RecipeStore(Path(store)), fresh, watch).whole()
 
 

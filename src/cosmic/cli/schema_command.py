@@ -19,9 +19,7 @@ from cosmic.cli.value_completion import complete_one_of
 if TYPE_CHECKING:
     from cosmic.cli.answers.command_answers import PublishedCommandRow
 
-# --------------------------------------------------------------------------------------
-# `cosmic schema`: the JSON Schema of what --json prints
-# --------------------------------------------------------------------------------------
+# ---- `cosmic schema`: the JSON Schema of what --json prints
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINITION_PREFIX = "#/$defs/"
@@ -89,9 +87,7 @@ def schema_of(command: str) -> dict[str, Any]:
     return {"$schema": DIALECT, **title, **schema, **({"$defs": definitions} if definitions else {})}
 
 
-# --------------------------------------------------------------------------------------
-# The published schemas as a page: a table of keys for each command
-# --------------------------------------------------------------------------------------
+# ---- The published schemas as a page: a table of keys for each command
 
 INTRODUCTION = """# What `--json` prints
 

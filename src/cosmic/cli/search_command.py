@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from cosmic.search.space.parameter_set import ParameterSet
 
 
-# --------------------------------------------------------------------------------------
-# What a search is of: a parameter set, or the mapping of a design, with what is held, varied and opened
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """The options that say what is searched."""
@@ -190,10 +185,6 @@ def write_space(space: ParameterSet | None, path: Path) -> None:
         raise SpecError("--save-space", str(path), "says what is searched: name a design or a space")
     write_text(path, dump_yaml(dict(space.source)), "--save-space")
 
-
-# --------------------------------------------------------------------------------------
-# `cosmic search`: the best design of a parameter set
-# --------------------------------------------------------------------------------------
 
 NOTHING_RUNS = FAILED
 RUNS = Path("runs")

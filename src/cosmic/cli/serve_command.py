@@ -1,27 +1,66 @@
-"""`cosmic serve`: a model under a load of requests."""
+"""`cosmic serve`: a model under a load of requests.
+
+It prints, as text and as JSON, of a deployment: its times, its costs, where time goes and what would help. Of a search (--search): the front, one pool
+beside two, and the cheapest deployment.
+"""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import MORE, Design, Json, Settings, emit_json
+from cosmic.cli.console import (
+    MORE,
+    Design,
+    Json,
+    Settings,
+    draw_bar,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
 from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import doing
+from cosmic.cli.output_streams import doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cosmic.cli.answers.serving_answers import (
+        CandidateDeployment,
+        CheckedDeployment,
+        DeploymentAnswer,
+        DeploymentSearchAnswer,
+        JudgedLimitRow,
+        RequestLoadAnswer,
+        RequestMetrics,
+        ServedDeploymentAnswer,
+        ServiceKeys,
+        ServingAdvice,
+        ServingPoolAnswer,
+        SmallestDeployment,
+        UnservableDeploymentAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
-    from cosmic.search.advice.deployment_plan import Plan
+    from cosmic.design.serving_layer import Load
+    from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Asked, Service
-    from cosmic.search.advice.serving_answers import SimulationRequest
+    from cosmic.search.advice.serving_answers import Answer, Fewest, ServingMove, SimulationRequest
+    from cosmic.serving.deployment_candidates import Candidate, InstanceShape
+    from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.request_simulation import SimulatedLoad
+    from cosmic.serving.serving_accuracy import ServingErrors
+    from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
     from cosmic.serving.serving_requests import Requests
     from cosmic.serving.slo import Slo
 
@@ -224,10 +263,6 @@ def _serve(
     *,
     json: bool,
 ) -> None:
-    from cosmic.cli.serve_output import (  # noqa: PLC0415  heavy
-        answer_as_data,
-        print_service,
-    )
     from cosmic.search.advice.serving_answers import answer_service  # noqa: PLC0415  heavy
 
     wanted, seed = simulation
@@ -255,10 +290,6 @@ def _write_timeline(seen: SimulatedLoad, path: Path) -> None:
 def _search(
     service: Service, limits: list[Slo], wanted: ServeSearch, save: Path | None, page: ServePage | None, *, json: bool
 ) -> None:
-    from cosmic.cli.serve_output import (  # noqa: PLC0415  heavy
-        plan_as_data,
-        print_plan,
-    )
     from cosmic.search.advice.deployment_plan import plan_deployments  # noqa: PLC0415  heavy
 
     plan = plan_deployments(service, limits, wanted.most, seed=wanted.seed, progress=doing)
@@ -290,3 +321,683 @@ def _save_deployment(design: DesignPoint, path: Path | None) -> None:
     from cosmic.design.loading import dump_design  # noqa: PLC0415  heavy
 
     write_text(path, dump_design(design), "--save")
+
+
+def answer_as_data(
+    service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()
+) -> ServedDeploymentAnswer | UnservableDeploymentAnswer:
+    """Return what a service achieves; *replayed* are the options that name a trace."""
+    about: ServiceKeys = {
+        "identity": answer.design.identity,
+        "deployment": _deployment_data(answer.design),
+        "load": _load_data(answer.design),
+        "assumed": service.assumed,
+        "searched": answer.searched,
+    }
+    if answer.metrics is None:
+        return {
+            "feasible": False,
+            "reasons": answer.reasons,
+            **about,
+            "fewest_npus": None if answer.fewest is None else answer.fewest.npus,
+            "fewest": None if answer.fewest is None else _fewest_data(answer.fewest),
+        }
+    return {
+        "feasible": True,
+        "reasons": [],
+        **about,
+        "limits": [
+            {**_limit_data(limit, answer.shown, answer.design), "simulated_s": _seen_data(limit, answer.simulated)}
+            for limit in limits
+        ],
+        "expected_error": _expected_data(answer.design),
+        "metrics": _serving_metrics_data(answer.metrics),
+        "simulated": None if answer.simulated is None else _serving_metrics_data(answer.simulated),
+        "differences": dict(answer.differences),
+        "improvements": [
+            _move_data(move, serve_command_of(service, answer, move, limits, replayed)) for move in answer.moves
+        ],
+    }
+
+
+def plan_as_data(service: Service, plan: Plan, limits: Sequence[Slo]) -> DeploymentSearchAnswer:
+    """Return what a search for a deployment found."""
+    chosen = plan.chosen
+    one, two = (_candidate_data(each.cheapest[0]) if each.cheapest else None for each in (plan.one, plan.two))
+    return {
+        "feasible": chosen is not None,
+        "reasons": list(plan.reasons),
+        "load": _load_data(service.design),
+        "assumed": list(service.assumed),
+        "limits": [
+            {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s} for limit in limits
+        ],
+        "front": [_candidate_data(each) for each in plan.front],
+        "aggregated": one,
+        "disaggregated": two,
+        "held": dict(service.held),
+        "chosen": None if chosen is None else _checked_data(chosen, limits),
+        "checked": [_checked_data(each, limits) for each in plan.checked],
+        "needed_npus": plan.needed,
+        "untried": plan.untried,
+        "kinds": {"aggregated": plan.one.kinds, "disaggregated": plan.two.kinds},
+        "priced": plan.one.priced + plan.two.priced,
+        "exhaustive": plan.one.exhaustive and plan.two.exhaustive,
+        "seconds": plan.seconds,
+    }
+
+
+def _shape_data(shape: InstanceShape, instances: int) -> ServingPoolAnswer:
+    return {
+        "instances": instances,
+        "npus": shape.npus * instances,
+        "tp": shape.tp,
+        "pp": shape.pp,
+        "attention_dp": shape.ranks,
+        "ep": shape.ep,
+    }
+
+
+def _deployment_data(design: DesignPoint) -> DeploymentAnswer:
+    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
+
+    shape, serving = shape_of(design.workload), design.serving
+    pool = serving.prefill if serving and serving.disaggregated else None
+    filling = None if pool is None else _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
+    return {
+        "npus": design.network.npus,
+        "engine": serving.engine if serving else "",
+        "precision": design.workload.precision,
+        "pool": _shape_data(shape, max(1, design.workload.dp // shape.ranks)),
+        "prefill": filling,
+    }
+
+
+def _load_data(design: DesignPoint) -> RequestLoadAnswer:
+    assert design.serving is not None  # noqa: S101  a service has a load
+    load = design.serving.load
+    return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
+
+
+def _fewest_data(fewest: Fewest) -> SmallestDeployment:
+    pool = _shape_data(fewest.shape, fewest.npus // fewest.shape.npus)
+    return {"npus": fewest.npus, "pool": pool, "within_limits": fewest.within, "as_mapped": fewest.mapped}
+
+
+def _expected_data(design: DesignPoint) -> ServingErrors | None:
+    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
+
+    assert design.serving is not None  # noqa: S101  a service has a load
+    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
+
+
+def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
+    value = float("nan") if simulated is None else float(limit.value(simulated))
+    return None if isnan(value) else value
+
+
+def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> JudgedLimitRow:
+    value = float(limit.value(metrics))
+    achieved = None if isnan(value) else value
+    errors = _expected_data(design)
+    error = None if errors is None else errors.of(limit.metric)
+    close = error is not None and achieved is not None and abs(1 - achieved / limit.limit_s) < error
+    return {
+        "metric": limit.metric,
+        "statistic": limit.statistic,
+        "limit_s": limit.limit_s,
+        "value_s": achieved,
+        "holds": bool(limit.holds(metrics)),
+        "within_error": close,
+    }
+
+
+def _serving_metrics_data(metrics: ServingMetrics) -> RequestMetrics:
+    """Return metrics with null for what does not exist, such as the time per output token of a single token."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: known(each) for name, each in value.items()}
+        return None if isinstance(value, float) and isnan(value) else value
+
+    return cast("RequestMetrics", known(asdict(metrics)))
+
+
+def _move_data(move: ServingMove, command: str) -> ServingAdvice:
+    return {
+        "kind": move.kind,
+        "what": move.tried.what,
+        "gain": move.gain,
+        "gain_of": move.gain_of,
+        "simulated_gain": move.simulated_gain,
+        "simulated": None if move.simulated is None else _serving_metrics_data(move.simulated),
+        "holds": move.holds,
+        "condition": move.tried.condition,
+        "metrics": _serving_metrics_data(move.metrics),
+        "command": command,
+    }
+
+
+def _candidate_data(each: Candidate) -> CandidateDeployment:
+    prefill = None if each.kind.prefill is None else _shape_data(each.kind.prefill, each.prefill_instances)
+    return {
+        "npus": each.npus,
+        "pool": _shape_data(each.kind.shape, each.instances),
+        "prefill": prefill,
+        "max_num_batched_tokens": each.kind.chunk,
+        "concurrency": each.load.concurrency,
+        "rate": each.load.rate,
+        "holds": each.holds,
+        "metrics": _serving_metrics_data(each.metrics),
+    }
+
+
+def _checked_data(each: Checked, limits: Sequence[Slo]) -> CheckedDeployment:
+    return {
+        "identity": each.design.identity,
+        "deployment": _candidate_data(each.candidate),
+        "holds": each.holds,
+        "simulated": None if each.simulated is None else _serving_metrics_data(each.simulated),
+        "simulated_share": each.share,
+        "limits": [_limit_data(limit, each.simulated or each.candidate.metrics, each.design) for limit in limits],
+        "expected_error": _expected_data(each.design),
+    }
+
+
+STATISTICS = {"mean": "mean", "P50": "p50", "P95": "p95", "P99": "p99"}
+TIMES = {"TTFT": "ttft", "TPOT": "tpot", "end to end": "e2e"}
+MILLION = 1e6
+GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
+"""What the gain of a move is of."""
+
+
+def print_service(service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+    """Print what a service achieves, where its time goes and what would help.
+
+    *replayed* are the options that name a trace: the commands that are advised have them, too.
+    """
+    emit([deployment_in_words(answer.design), *idle_in_words(answer.design), load_in_words(answer.design)])
+    if answer.searched:
+        emit([f"mapping: the best of {answer.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
+    print_sentences([f"assumed: {each}" for each in service.assumed])
+    emit([""])
+    if answer.metrics is None:
+        print_sentences([f"cannot serve: {reason}" for reason in answer.reasons])
+        print_sentences(fewest_in_words(answer, limits))
+        return
+    metrics = answer.shown
+    print_times(metrics)
+    if answer.simulated is not None:
+        print_sentences(["", *_compare_engines_in_words(answer)])
+    emit(["", *achieved_in_words(metrics, simulated=answer.leads)])
+    print_sentences(limits_in_words(answer, limits))
+    print_sentences([*expected_error_in_words(answer.design), *price_basis_in_words(answer.design), ""])
+    print_parts("decode step", metrics.decode_breakdown)
+    emit([""])
+    print_parts("TTFT", metrics.ttft_breakdown)
+    emit([""])
+    print_moves(service, answer, limits, replayed)
+
+
+def _compare_engines_in_words(answer: Answer) -> list[str]:
+    """Return how closed form and simulation compare: the one that is not shown, and where they differ."""
+    assert answer.metrics is not None  # noqa: S101  it runs
+    assert answer.simulated is not None  # noqa: S101  it was simulated
+    name, other = ("closed form", answer.metrics) if answer.leads else ("simulation", answer.simulated)
+    sentence = f"{name}: TTFT {_known_statistics(other.ttft.mean_s)}, TPOT {_known_statistics(other.tpot.mean_s)}"
+    notes = [f"note: {each}" for each in (answer.seen.cautions if answer.seen else ())]
+    if not answer.differences:
+        return [f"{sentence}; the two differ by less than 10 %", *notes]
+    apart = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in answer.differences.items())
+    return [f"{sentence}; simulated over closed form: {apart}", *notes]
+
+
+def count_in_words(number: float, noun: str) -> str:
+    """Return a number of things.
+
+    >>> count_in_words(1, "accelerator"), count_in_words(1024, "accelerator"), count_in_words(2.66667, "request")
+    ('1 accelerator', '1,024 accelerators', '2.667 requests')
+    """
+    number_text = f"{number:,.0f}" if number == int(number) else f"{number:,.4g}"
+    return f"{number_text} {noun}{'' if number == 1 else 's'}"
+
+
+def fewest_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
+    """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
+    if answer.fewest is None:
+        return []
+    fewest = answer.fewest
+    npus = fewest.npus
+    conditions = ["in closed form", "in one pool"]
+    conditions += [] if answer.searched else ["with this mapping" if fewest.mapped else "with another mapping"]
+    conditions += [f"{'within' if fewest.within else 'not within'} the limits"] if limits else []
+    return [
+        f"{count_in_words(npus, 'accelerator')} would do: {npus // fewest.shape.npus:,} × {fewest.shape} ({', '.join(conditions)}); "
+        "--search compares two pools, too"
+    ]
+
+
+def limits_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
+    """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
+    close = dict(_is_near_limit(answer.design, answer.shown, limits))
+    return [
+        f"{limit.metric.upper()} {limit}: {'holds' if limit.holds(answer.shown) else 'does not hold'}"
+        + (f", {close[limit]}" if limit in close else "")
+        + _dispute_in_words(answer, limit)
+        for limit in limits
+    ]
+
+
+def _dispute_in_words(answer: Answer, limit: Slo) -> str:
+    """Return what the other engine says of a limit, where that is not the same; empty where it is."""
+    name, other = ("closed form", answer.metrics) if answer.leads else ("simulation", answer.simulated)
+    if other is None or bool(limit.holds(other)) == bool(limit.holds(answer.shown)):
+        return ""
+    kept = "" if limit.holds(other) else "not "
+    return f", but {kept}in the {name} ({_known_statistics(float(limit.value(other)))})"
+
+
+def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[str]:
+    """Return which limits hold or not by less than the expected error, a sentence each."""
+    return [
+        f"{each.metric.upper()} {each.statistic} holds {why}" for each, why in _is_near_limit(design, metrics, limits)
+    ]
+
+
+def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
+    errors = _errors_of_times(design)
+    near = []
+    for limit in limits:
+        error = errors.of(limit.metric) if errors else None
+        apart = abs(1 - float(limit.value(metrics)) / limit.limit_s)
+        if error is not None and apart < error:
+            near.append((limit, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
+    return near
+
+
+def expected_error_in_words(design: DesignPoint) -> list[str]:
+    """Return how far off the times are expected to be."""
+    errors = _errors_of_times(design)
+    if errors is None:
+        return ["expected error: not measured, as no published run has this engine"]
+    from cosmic.serving.serving_accuracy import unlike_published  # noqa: PLC0415  heavy
+
+    runs = f"{errors.runs:,} published runs {errors.kind}"
+    unlike = unlike_published(design)
+    beside = f"; none of them had {' or '.join(unlike)}: it may be more" if unlike else ""
+    both = f"TTFT {100 * errors.ttft:.0f} %, TPOT {100 * errors.tpot:.0f} %"
+    return [f"expected error: {both}, as on average of {runs}{beside}"]
+
+
+def _errors_of_times(design: DesignPoint) -> ServingErrors | None:
+    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
+
+    assert design.serving is not None  # noqa: S101  a service has a load
+    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
+
+
+def price_basis_in_words(design: DesignPoint) -> list[str]:
+    """Return what dollars are of."""
+    from cosmic.report.deployment_words import price_in_words  # noqa: PLC0415  heavy
+
+    price_text = price_in_words(design)
+    return [f"USD: {price_text}"] if price_text else []
+
+
+def deployment_in_words(design: DesignPoint) -> str:
+    """Return the model, its accelerators, the engine and its instances on one line."""
+    from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
+
+    shape, serving = shape_of(design.workload), design.serving
+    count = max(1, design.workload.dp // shape.ranks)
+    assert serving is not None  # noqa: S101  a service has a load
+    instances = f"{count:,} instance{'s' if count > 1 else ''} of {shape}"
+    if serving.disaggregated and (pool := serving.prefill):
+        instances = f"{instances} to decode, {pool.replicas:,} of {InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep)} to prefill"
+    where = f"{design.network.npus:,} × {design.compute.accelerator}"
+    model = model_title(design.model)
+    return f"{model} on {where}, {serving.engine}, {design.workload.precision}: {instances}"
+
+
+def idle_in_words(design: DesignPoint) -> list[str]:
+    """Return how many accelerators no instance has, if any."""
+    from cosmic.serving.deployment_candidates import shape_of  # noqa: PLC0415  heavy
+
+    shape, serving, installed = shape_of(design.workload), design.serving, design.network.npus
+    used = shape.npus * max(1, design.workload.dp // shape.ranks)
+    if serving and serving.disaggregated and (pool := serving.prefill) and pool.system is None:
+        used += pool.npus
+    return (
+        [f"{installed - used:,} of {installed:,} accelerators are idle: no instance has them"]
+        if used < installed
+        else []
+    )
+
+
+def load_in_words(design: DesignPoint) -> str:
+    """Return the load on one line."""
+    assert design.serving is not None  # noqa: S101  a service has a load
+    load = design.serving.load
+    arrivals = f"{count_in_words(load.rate, 'request')}/s" if load.rate is not None else ""
+    arrivals = arrivals or f"{count_in_words(load.concurrency or 1, 'request')} in flight"
+    beside = [f"lengths spread by {100 * load.isl_cv:.0f} %"] if load.isl_cv else []
+    beside += [f"{100 * load.prefix_hit:.0f} % of prompts cached"] if load.prefix_hit else []
+    if load.classes:
+        arrivals += f" of {len(load.classes)} classes ({', '.join(class_.name for class_ in load.classes)})"
+        beside += ["on average"]
+    lengths = f"{count_in_words(round(load.mean('isl')), 'token')} in, {load.mean('osl'):,.0f} out"
+    return " · ".join([arrivals, lengths, *beside])
+
+
+def print_times(metrics: ServingMetrics) -> None:
+    """Print the times that clients see as a table."""
+    rows = []
+    for name, key in TIMES.items():
+        times: Percentiles = getattr(metrics, key)
+        rows.append([name, *(_known_statistics(times.at(statistic)) for statistic in STATISTICS.values())])
+    emit_table("", ["", *STATISTICS], rows)
+
+
+def _known_statistics(value: float) -> str:
+    return "-" if isnan(value) else format_seconds(value)
+
+
+def format_short(value: float) -> str:
+    """Return a number of three digits, or of as many as it has before the point.
+
+    >>> format_short(1234.5), format_short(0.01234), format_short(12.34)
+    ('1,234', '0.0123', '12.3')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _seconds_of_statistics(rate: float) -> str:
+    return f"{format_short(rate)} request{'' if format_short(rate) == '1' else 's'}/s"
+
+
+def achieved_in_words(metrics: ServingMetrics, *, simulated: bool = False) -> list[str]:
+    """Return throughput, cost and use as lines; cost says where it is for tokens that were *simulated*."""
+    user = float(metrics.tokens_per_s_per_user)
+    lines = [
+        f"{metrics.output_tokens_per_s:,.0f} tokens/s · {metrics.tokens_per_s_per_npu:,.0f} an accelerator · "
+        f"{'' if isnan(user) else f'{user:,.1f} a user · '}{_seconds_of_statistics(metrics.requests_per_s)}"
+    ]
+    if metrics.goodput_per_s is not None:
+        lines.append(
+            f"goodput {_seconds_of_statistics(metrics.goodput_per_s)}: {100 * metrics.within_slo:.1f} % within the limits"
+        )
+    usd, joules = metrics.usd_per_million_tokens, metrics.j_per_million_tokens
+    cost = "unknown USD" if usd is None else f"{usd:,.3g} USD to own and power{', as simulated' if simulated else ''}"
+    energy = "unknown MJ" if joules is None else f"{joules / MILLION:,.3g} MJ"
+    lines.append(f"per million output tokens {cost} · {energy}")
+    busy = " · ".join(
+        f"{'' if name == 'all' else name + ' '}busy {100 * share:.0f} %" for name, share in metrics.utilisation.items()
+    )
+    use = f"{format_short(metrics.running)} running, {format_short(metrics.waiting)} waiting"
+    use += f" · KV cache {100 * metrics.kv_use:.0f} % full"
+    return [*lines, f"{busy} · {use} · prefill {100 * metrics.prefill_share:.0f} % of the time" if busy else use]
+
+
+def print_parts(title: str, parts: Mapping[str, float]) -> None:
+    """Print what a time is made of as a table."""
+    total = sum(parts.values())
+    if total <= 0:
+        return
+    rows = [
+        [name.replace("_", " "), format_seconds(value), f"{100 * value / total:.1f} %", draw_bar(value / total)]
+        for name, value in parts.items()
+        if value > 0.0005 * total
+    ]
+    emit_table("", [title, format_seconds(total), "share", ""], rows)
+
+
+def print_moves(service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+    """Print what would help, each with the command that tries it."""
+    if not answer.moves:
+        emit(["what would help: no move that was tried gains 2 % or more"])
+        return
+    assert answer.metrics is not None  # noqa: S101  it runs
+    means = ", with the trace's means" if replayed else ""
+    print_sentences([f"what would help (in closed form{means})"])
+    for move in answer.moves:
+        about = filter(None, [move.tried.condition, _becomes_in_words(answer.metrics, move.metrics)])
+        print_sentences([f"  {move.gain:.2f}× {GAINS[move.gain_of]}: {move.tried.what} ({', '.join(about)})"])
+        if move.simulated is not None and answer.simulated is not None:
+            print_sentences(
+                [
+                    f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(answer.simulated, move.simulated)}"
+                ]
+            )
+        emit([f"         {serve_command_of(service, answer, move, limits, replayed)}"])
+
+
+def _becomes_in_words(base: ServingMetrics, compared: ServingMetrics) -> str:
+    return (
+        f"TTFT P95 {format_seconds(base.ttft.p95_s)} → {format_seconds(compared.ttft.p95_s)}, "
+        f"TPOT {_known_statistics(base.tpot.mean_s)} → {_known_statistics(compared.tpot.mean_s)}"
+    )
+
+
+def serve_command_of(
+    service: Service, answer: Answer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
+) -> str:
+    """Return the command that serves with a move, within the same limits."""
+    from cosmic.cli.evaluate_command import setting_option  # noqa: PLC0415
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
+    from cosmic.search.advice.serving_answers import mesh_of  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import (  # noqa: PLC0415  heavy
+        has_experts,
+        load_of,
+        serving_of,
+    )
+
+    tried, load, source = move.tried, load_of(answer.design), service.source
+    if tried.npus:
+        source = f"{source.rpartition(':')[0]}:{tried.npus}"
+    words = ["cosmic", "serve", source]
+    words += replayed or _load_options(load)
+    words += ["--prefix-hit", f"{load.prefix_hit:g}"] if load.prefix_hit else []
+    if not load.classes:  # which have limits of their own
+        words += [word for limit in limits if limit.metric != "e2e" for word in (f"--{limit.metric}", str(limit))]
+    usual = {"--engine": serving_of(answer.design).engine, "--precision": answer.design.workload.precision}
+    changed = {**mesh_of(answer.shape, experts=has_experts(answer.design)), **tried.settings}
+    settings = {**service.settings, **{full_path(name): value for name, value in changed.items()}}
+    words += [word for name, value in {**usual, **tried.options}.items() for word in (name, value)]
+    words += [
+        word
+        for path, value in settings.items()
+        if path != "workload.precision"
+        for word in ("--set", setting_option(path, value))
+    ]
+    return shlex.join(words)
+
+
+def _load_options(load: Load) -> list[str]:
+    """Return the options that say a load."""
+    words: list[str] = []
+    if not load.classes:  # which a file has, each with its own lengths
+        words += ["--input", f"{load.mean('isl'):.0f}", "--output", f"{load.mean('osl'):.0f}"]
+    words += ["--rate", f"{load.rate:g} req/s"] if load.rate is not None else ["--concurrency", str(load.concurrency)]
+    return words + (["--spread", f"{load.isl_cv:g}"] if load.isl_cv else [])
+
+
+FEWER = 3
+"""Deployments that the simulation refutes, of which so many are named."""
+SHOWN = 12
+"""Deployments of the front that are printed."""
+
+
+def print_plan(service: Service, plan: Plan, limits: Sequence[Slo], saved: Path | None) -> None:
+    """Print what a search for a deployment found."""
+    from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
+
+    design = service.design
+    assert design.serving is not None  # noqa: S101  a service has a load
+    emit(
+        [
+            f"{model_title(design.model)} on {design.compute.accelerator}, {design.serving.engine}, "
+            f"{design.workload.precision}",
+            load_in_words(design) + "".join(f" · {limit.metric.upper()} {limit}" for limit in limits),
+        ]
+    )
+    print_sentences([f"assumed: {each}" for each in service.assumed])
+    print_sentences(held_mapping_in_words(service))
+    if plan.front:
+        _print_front(plan.front, limits)
+    _print_pools(service, plan, limits)
+    emit([""])
+    _print_chosen(service, plan, limits)
+    print_sentences(["", _search_effort(plan)])
+    if plan.chosen and saved:
+        file = shlex.quote(str(saved))
+        emit_commands(
+            {
+                f"cosmic serve {file}": "where its time goes, and what would help",
+                f"cosmic design export {file} --to {design.serving.engine}": "its launch arguments",
+            }
+        )
+
+
+def held_mapping_in_words(service: Service) -> list[str]:
+    """Return what of an instance's mapping a search holds, as its file or --set states it."""
+    if not service.held:
+        return []
+    mapping_text = ", ".join(f"{name} {value}" for name, value in service.held.items())
+    own = {path.rpartition(".")[2] for path in service.settings}
+    where = "--set" if all(name in own for name in service.held) else service.source
+    return [f"held: {mapping_text}, as {where} states: only such instances are compared, in one pool alone"]
+
+
+def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
+    emit(["", "throughput against speed: of the deployments compared, none has more of both"])
+    step = max(1, -(-len(front) // SHOWN))
+    shown = [each for index, each in enumerate(front) if index % step == 0 or each is front[-1]]
+    heads = ["tokens/s an accelerator", "tokens/s a user", "TTFT P95", "TPOT P95", "in flight", "deployment"]
+    rows = [
+        [
+            format_short(each.metrics.tokens_per_s_per_npu),
+            f"{each.metrics.tokens_per_s_per_user:,.1f}",
+            format_seconds(each.metrics.ttft.p95_s),
+            format_seconds(each.metrics.tpot.p95_s),
+            f"{each.load.concurrency:,}",
+            str(each),
+            *((["holds" if each.holds else "-"]) if limits else []),
+        ]
+        for each in shown
+    ]
+    emit_table("", [*heads, *(["limits"] if limits else [])], rows)
+
+
+def _print_pools(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
+    """Print the cheapest in one pool beside the cheapest in two."""
+    rows = []
+    for name, part in (("aggregated", plan.one), ("disaggregated", plan.two)):
+        tried = [each for each in plan.checked if bool(each.candidate.kind.prefill) == (part is plan.two)]
+        if part.cheapest:
+            rows.append([name, *_plan_row(part, tried, limits)])
+        elif part.kinds:
+            rows.append([name, "none", "-", "-", "-", "no deployment holds the limits", "none", "-"])
+    if rows:
+        emit(["", "cheapest at the load"])
+        heads = ["", "accelerators", "TTFT P95", "TPOT P95", "tokens/s an accelerator", "deployment"]
+        emit_table("", [*heads, "in closed form", "simulation"], rows)
+    print_sentences(list(_rounded_hosts_in_words(service, plan)))
+
+
+def _plan_row(part: FoundDeployments, tried: Sequence[Checked], limits: Sequence[Slo]) -> list[str]:
+    """Return the deployment that holds, or the first that was simulated, or the closed form's where none was."""
+    first = part.cheapest[0]
+    if not tried:
+        return [*_plan_cells(first, first.metrics), f"{first.npus:,}", "not simulated"]
+    best = tried[0]  # those that hold come first
+    verdict = "holds" if best.holds else "fails: " + "; ".join(_failing_limits(best, limits))
+    return [*_plan_cells(best.candidate, best.simulated or best.candidate.metrics), f"{first.npus:,}", verdict]
+
+
+def _plan_cells(each: Candidate, seen: ServingMetrics) -> list[str]:
+    times = [format_seconds(seen.ttft.p95_s), format_seconds(seen.tpot.p95_s)]
+    return [f"{each.npus:,}", *times, format_short(each.metrics.tokens_per_s_per_npu), str(each)]
+
+
+def _rounded_hosts_in_words(service: Service, plan: Plan) -> Iterator[str]:
+    """Yield that accelerators come in whole hosts, where that makes them more than the closed form asks for."""
+    from cosmic.search.advice.deployment_plan import next_machine_size  # noqa: PLC0415  heavy
+
+    fewest = {part.cheapest[0].npus for part in (plan.one, plan.two) if part.cheapest}
+    larger = {npus: size for npus in sorted(fewest) if (size := next_machine_size(service, npus)) not in (None, npus)}
+    if larger:
+        host = service.design.network.dims[0].npus if service.system else service.design.network.npus
+        sizes_text = ", ".join(f"{npus:,} take {size:,}" for npus, size in larger.items())
+        what = (
+            f"hosts of {host:,}" if service.system else f"the {count_in_words(host, 'accelerator')} of {service.source}"
+        )
+        yield (
+            f"accelerators come in whole {what}: {sizes_text}" if service.system else f"there are {what}: {sizes_text}"
+        )
+
+
+def _print_chosen(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
+    best = plan.chosen
+    if best is None:
+        print_sentences([f"cannot serve: {reason}" for reason in plan.reasons])
+        print_sentences([_refutation_in_words(each, limits) for each in plan.checked[:FEWER]])
+        return
+    seen = best.simulated or best.candidate.metrics
+    usd = best.candidate.metrics.usd_per_million_tokens  # the same that `serve` and `evaluate` say of it
+    cost = f", {usd:,.3g} USD per million output tokens" if usd is not None else ""
+    print_sentences([f"cheapest: {count_in_words(best.candidate.npus, 'accelerator')}, {best.candidate}{cost}"])
+    print_sentences([_simulation_in_words(best, limits)])
+    print_sentences(near_limits_in_words(best.design, seen, limits))
+    fewer = [each for each in plan.checked if not each.holds and each.candidate.npus < best.candidate.npus]
+    print_sentences([_refutation_in_words(each, limits) for each in fewer[:FEWER]])
+    if plan.untried:
+        print_sentences(
+            ["between {:,} accelerators, which fail, and {:,} not all sizes were tried".format(*plan.untried)]
+        )
+    print_sentences(["", *expected_error_in_words(best.design), *price_basis_in_words(best.design)])
+
+
+def _simulation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
+    """Return what the simulation says of a deployment that holds."""
+    seen = each.simulated or each.candidate.metrics
+    sentence = (
+        ", ".join(
+            f"{limit.metric.upper()} {limit.statistic} {format_seconds(float(limit.value(seen)))}" for limit in limits
+        )
+        or f"TTFT p95 {format_seconds(seen.ttft.p95_s)}, TPOT p95 {format_seconds(seen.tpot.p95_s)}"
+    )
+    part = "" if each.share == 1 else f", of {100 * each.share:.0f} % of the instances with their share of the load"
+    return f"simulation{part}: {'all limits hold' if limits else 'it bears the load, no limit is given'} ({sentence})"
+
+
+def _refutation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
+    """Return what fails of a deployment in the simulation."""
+    closed = "holds in closed form, " if each.candidate.holds and limits else ""
+    what = f"{count_in_words(each.candidate.npus, 'accelerator')}, {each.candidate}"
+    return f"{what}: {closed}fails in the simulation: {'; '.join(_failing_limits(each, limits))}"
+
+
+def _failing_limits(each: Checked, limits: Sequence[Slo]) -> list[str]:
+    """Return which limits fail in the simulation, and by what."""
+    seen = each.simulated
+    if seen is None:
+        return ["it cannot serve these requests"]
+    broken = [limit for limit in limits if not limit.holds(seen)]
+    failing = [
+        f"{limit.metric.upper()} {limit.statistic} {format_seconds(float(limit.value(seen)))}, not {format_seconds(limit.limit_s)}"
+        for limit in broken
+    ]
+    rate = each.candidate.load.rate
+    late = f"{seen.requests_per_s:,.4g} of {rate:,.4g} requests/s end" if rate else "requests wait for too long"
+    return failing or [late]
+
+
+def _search_effort(plan: Plan) -> str:
+    kinds = plan.one.kinds + plan.two.kinds
+    coverage = "all kinds that fit" if plan.one.exhaustive and plan.two.exhaustive else "the most promising kinds"
+    priced = plan.one.priced + plan.two.priced
+    tried = f"; {len(plan.checked):,} simulated" if plan.checked else ""
+    return (
+        f"{priced:,} deployments of {count_in_words(kinds, 'kind')} priced in {plan.seconds:.1f} s: {coverage}{tried}"
+    )

@@ -106,8 +106,8 @@ def _put_on_machine(workload: str, on: str, comm_groups: Path | None, tracked: b
     from cosmic.simulate.events.simulation_result import result_of_recorded  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_reader import read_metadata  # noqa: PLC0415  heavy
     from cosmic.traces.comm_groups import known_groups  # noqa: PLC0415  heavy
+    from cosmic.traces.profiles.target_machines import WhatIf  # noqa: PLC0415  heavy
     from cosmic.traces.profiles.trace_projection import project_traces  # noqa: PLC0415  heavy
-    from cosmic.traces.profiles.what_if import WhatIf  # noqa: PLC0415  heavy
 
     traces, groups = read_job(workload, "" if comm_groups is None else str(comm_groups))
     if not any(rank.template.is_recorded for rank in traces.ranks):

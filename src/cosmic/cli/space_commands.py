@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from cosmic.search.space.parameters import Parameter
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic space certify`: the proven optimum of a parameter set, and the check of a certificate
-# --------------------------------------------------------------------------------------
-
 NOTHING_RUNS, GAP_LEFT = 1, 3
 MOST_SHOWN = 20
 
@@ -263,10 +259,6 @@ def _print_designs(certified: Certified) -> None:
     if len(certified.rows) > MOST_SHOWN:
         emit([f"… and {len(certified.rows) - MOST_SHOWN} more: --json has all"])
 
-
-# --------------------------------------------------------------------------------------
-# `cosmic space`: the parameter set
-# --------------------------------------------------------------------------------------
 
 TABLE_COLUMNS = 10
 MOST_POINTS = 10**9

@@ -37,15 +37,10 @@ if TYPE_CHECKING:
         TraceProjectAnswer,
         TraceStatsAnswer,
     )
+    from cosmic.traces.profiles.target_machines import ProjectedTraces
     from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, OperatorAmount, TraceContrast, TraceSide
-    from cosmic.traces.profiles.what_if import ProjectedTraces
-    from cosmic.traces.recorded_statistics import ClassTime, KernelTime, Recorded
-    from cosmic.traces.trace_statistics import NodeChain, TraceStatistics
+    from cosmic.traces.trace_statistics import ClassTime, KernelTime, NodeChain, Recorded, TraceStatistics
 
-
-# --------------------------------------------------------------------------------------
-# `cosmic trace diff`: what differs between two traces, operator by operator
-# --------------------------------------------------------------------------------------
 
 MOST_PARTS = 6
 """Parts of a difference that the headline names."""
@@ -324,10 +319,6 @@ def _amount_data(amount: OperatorAmount) -> OperatorAmountRow:
     }
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic trace project`: a recorded trace on another machine, old and new side by side
-# --------------------------------------------------------------------------------------
-
 Machine = Annotated[
     str, typer.Option(metavar="NAME", help="An accelerator or system of the catalog, such as b200 or dgx-h100.")
 ]
@@ -360,8 +351,8 @@ def project(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_reader import read_metadata  # noqa: PLC0415  heavy
     from cosmic.traces.comm_groups import known_groups  # noqa: PLC0415  heavy
+    from cosmic.traces.profiles.target_machines import WhatIf  # noqa: PLC0415  heavy
     from cosmic.traces.profiles.trace_projection import project_traces as run  # noqa: PLC0415  heavy
-    from cosmic.traces.profiles.what_if import WhatIf  # noqa: PLC0415  heavy
 
     if out:
         check_trace_prefix(out)
@@ -463,10 +454,6 @@ def _parts(old: Recorded, new: Recorded) -> list[tuple[str, float, float]]:
     return whole + [(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names]
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic trace stats`: what there is in traces and, of recorded ones, where the time went
-# --------------------------------------------------------------------------------------
-
 SHOWN_KERNELS, TRACE_STATS_SHOWN_CHARACTERS = 10, 60
 
 
@@ -482,9 +469,8 @@ def stats(
     With --peak and --bandwidth, compute nodes take their roofline time.
     """
     from cosmic.base.units import BYTES_PER_S, FLOP_PER_S, read_quantity  # noqa: PLC0415  heavy
-    from cosmic.traces.recorded_statistics import recorded_statistics  # noqa: PLC0415  heavy
     from cosmic.traces.trace_checks import is_replayed, list_problems  # noqa: PLC0415  heavy
-    from cosmic.traces.trace_statistics import summarize_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.trace_statistics import recorded_statistics, summarize_traces  # noqa: PLC0415  heavy
 
     rates = (
         read_quantity(peak, FLOP_PER_S) if peak else None,

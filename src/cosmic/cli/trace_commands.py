@@ -1,4 +1,4 @@
-"""`cosmic trace`: Chakra execution traces."""
+"""`cosmic trace`: Chakra execution traces, as text, JSON, pages and graphs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.base.errors import one_line
-from cosmic.base.files import write_all
+from cosmic.base.errors import SpecError, one_line, require
+from cosmic.base.files import check_writable, exists, is_file, replace_file, write_all
 from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table
 from cosmic.cli.output_streams import doing, emit, emit_data, emit_json_text
 from cosmic.cli.trace_files import (
@@ -27,9 +27,12 @@ from cosmic.cli.trace_files import (
     require_disk_space,
     trace_headline,
 )
+from cosmic.traces.chakra.trace_reader import read_trace, read_traces
+from cosmic.traces.trace import RankTrace, TraceSet
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.trace_answers import TraceCheckAnswer, TraceGenerateAnswer
+
 BAD_TRACES = 2
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
 
@@ -48,20 +51,19 @@ def show(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print the nodes of one rank: a table, all of them as JSON, or a graph; or write a page of one or all ranks."""
-    from cosmic.cli import trace_pages  # noqa: PLC0415  heavy
     from cosmic.traces import trace_views  # noqa: PLC0415  heavy
     from cosmic.traces.trace_views import graphml_lines as graph_of  # noqa: PLC0415  heavy
 
-    trace_pages.check_trace_formats(json, dot, out, {"--html": html, "--graphml": graphml})
-    traces = trace_pages.read_shown_traces(file)
+    check_trace_formats(json, dot, out, {"--html": html, "--graphml": graphml})
+    traces = read_shown_traces(file)
     if html:
-        trace_pages.write_shown_page(traces, html)
+        write_shown_page(traces, html)
         return
-    trace = trace_pages.require_one_rank(traces)
+    trace = require_one_rank(traces)
     if graphml:
-        trace_pages.write_shown_lines(graph_of(trace), graphml, "--graphml", traces)
+        write_shown_lines(graph_of(trace), graphml, "--graphml", traces)
     elif out:
-        trace_pages.write_shown_lines(trace_views.graphviz_lines(trace), out, "--out", traces)
+        write_shown_lines(trace_views.graphviz_lines(trace), out, "--out", traces)
     elif dot:
         emit_data(trace_views.graphviz_lines(trace))
     elif json:
@@ -160,3 +162,78 @@ def generate(
     )
     prefix, groups = (shlex.quote(each) for each in (out, groups))
     emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} --on SYSTEM": "simulate them"})
+
+
+ENDINGS = (".et", ".et.gz")
+
+
+def check_trace_formats(json: bool, dot: bool, out: str, files: dict[str, str]) -> None:
+    """Refuse options that exclude each other, and files that cannot be written."""
+    chosen = [
+        *(["--json"] if json else []),
+        *(["--dot"] if dot else []),
+        *(name for name, path in files.items() if path),
+    ]
+    if len(chosen) > 1:
+        raise SpecError(
+            chosen[1], files.get(chosen[1]) or True, f"excludes {chosen[0]}: a trace is printed in one format"
+        )
+    require(dot or not out, "--out", out, "is for --dot; --html and --graphml name their own files")
+    for option, path in ({"--out": out} | files).items():
+        if path:
+            check_writable(path, option)
+
+
+def read_shown_traces(file: str) -> TraceSet:
+    """Return the trace in a file, or all those whose files begin with a prefix."""
+    doing("reading the trace")
+    if not is_file(file) and any(exists(f"{file}.0{ending}") for ending in ENDINGS):
+        return read_traces(file)
+    return TraceSet((read_trace(file),), file)
+
+
+def require_one_rank(traces: TraceSet) -> RankTrace:
+    """Return the only trace; refuse several."""
+    ranks = len(traces.ranks)
+    rule = f"is the prefix of {ranks:,} ranks, and one is shown at a time: give {traces.where}.0.et, or --html"
+    require(ranks == 1, "file", traces.where, rule)
+    return traces.ranks[0]
+
+
+def write_shown_page(traces: TraceSet, path: str) -> None:
+    """Write the page of traces, and say so."""
+    from cosmic.report.trace_page import write_trace_page  # noqa: PLC0415  heavy
+
+    _require_other_file(traces, path, "--html")
+    started = time.perf_counter()
+    doing(f"laying out {traces.nodes:,} nodes")
+    size = write_trace_page(traces, Path(traces.where).name, path)
+    ranks, nodes = len(traces.ranks), traces.nodes
+    counts = f"{ranks:,} rank{'' if ranks == 1 else 's'}, {nodes:,} node{'' if nodes == 1 else 's'}"
+    _report_written(path, f"{counts}, {size:,} bytes, {time.perf_counter() - started:.2f} s")
+
+
+def write_shown_lines(lines: Iterable[str], path: str, option: str, traces: TraceSet) -> None:
+    """Write lines to a file as they are made, and say so."""
+    _require_other_file(traces, path, option)
+    doing(f"writing {traces.nodes:,} nodes")
+    with (
+        replace_file(path, option) as beside,
+        beside.open("w", encoding="utf-8", errors="replace", newline="\n") as file,
+    ):
+        file.writelines(f"{line}\n" for line in lines)
+    _report_written(path, f"{traces.nodes:,} node{'' if traces.nodes == 1 else 's'}")
+
+
+def _report_written(path: str, text: str) -> None:
+    """Say what was written, unless it was written to where this would be said."""
+    if path != "/dev/stdout":
+        emit([f"{path}: {text}"])
+
+
+def _require_other_file(traces: TraceSet, path: str, option: str) -> None:
+    """Refuse to write over the traces that are shown."""
+    ranks = range(len(traces.ranks))
+    own = [traces.where, *(f"{traces.where}.{rank}{ending}" for rank in ranks for ending in ENDINGS)]
+    target = Path(path).resolve()
+    require(all(target != Path(each).resolve() for each in own), option, path, "is the trace itself")

@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic trace anonymize`: traces that may be shared
-# --------------------------------------------------------------------------------------
-
 WANTED = 0.05
 """The change of simulated times that is mostly wanted at most."""
 SEED_BITS = 128
@@ -232,10 +228,6 @@ def _still_visible(anonymized: Anonymized, policy: Policy) -> Iterator[str]:
     yield "durations beside operations: how fast the accelerator is"
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic trace repair`: mend traces that others wrote, and say what was done
-# --------------------------------------------------------------------------------------
-
 MOST_RANKS = 2**17
 """Ranks that one trace is copied to, each of which is a file."""
 
@@ -347,11 +339,6 @@ def _print_trace_repair(repaired: RepairedTraces, copied: int) -> None:
         emit([f"{each.count:,} {each.what}", f"  {each.example}"])
 
 
-# --------------------------------------------------------------------------------------
-# `cosmic trace suite`: benchmark traces, simulated and compared with what they should take
-# --------------------------------------------------------------------------------------
-
-
 def suite(
     out: Annotated[
         str, typer.Option("--out", metavar="FOLDER", help="Also write each case's files for ASTRA-sim to FOLDER/CASE.")
@@ -387,10 +374,6 @@ def suite(
         complain([f"cosmic trace suite: cycles differ from what is expected: {', '.join(wrong)}"])
         raise typer.Exit(FAILED)
 
-
-# --------------------------------------------------------------------------------------
-# `cosmic trace synthesize`: new traces from a model fitted on given ones
-# --------------------------------------------------------------------------------------
 
 Prefixes = Annotated[
     list[str], typer.Argument(metavar="PREFIX", help="Prefixes of the traces to fit: PREFIX.<rank>.et.")

@@ -1,7 +1,7 @@
 """What a cluster costs, how much of a long run on it is training, and how several jobs share it.
 
 Dollars and watts: `cluster_cost`, part by part, to buy and to own; `builds` are plugins that say how switches are
-arranged (over `switch_trees`). Long runs on machines that fail: `goodput` in closed form, and `run_simulation`, the
+arranged. Long runs on machines that fail: `goodput` in closed form, and `run_simulation`, the
 same by chance; both start from `interruption_terms` and share nothing else; `spare_domains`.
 
 Several jobs (read `fleet_jobs` first, the file that people write):

@@ -39,10 +39,6 @@ from cosmic.network.dimension_wiring import dimension_label, healthy_graph, topo
 from cosmic.network.switch_tiers import ports_of
 from cosmic.step.accelerator_rates import POWER_CONSTANTS, drawn_w
 
-# --------------------------------------------------------------------------------------
-# What a network costs and how much power it draws
-# --------------------------------------------------------------------------------------
-
 Quantity = Literal["price", "power"]
 
 
@@ -163,10 +159,6 @@ def block_terms(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[
     return float(total), float(max(1, topology.links(int(npus))))
 
 
-# --------------------------------------------------------------------------------------
-# What owning a cluster costs: depreciation, upkeep and energy. Numbers or arrays
-# --------------------------------------------------------------------------------------
-
 SECONDS_PER_YEAR = 365.25 * 86400
 JOULES_PER_KWH = 3.6e6
 
@@ -190,10 +182,6 @@ def owned_usd_per_s(
     machines = capital_usd * (1 / years + upkeep_per_year) / SECONDS_PER_YEAR
     return machines + power_w * usd_per_kwh / JOULES_PER_KWH
 
-
-# --------------------------------------------------------------------------------------
-# What a cluster costs and draws, part by part: accelerators, hosts, network. Numbers, or arrays over a batch
-# --------------------------------------------------------------------------------------
 
 PRICES = {
     "switches": "switch_price",
@@ -372,10 +360,6 @@ def bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[fl
     bill = builds[build].bill(Site(int(npus), int(nics_of_node), int(instances), int(radix), leaf, core))
     return float(getattr(bill, first)), float(getattr(bill, second))
 
-
-# --------------------------------------------------------------------------------------
-# Which prices and powers of a cluster's parts nobody knows
-# --------------------------------------------------------------------------------------
 
 NETWORK_PREFIX = "network."
 """How quantities begin that are of the network alone."""

@@ -47,10 +47,6 @@ from cosmic.design.model_layer import count_parameters
 from cosmic.step.accelerator_rates import FieldLookup
 from cosmic.workload.precision import recipe_for
 
-# --------------------------------------------------------------------------------------
-# The share of a run that is training, in closed form: a renewal process, exact for interruptions that come by chance
-# --------------------------------------------------------------------------------------
-
 MOST_EXPONENT = 600.0
 """Where e^x is as good as infinite, and is still a float."""
 LEAST_RATE = 1e-30
@@ -198,10 +194,6 @@ def _survival(exponent: Numeric) -> Numeric:
     """Return e^-x."""
     return 1 + expm1(-smaller(exponent, MOST_EXPONENT))
 
-
-# --------------------------------------------------------------------------------------
-# Training runs of designs: goodput, days, dollars, energy and carbon. Numbers, or arrays over a batch
-# --------------------------------------------------------------------------------------
 
 SECONDS_PER_DAY = 86400.0
 RUN_METRICS = ("goodput", "effective_tokens_per_s", "train_days", "train_usd", "train_energy_j", "train_co2_kg")

@@ -21,10 +21,6 @@ from cosmic.cluster.fleet_jobs import Placement
 from cosmic.design.network_layer import Network
 from cosmic.network.switch_tiers import tiers_of
 
-# --------------------------------------------------------------------------------------
-# The part of a network that jobs share, and how they slow each other there
-# --------------------------------------------------------------------------------------
-
 Range = tuple[int, int]
 """Accelerators: the first, and the one after the last."""
 
@@ -147,10 +143,6 @@ def contention_factor(own_loads: Mapping[int, float], other_loads: Mapping[int, 
         (max(1.0, (peak + other_loads.get(leaf, 0.0)) / capacity) for leaf, peak in own_loads.items()), default=1.0
     )
 
-
-# --------------------------------------------------------------------------------------
-# Where jobs go: pure functions over the free accelerators of a cluster, as sorted ranges that do not touch
-# --------------------------------------------------------------------------------------
 
 Ranges = tuple[Range, ...]
 

@@ -22,9 +22,7 @@ from cosmic.cluster.job_placement import (
     place_job,
 )
 
-# --------------------------------------------------------------------------------------
-# What the simulations take and give: requests of jobs, and how each of them ran
-# --------------------------------------------------------------------------------------
+# ---- What the simulations take and give: requests of jobs, and how each of them ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +157,7 @@ def subtract_own_loads(total: Mapping[int, float], own_loads: Mapping[int, float
     return {leaf: max(0.0, total.get(leaf, 0.0) - load) for leaf, load in own_loads.items()}
 
 
-# --------------------------------------------------------------------------------------
-# The order of events: ends before arrivals, arrivals in the order of their jobs, then what follows from both
-# --------------------------------------------------------------------------------------
+# ---- The order of events: ends before arrivals, arrivals in the order of their jobs, then what follows from both
 
 
 class EndQueue:

@@ -24,10 +24,6 @@ from cosmic.base.errors import require
 from cosmic.cluster.goodput import goodput_from_terms
 from cosmic.cluster.interruption_terms import InterruptionTerms
 
-# --------------------------------------------------------------------------------------
-# What one simulated run loses to a sequence of interruptions, as arrays over them
-# --------------------------------------------------------------------------------------
-
 Array = npt.NDArray[np.float64]
 
 
@@ -143,10 +139,6 @@ def _missing_share(begins_s: Array, gaps_s: Array, back_s: Array, spares: int, r
     missing_by_time = np.interp(np.append(begins_s, begins_s[-1] + gaps_s[-1]), times, summed)
     return np.asarray(np.diff(missing_by_time) / np.maximum(gaps_s, 1e-300))
 
-
-# --------------------------------------------------------------------------------------
-# A run simulated interruption by interruption: how its days to train are spread, and whether the closed form holds
-# --------------------------------------------------------------------------------------
 
 SECONDS_PER_DAY = 86400.0
 MARGIN = 1.05

@@ -30,10 +30,6 @@ from cosmic.cluster.job_requests import (
     uplink_loads,
 )
 
-# --------------------------------------------------------------------------------------
-# Jobs that share the same accelerators in time, gang-scheduled: all accelerators of a gang run one job at a time
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
@@ -151,11 +147,6 @@ def simulate_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int
             turns_left -= 1
         turns_taken.append((tenant_index, began, now))
     return SimulatedTurns(tuple(used), now, tuple(turns_taken))
-
-
-# --------------------------------------------------------------------------------------
-# Sharing in time: gangs of accelerators, whose jobs take turns; between events each job goes on at a constant rate
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

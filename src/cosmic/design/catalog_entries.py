@@ -172,10 +172,6 @@ def load_mapping(path: Path) -> dict[str, Any]:
     return tree
 
 
-# --------------------------------------------------------------------------------------
-# Constants that measurements settled: YAML files in ``constants/``, each read into a frozen dataclass
-# --------------------------------------------------------------------------------------
-
 T = TypeVar("T")
 CONSTANT_KEYS = {"value", "source", "set_by"}
 """What a constant consists of."""

@@ -16,9 +16,7 @@ from cosmic.design import catalog_entries, schema
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.plain_data import merge_trees, unflatten_paths
 
-# --------------------------------------------------------------------------------------
-# Switches of the catalog as figures of a fabric: ports, prices and watts at the bandwidth of a port
-# --------------------------------------------------------------------------------------
+# ---- Switches of the catalog as figures of a fabric: ports, prices and watts at the bandwidth of a port
 
 SWITCH_KINDS = ("switch", "circuit_switch")
 """Kinds of links that a fabric may name as its switch."""
@@ -123,9 +121,7 @@ def _fill_switch(dim: Any, where: str) -> Any:
     return {**dim, "fabric": {**switch_figures(name), **fabric, "switch": name}}
 
 
-# --------------------------------------------------------------------------------------
-# Nodes as they are sold, taken apart: what of their price and power is of accelerators, and what of hosts
-# --------------------------------------------------------------------------------------
+# ---- Nodes as they are sold, taken apart: what of their price and power is of accelerators, and what of hosts
 
 
 def node_figures(name: str) -> dict[str, Any]:
@@ -167,9 +163,7 @@ def outer_tiers(node: str, system: Mapping[str, Any] | None = None) -> list[dict
     return [dict(tier) for tier in catalog_entries.read_entry("nodes", resolved).get("tiers", [])] if resolved else []
 
 
-# --------------------------------------------------------------------------------------
-# Parts that a design names, and the figures that the catalog has of them: nodes and switches
-# --------------------------------------------------------------------------------------
+# ---- Parts that a design names, and the figures that the catalog has of them: nodes and switches
 
 NODE_KEYS = ("accelerator", "npus", "host_price", "host_power", "host_idle_power")
 
@@ -226,9 +220,7 @@ def _drop_keys(tree: Mapping[Any, Any], keys: tuple[str, ...]) -> dict[Any, Any]
     return {key: value for key, value in tree.items() if as_key(key) not in keys}
 
 
-# --------------------------------------------------------------------------------------
-# A user's quotes: prices of parts and energy, put into a design's fields
-# --------------------------------------------------------------------------------------
+# ---- A user's quotes: prices of parts and energy, put into a design's fields
 
 PRICES_KEY = "prices"
 """Key of a design file, and of overrides, that holds quotes."""

@@ -20,9 +20,7 @@ from cosmic.base.numeric import Numeric, recorder
 from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint
 
-# --------------------------------------------------------------------------------------
-# Many design points at once: one base, and an array for each field in which they differ
-# --------------------------------------------------------------------------------------
+# ---- Many design points at once: one base, and an array for each field in which they differ
 
 T = TypeVar("T")
 
@@ -215,9 +213,7 @@ def first_known(*values: Any) -> Any:
     return best
 
 
-# --------------------------------------------------------------------------------------
-# Functions of few distinct combinations: worked out once for each combination, and looked up for every design
-# --------------------------------------------------------------------------------------
+# ---- Functions of few distinct combinations: worked out once for each combination, and looked up for every design
 
 CODE_LIMIT = 2**19
 """Whole numbers from 0 to below it are part of a design's code as they are."""

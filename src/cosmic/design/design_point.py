@@ -152,9 +152,7 @@ def design_to_tree(point: DesignPoint) -> dict[str, Any]:
     return tree | {"workload": workload, "collective": schema.write_value(point.collective)}
 
 
-# --------------------------------------------------------------------------------------
-# Short names of fields: ``tp`` stands for ``workload.tp`` wherever a path may be written
-# --------------------------------------------------------------------------------------
+# ---- Short names of fields: ``tp`` stands for ``workload.tp`` wherever a path may be written
 
 FIRST_KEYS = (*STACK_LAYERS, "system", "accelerators", "prices")
 """First keys of full paths; quotes are no field, and become some when a design is loaded."""
@@ -232,9 +230,7 @@ def _walk_patterns(slot: schema.FieldSlot, path: str) -> Iterator[tuple[str, sch
         yield path, slot
 
 
-# --------------------------------------------------------------------------------------
-# Fields of engines that users bring: what such an engine has to choose from, besides the fields of a design
-# --------------------------------------------------------------------------------------
+# ---- Fields of engines that users bring: what such an engine has to choose from, besides the fields of a design
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,6 @@ from dataclasses import dataclass
 from cosmic.base.errors import require
 from cosmic.design.schema import check_bounds
 
-# --------------------------------------------------------------------------------------
-# The facility layer: the building around a cluster, and the terms on which it is owned
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facility:
@@ -38,11 +34,6 @@ class Facility:
         require(self.years > 0, "years", self.years, "must be positive")
         for key in ("usd_per_kwh", "co2_kg_per_kwh", "upkeep_per_year", "other_share"):
             require(getattr(self, key) >= 0, key, getattr(self, key), "must not be negative")
-
-
-# --------------------------------------------------------------------------------------
-# The node layer: what is sold around accelerators
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,7 @@ from cosmic.base.registry import Registry
 from cosmic.design.schema import Absent
 from cosmic.design.systems import YAML_ENDINGS
 
-# --------------------------------------------------------------------------------------
-# Checked look-ups in a Hugging Face ``config.json``
-# --------------------------------------------------------------------------------------
+# ---- Checked look-ups in a Hugging Face ``config.json``
 
 KeyType = TypeVar("KeyType", bool, int, str, list[Any])
 
@@ -92,9 +90,7 @@ class ConfigKeys:
         require(not holds, join_path(self.where, name), self.keys.get(name, Absent()), rule)
 
 
-# --------------------------------------------------------------------------------------
-# Hugging Face configurations of architectures that nobody described: a decoder from the usual keys
-# --------------------------------------------------------------------------------------
+# ---- Hugging Face configurations of architectures that nobody described: a decoder from the usual keys
 
 Tree = dict[str, Any]
 TEXT_SECTIONS = (
@@ -408,9 +404,7 @@ def _usual_window(config: ConfigKeys, layers: int, assumed: list[str]) -> Tree:
     return {"window": window, "full_attention_every": full[0]}
 
 
-# --------------------------------------------------------------------------------------
-# Hugging Face configurations of models whose layers differ in their mixers: one short function per architecture
-# --------------------------------------------------------------------------------------
+# ---- Hugging Face configurations of models whose layers differ in their mixers: one short function per architecture
 
 NO_BIAS = "biases of these projections cannot be expressed"
 LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
@@ -677,9 +671,7 @@ HYBRIDS: dict[str, Callable[[ConfigKeys], Tree]] = {
 """By ``model_type``."""
 
 
-# --------------------------------------------------------------------------------------
-# Read a model from a Hugging Face ``config.json``: one short function per architecture
-# --------------------------------------------------------------------------------------
+# ---- Read a model from a Hugging Face ``config.json``: one short function per architecture
 
 architectures: Registry[Callable[[ConfigKeys], Tree]] = Registry("model_type")
 """Functions from a config to a model tree, by ``model_type``."""
@@ -1090,9 +1082,7 @@ def _read_vit(config: ConfigKeys) -> Tree:
     }
 
 
-# --------------------------------------------------------------------------------------
-# What a model is called that was asked for by a folder or a name on a hub, and where its weights are
-# --------------------------------------------------------------------------------------
+# ---- What a model is called that was asked for by a folder or a name on a hub, and where its weights are
 
 
 def folder_name(config: Path) -> str:

@@ -305,11 +305,6 @@ def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any
     return overrides
 
 
-# --------------------------------------------------------------------------------------
-# The serving layer of a design as files write it
-# --------------------------------------------------------------------------------------
-
-
 def read_serving(tree: Any) -> Serving | None:
     """Return the serving layer of a design file; None if it has none."""
     if tree is None:

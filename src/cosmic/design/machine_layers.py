@@ -28,9 +28,7 @@ from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, read_system
 NETWORK_MODULE = "cosmic.network.network_files.network_file"
 """The module that reads files of links: called by its name, as it is in a room above, and only by designs with one."""
 
-# --------------------------------------------------------------------------------------
-# Dimensions of a network whose links are in a file: the path of one in place of the list
-# --------------------------------------------------------------------------------------
+# ---- Dimensions of a network whose links are in a file: the path of one in place of the list
 
 
 def read_link_files(network: Any, folder: Path | None) -> Any:
@@ -62,9 +60,7 @@ def _read_links(dim: Any, folder: Path | None, where: str) -> Any:
     return {"topology": GRAPH, "npus": graph.npus, **dim, "links": links}
 
 
-# --------------------------------------------------------------------------------------
-# What a design runs on: accelerators, memory, network, collectives and node of a system, and what a file changes
-# --------------------------------------------------------------------------------------
+# ---- What a design runs on: accelerators, memory, network, collectives and node of a system, and what a file changes
 
 
 def spell_out_layers(tree: Mapping[str, Any]) -> dict[str, Any]:

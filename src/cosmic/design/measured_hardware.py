@@ -32,9 +32,7 @@ from cosmic.design.network_layer import Network, topologies
 from cosmic.design.systems import LINK_KEYS, REST_OF_NPUS, system_dimensions
 from cosmic.design.workload_layer import Workload
 
-# --------------------------------------------------------------------------------------
-# The accelerators of measured rows: which one of the catalog a name means, and how it differs
-# --------------------------------------------------------------------------------------
+# ---- The accelerators of measured rows: which one of the catalog a name means, and how it differs
 
 POWER_EXPONENT = 0.4
 """γ: between 1/3 (voltage falls with frequency) and 1/2 (voltage is near its floor)."""
@@ -200,9 +198,7 @@ def accelerator_year(accelerator: str) -> int:
     return year if isinstance(year, int) else 2022
 
 
-# --------------------------------------------------------------------------------------
-# The machines of measured rows: an accelerator by any of its names, in the system of the catalog that has it
-# --------------------------------------------------------------------------------------
+# ---- The machines of measured rows: an accelerator by any of its names, in the system of the catalog that has it
 
 OUTER_DIMENSION = 1
 """Place of the dimension between nodes."""

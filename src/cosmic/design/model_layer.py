@@ -18,10 +18,6 @@ from cosmic.base.errors import require
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.schema import DERIVED_FIELD, check_bounds
 
-# --------------------------------------------------------------------------------------
-# The parts that some transformers have: experts, other kinds of attention, state spaces, images as tokens
-# --------------------------------------------------------------------------------------
-
 MOST_EXPERTS = 2**20
 """As many as the largest mixture that was published (PEER, arXiv 2407.04153), whose loads are counted one by one."""
 
@@ -242,11 +238,6 @@ class SparseAttention:
         return total + rank * self.index_heads * self.index_dim + hidden * self.index_heads + index
 
 
-# --------------------------------------------------------------------------------------
-# Parameters of the parts of a transformer, one by one
-# --------------------------------------------------------------------------------------
-
-
 def mixing_parameters(model: Transformer) -> int:
     """Return the parameters that mix n residual streams before and after a mixer: into one, back into n, and n by n."""
     n = model.residual_streams
@@ -312,11 +303,6 @@ def embedding_parameters(model: Transformer) -> int:
         patch = model.image.channels * model.image.patch**2
         return total + d * (patch + 1 + model.image.class_token) + d * model.vocab
     return total + d * model.vocab * (1 if model.tied_embeddings else 2)
-
-
-# --------------------------------------------------------------------------------------
-# The model layer: the shapes of a neural network, whatever runs it
-# --------------------------------------------------------------------------------------
 
 
 Bias = Literal["qkv", "out", "ffn", "experts", "router", "head"]

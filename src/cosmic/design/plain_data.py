@@ -17,10 +17,6 @@ from cosmic.base.errors import SpecError, as_key, require
 from cosmic.base.files import read_bytes
 from cosmic.design import schema
 
-# --------------------------------------------------------------------------------------
-# YAML and JSON in, YAML out: plain data only; a repeated key is refused; every failure is one sentence
-# --------------------------------------------------------------------------------------
-
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -153,11 +149,6 @@ def _marked_line(text: str | bytes, mark: Any) -> str:
     decoded = text.decode(errors="replace") if isinstance(text, bytes) else text
     lines = decoded.splitlines()
     return lines[mark.line].strip() if mark and mark.line < len(lines) else ""
-
-
-# --------------------------------------------------------------------------------------
-# Trees of plain data, as files hold them: one changed by another, or built from paths
-# --------------------------------------------------------------------------------------
 
 
 def merge_trees(below: Any, above: Any) -> Any:

@@ -49,10 +49,6 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 
-# --------------------------------------------------------------------------------------
-# The error to expect of a prediction, and the range that the measured time is in
-# --------------------------------------------------------------------------------------
-
 ENOUGH_RUNS = 5
 """Runs of a kind whose mean error is quoted."""
 TRAIT_KEYS = ("task", "reach", "model", "format")
@@ -369,10 +365,6 @@ def learned_errors() -> LearnedErrors:
     quantiles = tree["quantiles"]
     return LearnedErrors(tree["scale"], quantiles["mean"], quantiles["half"], quantiles["nine_tenths"], runs)
 
-
-# --------------------------------------------------------------------------------------
-# How far off the ratio of two predictions is: less than each of them, as two designs alike share most of their errors
-# --------------------------------------------------------------------------------------
 
 PAIR_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Shares of the pairs at which sizes of errors are listed."""

@@ -219,10 +219,6 @@ LOOKUPS = frozenset(("embedding", "view", "add", "rename"))
 """Kinds that keep nothing for their backward pass."""
 
 
-# --------------------------------------------------------------------------------------
-# Files of programs: this room knows what a program is as a value, and a room above how its file is read
-# --------------------------------------------------------------------------------------
-
 PROGRAM_KEY = "program"
 PROGRAM_MODULE = "cosmic.workload.user_programs.program_models"
 """The module that reads programs as models."""

@@ -98,11 +98,6 @@ class Run:
         require(self.slow_node_factor >= 1, "slow_node_factor", self.slow_node_factor, "must be at least 1")
 
 
-# --------------------------------------------------------------------------------------
-# How often accelerators are interrupted, and by what: ``reliability.yaml``, with sources and grades
-# --------------------------------------------------------------------------------------
-
-
 @cache
 def _load_reliability() -> dict[str, Any]:
     return load_mapping(CATALOG_FOLDER / "reliability.yaml")

@@ -20,10 +20,6 @@ from cosmic.base import units
 from cosmic.base.errors import LONGEST_PATH, SpecError, UnknownName, as_key, check_text, join_path, require, shorten
 from cosmic.base.units import PhysicalDimension
 
-# --------------------------------------------------------------------------------------
-# One reader and one writer for every value of a design, driven by the dataclasses themselves
-# --------------------------------------------------------------------------------------
-
 DERIVED_FIELD: Any = None
 """Default of a field that its class derives from other fields."""
 
@@ -323,10 +319,6 @@ def _assign_inside(value: Any, changes: Mapping[str, Any], key: str) -> Any:
             raise type(error)("path", f"{key}.{error.value}", error.rule) from None
         raise error.inside(key) from None
 
-
-# --------------------------------------------------------------------------------------
-# Bounds on the numbers of a design: wider than anything that could be built, narrow enough to compute with
-# --------------------------------------------------------------------------------------
 
 MOST_WHOLE = 2**31
 """Largest whole number: the product of two, such as tokens of a step, fits into 64 bits."""

@@ -13,10 +13,6 @@ from cosmic.base.errors import require
 from cosmic.base.registry import user_folders
 from cosmic.design import catalog_entries, schema
 
-# --------------------------------------------------------------------------------------
-# A serving engine: what it adds to its kernels, and how it schedules requests
-# --------------------------------------------------------------------------------------
-
 POSITIVE = (
     "decode_factor",
     "prefill_factor",
@@ -143,11 +139,6 @@ def _check_engine_field(value: Any, key: str, *, above: bool = False) -> None:
     numbers = np.asarray(value)
     holds = bool(np.all(numbers > 0 if above else numbers >= 0))
     require(holds, key, value, "must be positive" if above else "must not be negative")
-
-
-# --------------------------------------------------------------------------------------
-# Serving engines of the catalog
-# --------------------------------------------------------------------------------------
 
 
 def load_engine(name: str) -> Engine:

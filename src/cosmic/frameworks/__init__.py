@@ -3,8 +3,8 @@
     launch            `Launch`: a design as arguments, environment and files of a target; read this first
     targets           a module for each target: Megatron-LM, TorchTitan, DeepSpeed, NCCL, ASTRA-sim, and the engines
                       vLLM, SGLang, TensorRT-LLM and Dynamo; found by the registry, so that others can add theirs
-    served_launch     what serving targets need to know of a design; `server_scripts`, where its instances run;
-                      `served_checkpoints`, what they load
+    served_launch     what serving targets need to know of a design, and the checkpoint that they load; `server_scripts`,
+                      where its instances run
     launch_readers    the way back: what somebody's script or configuration says, as the layers of a design file
     megatron_*, nemo_config, torchtitan_config, deepspeed_config    readers, one for each format
     shell_*           what a shell script would run, as far as its text says

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
 
 
-# --------------------------------------------------------------------------------------
-# A launch: the arguments, environment and files with which a framework, library or simulator runs a design
-# --------------------------------------------------------------------------------------
-
 SCRIPT_NAME = "launch.sh"
 TRACE_PREFIX = "trace"
 """Prefix of trace files."""
@@ -294,10 +290,6 @@ def _trace_files(traces: TraceSet, out_folder: Path) -> Iterator[tuple[str, byte
     return trace_files(traces, out_folder / TRACE_PREFIX)
 
 
-# --------------------------------------------------------------------------------------
-# What to change in a launch: the arguments in which two designs differ, in the syntax of their target
-# --------------------------------------------------------------------------------------
-
 ChangeKind = Literal["argument", "key", "environment", "launcher"]
 
 
@@ -364,10 +356,6 @@ def _toml_leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, An
         else:
             yield f"{prefix}{key}", value
 
-
-# --------------------------------------------------------------------------------------
-# Which state a design keeps outside its accelerators, in the words of training frameworks: on the host, or on NVMe
-# --------------------------------------------------------------------------------------
 
 OuterDevice = Literal["none", "cpu", "nvme"]
 

@@ -14,9 +14,7 @@ from cosmic.base.errors import SpecError, as_key, suggest_names
 from cosmic.design.schema import Absent
 from cosmic.frameworks.shell_expansion import DOUBT, UNKNOWN
 
-# --------------------------------------------------------------------------------------
-# Named arguments, as a command line or a file has them, and checked look-ups: who reads what is noted
-# --------------------------------------------------------------------------------------
+# ---- Named arguments, as a command line or a file has them, and checked look-ups: who reads what is noted
 
 TRUE_WORDS, FALSE_WORDS = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?")
@@ -194,9 +192,7 @@ def parse_arguments(words: Sequence[str], where: str, reasons: Sequence[tuple[st
     return arguments
 
 
-# --------------------------------------------------------------------------------------
-# Checked look-ups in a nested configuration (TOML, JSON): who reads what is noted
-# --------------------------------------------------------------------------------------
+# ---- Checked look-ups in a nested configuration (TOML, JSON): who reads what is noted
 
 TYPE_RULES = {int: "must be a whole number", bool: "must be true or false", str: "must be text"}
 

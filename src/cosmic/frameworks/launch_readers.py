@@ -26,9 +26,7 @@ from cosmic.frameworks.launch_arguments import NotModelled
 from cosmic.frameworks.launch_scale import LaunchScale, missing_size_error
 from cosmic.workload.pipeline_cut import layers_per_part
 
-# --------------------------------------------------------------------------------------
-# A launch as a design: what somebody's script or configuration achieves, and on what
-# --------------------------------------------------------------------------------------
+# ---- A launch as a design: what somebody's script or configuration achieves, and on what
 
 Tree = dict[str, Any]
 DEFAULT_SYSTEM = "dgx-h100"
@@ -154,9 +152,7 @@ def stated_etp(model: Model, tp: int, ranks: int, ep: int, etp: int) -> Tree:
     return {} if not is_moe(model) or etp == gcd(tp, max(1, ranks // ep)) else {"etp": etp}
 
 
-# --------------------------------------------------------------------------------------
-# Which layers lie on which stage: what a launch deals out, as the two fields of a design that say so
-# --------------------------------------------------------------------------------------
+# ---- Which layers lie on which stage: what a launch deals out, as the two fields of a design that say so
 
 
 def find_stage_ends(parts: Sequence[int], stages: int, virtual: int) -> dict[str, int] | None:

@@ -15,10 +15,6 @@ from fnmatch import fnmatchcase
 from cosmic.base.errors import SpecError, require, shorten
 from cosmic.frameworks.shell_syntax import ShellWord, WordPart, quoted_parts
 
-# --------------------------------------------------------------------------------------
-# Arithmetic of a shell: whole numbers, variables with or without ``$``, the operators of C
-# --------------------------------------------------------------------------------------
-
 LARGEST_NUMBER = 2**63 - 1
 LONGEST_EXPRESSION = 1000
 """Characters of an expression."""
@@ -179,10 +175,6 @@ _APPLY: dict[str, Callable[[int, int], int]] = {
     "||": lambda a, b: int(bool(a or b)),
 }
 
-
-# --------------------------------------------------------------------------------------
-# What words of a shell script stand for: variables, arrays, defaults and arithmetic, as far as the script says
-# --------------------------------------------------------------------------------------
 
 ShellValue = str | tuple[str, ...]
 """Of a variable, or of an array."""

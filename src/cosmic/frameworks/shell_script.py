@@ -40,10 +40,6 @@ from cosmic.frameworks.shell_syntax import (
     parse_statements,
 )
 
-# --------------------------------------------------------------------------------------
-# Conditions of a shell script: true, false, or unknown where only a run would tell
-# --------------------------------------------------------------------------------------
-
 _NUMBERS = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,
@@ -129,10 +125,6 @@ def _compare(first: str, sign: str, second: str) -> bool | None:
         return first < second if sign == "<" else first > second
     return None
 
-
-# --------------------------------------------------------------------------------------
-# Read a shell script as far as its text says what would run. Nothing is run, and no other file is read
-# --------------------------------------------------------------------------------------
 
 LARGEST_BYTES = 2**18
 """Of a script."""

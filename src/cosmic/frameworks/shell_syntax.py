@@ -13,10 +13,6 @@ from typing import Literal
 
 from cosmic.base.errors import SpecError
 
-# --------------------------------------------------------------------------------------
-# Words and operators of a shell script: quotes, comments, continued lines, arrays and here-documents
-# --------------------------------------------------------------------------------------
-
 PartKind = Literal["text", "variable", "arithmetic", "command"]
 OPERATORS = (
     *("&>>", "<<<", "<<-", "&&", "||", ";;", "<<", ">>", ">&", "<&", "&>", ">|"),
@@ -311,10 +307,6 @@ def _begins_command(previous_tokens: list[ShellToken]) -> bool:
         return last.plain in ("if", "elif", "while", "until", "then", "do", "else", "!", "for")
     return not isinstance(last, ShellOperator) or last.text in ("\n", ";", "&&", "||")
 
-
-# --------------------------------------------------------------------------------------
-# Statements of a shell script: commands, conditions, loops, choices and functions, as a tree
-# --------------------------------------------------------------------------------------
 
 REDIRECTIONS = ("&>>", "<<<", "<<-", "<<", ">>", ">&", "<&", "&>", ">|", "<", ">")
 DEEPEST = 50

@@ -74,10 +74,6 @@ from cosmic.step.bottleneck import (
 from cosmic.step.step_profile import StepProfile
 from cosmic.step.tier_traffic import TOTAL_KEYS
 
-# --------------------------------------------------------------------------------------
-# The links of one network dimension, as pairs of its members, for drawing
-# --------------------------------------------------------------------------------------
-
 MOST_DRAWN_NPUS = 64
 LinkPair = tuple[int, int]
 
@@ -169,10 +165,6 @@ LINKS_OF_TOPOLOGY: dict[str, Callable[[int], Iterator[LinkPair]]] = {
     "dragonfly": _dragonfly_links,
 }
 
-
-# --------------------------------------------------------------------------------------
-# A design on its network: the placement of each parallel axis, and the load and links of each network dimension
-# --------------------------------------------------------------------------------------
 
 AXIS_NAMES = {
     "tp": "tensor parallel",
@@ -275,10 +267,6 @@ def _describe_cluster(axes: list[ParallelAxis], dims: list[NetworkDimensionJson]
     return f"{'; '.join(lies)}. Dimension {hardest + 1} is the busiest: {used} of its bandwidth over the step."
 
 
-# --------------------------------------------------------------------------------------
-# Tiers of memory as a page shows them: what each holds, and what transfers between them cost
-# --------------------------------------------------------------------------------------
-
 MEMORY_LABELS = {
     "weights": "weights",
     "gradients": "gradients",
@@ -327,10 +315,6 @@ def _describe_tiers(metrics: Metrics) -> str:
     return f"Compute waits {share_text(exposed / metrics.step_s)} of the step for transfers between tiers."
 
 
-# --------------------------------------------------------------------------------------
-# The operators of a step on a roofline: operational intensity and achieved flop/s
-# --------------------------------------------------------------------------------------
-
 MOST_ROOFLINE_POINTS = 24
 """Operators with a point of their own; all others share one."""
 OTHER_OPERATORS = "all others"
@@ -374,11 +358,6 @@ def _describe_roofline(points: list[RooflinePoint]) -> str:
         f"Each point is an operator with all its runs in a step. {share_text(memory / total)} of the operators' time is"
         " memory-bound, left of the ridge; the rest is compute-bound."
     )
-
-
-# --------------------------------------------------------------------------------------
-# The timeline of a step, packed: a byte or two for each property of a span
-# --------------------------------------------------------------------------------------
 
 
 def pack_timeline(timeline: StepTimeline, binary: Binary) -> TimelineJson:
@@ -454,10 +433,6 @@ def _pack_counter(counter: Counter, times: Packed, binary: Binary) -> TimelineCo
         "levels": levels.tolist(),
     }
 
-
-# --------------------------------------------------------------------------------------
-# One design as the page shows it: metrics, breakdown of time and memory, cluster, roofline, timeline
-# --------------------------------------------------------------------------------------
 
 COMPONENT_CLASSES: dict[str, Class] = {
     "gemm": "compute",

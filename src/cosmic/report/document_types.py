@@ -11,10 +11,6 @@ from typing import Literal, NotRequired, TypedDict
 
 from cosmic.base.json_types import AnyOf, Ratio
 
-# --------------------------------------------------------------------------------------
-# The document of a report
-# --------------------------------------------------------------------------------------
-
 Type = Literal["u8", "u16", "u32", "f32", "f64"]
 Class = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
 Role = Literal["base", "isolated", "best", "front", "other"]
@@ -639,11 +635,6 @@ class ReportDocument(TypedDict):
     trust: Trust
     serving: NotRequired[ServingStudy]
     """Of a study of serving; left out otherwise."""
-
-
-# --------------------------------------------------------------------------------------
-# The document of a page of traces
-# --------------------------------------------------------------------------------------
 
 
 class SignedNumbers(TypedDict):

@@ -31,10 +31,6 @@ from cosmic.report.charts.svg import (
 from cosmic.report.page import Figure, Heading, Page, Table, Text
 from cosmic.simulate.step_timeline import write_events
 
-# --------------------------------------------------------------------------------------
-# A fleet as a timeline for Perfetto: rows of accelerators with the jobs that have them, and who waits
-# --------------------------------------------------------------------------------------
-
 MOST_ROWS = 64
 MICROSECONDS = 1e6
 _encode_compact = json.JSONEncoder(separators=(",", ":")).encode
@@ -93,10 +89,6 @@ def fleet_events(fleet: Fleet) -> Iterator[dict[str, Any]]:
         if index + 1 == len(changes) or changes[index + 1][0] > time_s:
             yield {"ph": "C", "name": "waiting", "pid": 0, "ts": time_s * MICROSECONDS, "args": {"jobs": waiting}}
 
-
-# --------------------------------------------------------------------------------------
-# A fleet for people: who has which accelerators when, as lines of text, as a drawing, and as a page
-# --------------------------------------------------------------------------------------
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 MOST_TEXT_ROWS = 16

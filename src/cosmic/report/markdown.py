@@ -13,10 +13,6 @@ from typing import Any
 
 from cosmic.base.errors import one_line
 
-# --------------------------------------------------------------------------------------
-# Cells of tables, and which columns hold numbers
-# --------------------------------------------------------------------------------------
-
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+|×10[⁻⁰-⁹¹²³]+)?( ?[%×x]|( [pnµmkMGTPE])?( [\w/µ%]{1,8})?)|[-–]?")
 """A number as tables show it, perhaps with its unit: '1,024', '12.3 ms', '1.5 M USD', '95 %', a dash for none."""
 
@@ -45,10 +41,6 @@ def is_numeric_column(rows: Sequence[Sequence[Any]], column: int) -> bool:
     texts = [cell_text(row[column]) for row in rows]
     return any(text not in ("", "–") for text in texts) and all(NUMBER.fullmatch(text) for text in texts)
 
-
-# --------------------------------------------------------------------------------------
-# Markdown in which all given text is escaped: none of it becomes a link, a tag, a table or a heading
-# --------------------------------------------------------------------------------------
 
 CODE = re.compile(r"`([^`\n]+)`")
 SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")

@@ -54,10 +54,6 @@ from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
 from cosmic.simulate.metrics import Infeasible, Metrics
 from cosmic.step.bottleneck import PART_TITLES
 
-# --------------------------------------------------------------------------------------
-# Latency over load: what the closed form says of a deployment from a light load to more than it can serve
-# --------------------------------------------------------------------------------------
-
 LIGHTEST_LOAD = 1 / 16
 """The lightest load, as a share of the design's own."""
 HEAVIEST_LOAD = 2.0
@@ -243,10 +239,6 @@ def _describe_curves(curves: Curves, own: ServingMetrics | None, beyond: float |
         sentences.append(f"With {written(curves['saturated'])} its queue would grow without end.")
     return " ".join(sentences)
 
-
-# --------------------------------------------------------------------------------------
-# A design under a load of requests, as the page shows it: latencies, pools, where time goes, latency over load
-# --------------------------------------------------------------------------------------
 
 SERVING_CLASSES: dict[str, Class] = {
     "gemm": "compute",

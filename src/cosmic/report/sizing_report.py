@@ -20,10 +20,6 @@ from cosmic.report.page import Figure, Heading, Page, Part, Table, Text, to_html
 from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing, Tried
 from cosmic.search.design_wording import mapping_in_words
 
-# --------------------------------------------------------------------------------------
-# The answer to what to buy, in words: cells of tables and sentences, for the terminal and for the page
-# --------------------------------------------------------------------------------------
-
 MILLION = 1e6
 MWH = 3.6e9
 SMALLEST_CHANGE = 0.0005
@@ -184,10 +180,6 @@ def counted_in_words(sizing: Sizing) -> str:
 def _count_things(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
-
-# --------------------------------------------------------------------------------------
-# The answer to what to buy, as one page: a verdict, the rows, the trade-off, what moves the answer
-# --------------------------------------------------------------------------------------
 
 LOST_LABELS = {
     "checkpoint_share": "waiting for checkpoints",

@@ -75,10 +75,6 @@ from cosmic.search.study.study import INPUTS, Study, open_study, software_versio
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.user_engines import direction
 
-# --------------------------------------------------------------------------------------
-# The plateau of a search as the page shows it: how many designs are as good as the best, in numbers and in words
-# --------------------------------------------------------------------------------------
-
 
 def plateau_of(found: Found, ground: Ground | None) -> PlateauJson | None:
     """Return how many designs are as good as the best; None where none can run."""
@@ -121,10 +117,6 @@ def _two_digit_percent(share: float) -> str:
     """
     return f"{100 * share:.2g} %"
 
-
-# --------------------------------------------------------------------------------------
-# Where the gain of a search comes from: the changes from the base to the best, each with its factor
-# --------------------------------------------------------------------------------------
 
 MOST_CHANGES = 5
 NO_CHANGES: Why = {"sentence": "", "changes": [], "rest": None, "method": "none", "compared": []}
@@ -206,10 +198,6 @@ def _describe_changes(changes: list[ChangeJson], gain: float) -> str:
 def _join_with_and(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
-
-# --------------------------------------------------------------------------------------
-# A study as the document that pages show: verdict, why, trials, front, convergence, designs, trust
-# --------------------------------------------------------------------------------------
 
 MOST_FRONT_MEMBERS = 8
 """Members of the front that are shown in full."""
@@ -463,10 +451,6 @@ def _convergence_series_of(name: str, found: Found) -> SeriesJson:
         points.append((found.trials.evaluated, points[-1][1]))
     return {"name": name, "points": points}
 
-
-# --------------------------------------------------------------------------------------
-# Reports: a study as one page, on disk or in a notebook
-# --------------------------------------------------------------------------------------
 
 ISOLATED_TRIALS = 1_000
 """Designs to evaluate in the search of each layer alone."""

@@ -58,10 +58,6 @@ from cosmic.traces.trace import (
 )
 from cosmic.traces.trace_views import enum_name, readable_amount
 
-# --------------------------------------------------------------------------------------
-# When the nodes of a trace are drawn, and on which row: as they were recorded, or along their dependencies
-# --------------------------------------------------------------------------------------
-
 LONGEST_TIME = 2**53
 """Nanoseconds of a recorded trace, 104 days, or microseconds of another: whole numbers that JavaScript knows."""
 LANES, SLOT_LANES = 16, 6
@@ -290,10 +286,6 @@ def cycle_text(template: Template, rows: tuple[int, ...]) -> str:
     return f"{' → '.join(ids)}{more} → {ids[0]}"
 
 
-# --------------------------------------------------------------------------------------
-# What the page of a trace says in numbers: facts, the operators that take the most time, classes of kernels
-# --------------------------------------------------------------------------------------
-
 MOST_OPERATORS = 20
 """Operators in the table."""
 _NUMBER = re.compile(r"\d+")
@@ -429,10 +421,6 @@ def _operator_table(code: Ints, schedule: TraceSchedule, name: Callable[[int], s
         for row in np.lexsort((-counts, -totals))[:most]
     ]
 
-
-# --------------------------------------------------------------------------------------
-# The traces of a job as the document that their page shows: columns of nodes, a dictionary of names, a summary
-# --------------------------------------------------------------------------------------
 
 MOST_NODES = 1_000_000
 """Nodes that a page may hold, those of ranks that run the same counted once."""

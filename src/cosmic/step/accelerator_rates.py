@@ -29,9 +29,7 @@ from cosmic.base.numeric import Numeric, floats, power, smaller
 from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known, has_gaps, none_to_nan
 
-# --------------------------------------------------------------------------------------
-# How long an operator takes on one accelerator: a roofline, scaled by what kernels reach of it
-# --------------------------------------------------------------------------------------
+# ---- How long an operator takes on one accelerator: a roofline, scaled by what kernels reach of it
 
 FieldLookup = Callable[[str], Any]
 """Looks up a field of an accelerator by its key: a number, None where it is not known, or an array of these."""
@@ -99,9 +97,7 @@ def operator_seconds(
     return np.maximum(work_flop / rate_flop_per_s, moved_bytes / rate_bytes_per_s) + launch_s
 
 
-# --------------------------------------------------------------------------------------
-# What a power cap leaves of the rate of compute-bound kernels
-# --------------------------------------------------------------------------------------
+# ---- What a power cap leaves of the rate of compute-bound kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -431,10 +431,6 @@ def is_collective_repeated(collective: CollectiveOp, block: Block, workload: Wor
     return collective.phase == "forward" and collective.operator in repeated_operators(block, workload)
 
 
-# --------------------------------------------------------------------------------------
-# Embedding tables of a recommender: what a step touches of them, and what training keeps
-# --------------------------------------------------------------------------------------
-
 TABLES = frozenset(("w_tables",))
 ROW_STATE_BYTES = 4
 """Of the sum of squares that row-wise Adagrad keeps for a row."""
@@ -491,10 +487,6 @@ def table_use(batch: Batch) -> TableUse:
         recipe=recipe_of(batch.base.workload.precision, batch.base.workload.task),
     )
 
-
-# --------------------------------------------------------------------------------------
-# What a device keeps of the sequences that it serves: the KV cache, and the states of state-space layers
-# --------------------------------------------------------------------------------------
 
 CONVOLVED_BYTES = 2
 """Of a number before the convolution."""

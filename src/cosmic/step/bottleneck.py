@@ -46,10 +46,6 @@ from cosmic.step.accelerator_rates import peak_flop_per_s
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.step_profile import StepProfile
 
-# --------------------------------------------------------------------------------------
-# Where the operators of a step lie on the roofline: their flop, bytes and seconds
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class RooflineOperator:
@@ -98,10 +94,6 @@ def roofline_operators(profile: StepProfile) -> list[RooflineOperator]:
         if flop > 0 and moved > 0 and seconds > 0
     ]
 
-
-# --------------------------------------------------------------------------------------
-# What bounds a step: the resource that holds back the part that takes longest. Everything that says so asks here
-# --------------------------------------------------------------------------------------
 
 PART_TITLES = {
     "gemm": "GEMMs",
@@ -169,11 +161,6 @@ def busy_seconds_by_dimension(loads: Iterable[NetworkLoad], part: str) -> dict[i
         if part in (load.part, "communication"):
             seconds[load.dimension] = seconds.get(load.dimension, 0.0) + load.seconds
     return seconds
-
-
-# --------------------------------------------------------------------------------------
-# What each accelerator sends into each dimension of its network in a step, for what, and how long that takes
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,6 @@ from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_fo
 from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
 
-# --------------------------------------------------------------------------------------
-# What parts of a program hand to later parts: what a pipeline stage sends to the next
-# --------------------------------------------------------------------------------------
-
 SUB_AXES = tuple(f"tp_{index}" for index in range(MOST_CUTS))
 """The parts of tp, the outermost first, in programs that cut it."""
 
@@ -87,10 +83,6 @@ def _tp_replicas(sharding: Sharding, sizes: Sizes) -> Numeric:
     split = tuple(axis for axis in SUB_AXES if sharding.holds(axis))
     return sizes["tp"] / group_size(split, sizes) if split else sizes["tp"]
 
-
-# --------------------------------------------------------------------------------------
-# What each device sends: every collective of a step, its size, its group, its calls, and its role
-# --------------------------------------------------------------------------------------
 
 CommunicationKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
 Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated", "sync"]

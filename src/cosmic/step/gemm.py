@@ -253,10 +253,6 @@ def _waves_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Mat
     return best
 
 
-# --------------------------------------------------------------------------------------
-# The bytes and seconds that a training step takes to cast the operands of GEMMs to 8 and 4 bits
-# --------------------------------------------------------------------------------------
-
 TORCHAO = ("tensorwise", "rowwise")
 """Recipes of torchao, whose layers PyTorch runs eagerly, or compiles."""
 TURNED_BYTES = 1 + 1

@@ -271,11 +271,6 @@ class LaunchCosts:
         return entered
 
 
-# --------------------------------------------------------------------------------------
-# How hosts start the work of a step: a process on every host, or one controller for all of them
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class RuntimeConstants:
     """What a single controller takes."""

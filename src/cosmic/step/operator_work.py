@@ -50,10 +50,6 @@ from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_byt
 from cosmic.workload.sharding.graph_partition import PartitionedOperator
 from cosmic.workload.user_programs.program_blocks import add_equal_dims
 
-# --------------------------------------------------------------------------------------
-# The dimensions of a model that are larger where tensor parallelism pads them, over all ranks of tp
-# --------------------------------------------------------------------------------------
-
 
 def padded_sizes(batch: Batch, model: Model) -> Mapping[str, Numeric]:
     """Return the sizes of *model* that padding may change: what all accelerators together compute."""
@@ -62,10 +58,6 @@ def padded_sizes(batch: Batch, model: Model) -> Mapping[str, Numeric]:
     sizes = sizes_of(batch)
     return pad_dimensions(model, sizes["tp"], sizes["etp"])
 
-
-# --------------------------------------------------------------------------------------
-# How many experts the tokens of a step pick
-# --------------------------------------------------------------------------------------
 
 POPULARITY = 1.0
 """Variance of the popularity of a served model's experts, over the square of its mean. Not measured: a round number
@@ -91,11 +83,6 @@ def picked_expert_share(share: Numeric, tokens: Numeric, *, even: bool) -> Numer
     unpicked = np.maximum(1 - share, LEAST_REST)
     other_tokens = np.maximum(tokens, 1) - 1
     return 1 - unpicked * power(1 + POPULARITY * share * other_tokens / unpicked, -1 / POPULARITY)
-
-
-# --------------------------------------------------------------------------------------
-# The GEMMs that einsums and convolutions are, on one device: see `cosmic.step.operator_work` for their letters
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +147,6 @@ def convolution_gemm(part: PartitionedOperator, sizes: Sizes) -> Gemm:
         k=size(dim for dim in weight.dims if dim not in output_dims),
     )
 
-
-# --------------------------------------------------------------------------------------
-# What each device computes: operators with their flop, bytes and kernels, and the flop that a token costs a model
-# --------------------------------------------------------------------------------------
 
 BACKWARD_FLOP = 2.0
 """Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""

@@ -49,10 +49,6 @@ from cosmic.workload.model_blocks import Block
 from cosmic.workload.pipeline_schedule import schedules
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 
-# --------------------------------------------------------------------------------------
-# Which pipeline stage is the fullest, and the activations that it keeps in flight
-# --------------------------------------------------------------------------------------
-
 EARLY = 16
 """Stages among which each kind of layer of a pattern has its turn: Jamba's attend once in eight layers."""
 
@@ -202,10 +198,6 @@ def interleaved_bytes(stage: Numeric, stages: Numeric, count: Numeric, virtual: 
         )  # others have had all their turns
     return largest
 
-
-# --------------------------------------------------------------------------------------
-# What blocks and stages of a model keep on a device: weights, states, activations, buffers, at the peak of a step
-# --------------------------------------------------------------------------------------
 
 INDEX_BYTES = 16
 """Of a token id and of its label, 8 each."""

@@ -35,10 +35,6 @@ from cosmic.workload.mesh_sizes import exchanges_apart, microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.precision import is_adapter, weight_bytes
 
-# --------------------------------------------------------------------------------------
-# What one block has of each class of state: weights, gradients and optimizer states, those of experts apart
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class BlockStates:
@@ -166,10 +162,6 @@ def expert_cache_hits(batch: Batch) -> Numeric:
     hits: Numeric = looked_up.look_up(cached_hits, routing_key(model.experts))[0]
     return hits
 
-
-# --------------------------------------------------------------------------------------
-# Where state lives: every class of it in tiers of memory, nearest first, by bytes
-# --------------------------------------------------------------------------------------
 
 NEAREST = (
     *("weights", "experts", "activations", "kv_cache"),

@@ -89,10 +89,6 @@ from cosmic.workload.mapping_rules import SWITCHED, switched_in
 from cosmic.workload.mesh_sizes import expert_degrees, folded_order, microbatches
 from cosmic.workload.operator_graph import PASSES
 
-# --------------------------------------------------------------------------------------
-# Tiers that kernels read in place (CXL): the bandwidth that they see
-# --------------------------------------------------------------------------------------
-
 OPTIMIZER_STATES = ("optimizer", "expert_optimizer")
 UPDATED_STATES = (*OPTIMIZER_STATES, "weights", "experts", "gradients", "expert_gradients")
 """Classes of state that the update reads or writes."""
@@ -161,11 +157,6 @@ def expanded_bytes_per_s(
     return 1 / slowest
 
 
-# --------------------------------------------------------------------------------------
-# What a memory pool takes: ports of accelerators, links of nodes to the pool's switches, groups of memory behind them
-# --------------------------------------------------------------------------------------
-
-
 def pool_seconds(
     batch: Batch, index: int, port_bytes: Numeric, memory_bytes: Numeric, replicas_in_node: Numeric = 1.0
 ) -> Numeric:
@@ -191,10 +182,6 @@ def replicas_in_node(batch: Batch, index: int, *, experts: bool) -> Numeric:
     expert_ranks = expert_sizes["etp"] * expert_sizes["ep"]
     return folded_spans(node, order, expert_ranks, expert_ranks * expert_sizes["edp"])[0].members
 
-
-# --------------------------------------------------------------------------------------
-# What travels between an accelerator and the tiers behind it, and the seconds that this takes
-# --------------------------------------------------------------------------------------
 
 ROWS = "rows"
 """Of embedding tables, those that are looked up: they live with weights, and travel also where all layers stay."""
@@ -558,10 +545,6 @@ def tier_traffic(batch: Batch) -> TierTraffic | None:
     return batch.once(TierTraffic, lambda: TierTraffic(batch))
 
 
-# --------------------------------------------------------------------------------------
-# What a pass takes whose blocks share a ring of buffers with outer tiers of memory
-# --------------------------------------------------------------------------------------
-
 Numbers = Mapping[str, Numeric]
 """Of each block: how many there are, or the seconds of one."""
 FILLED, TURNS = 2, 2
@@ -704,10 +687,6 @@ def late_gradients_s(
     late_s: Numeric = np.maximum(sent - hidden_s, sent * np.minimum(1.0, last / np.maximum(updated_total, 1.0)))
     return late_s
 
-
-# --------------------------------------------------------------------------------------
-# What each tier of memory holds of a design's state, in words and numbers, and which of them is full by what
-# --------------------------------------------------------------------------------------
 
 GIB = 2**30
 

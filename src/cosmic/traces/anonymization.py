@@ -39,10 +39,6 @@ from cosmic.traces.kernel_work import ELEMENT_BYTES, SIZES, WALKS
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
 from cosmic.traces.trace_views import enum_name
 
-# --------------------------------------------------------------------------------------
-# Noise that hides numbers: the same for equal numbers, within a stated tolerance, and unknown without the seed
-# --------------------------------------------------------------------------------------
-
 Floats = npt.NDArray[np.float64]
 
 MODES = ("perturb", "bucket", "keep")
@@ -249,10 +245,6 @@ def _bucket_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label: 
     return new
 
 
-# --------------------------------------------------------------------------------------
-# New names for what traces name: nodes, kernels, groups. Nothing of an old name is left but which were equal
-# --------------------------------------------------------------------------------------
-
 KERNEL_WORDS = frozenset((*SIZES, *WALKS, *ELEMENT_BYTES))
 """Words of kernels that are kept: kinds, walks and number formats. All others may be somebody's own."""
 GEMM_SIZES = 3
@@ -428,11 +420,6 @@ def _named_groups(template: Template, names: Sequence[str]) -> list[str]:
     return [names[index] for index in indices.tolist()]
 
 
-# --------------------------------------------------------------------------------------
-# Recorded times under noise: durations and delays change, and starts move with what they waited for
-# --------------------------------------------------------------------------------------
-
-
 def node_nanoseconds(template: Template) -> Ints:
     """Return how long each node took: `duration_ns` where recorded, else its microseconds."""
     return np.where(template.duration_ns != ABSENT, template.duration_ns, 1000 * template.duration_us)
@@ -503,10 +490,6 @@ def move_starts(template: Template, durations: Ints, table: NoiseTable, where: s
         start[row], end[row] = begin, begin + lengths[row]
     return np.array(start, np.int64)
 
-
-# --------------------------------------------------------------------------------------
-# Traces that may be shared: no name, text or id of the original, and sizes and times within a tolerance of it
-# --------------------------------------------------------------------------------------
 
 CHOICES = {
     "names": ("class", "drop"),

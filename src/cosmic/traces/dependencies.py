@@ -15,9 +15,7 @@ import numpy.typing as npt
 from cosmic.base.errors import SpecError
 from cosmic.traces.trace import ABSENT, Ints, Template
 
-# --------------------------------------------------------------------------------------
-# Dependencies within a rank: a topological order of its nodes, a cycle if there is none, longest chains
-# --------------------------------------------------------------------------------------
+# ---- Dependencies within a rank: a topological order of its nodes, a cycle if there is none, longest chains
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -220,9 +218,7 @@ def longest_chains(dependencies: Dependencies, order: Ints, weights: Iterable[Nu
     return chains
 
 
-# --------------------------------------------------------------------------------------
-# When the nodes of a trace would run, if each began as soon as those that it depends on are done
-# --------------------------------------------------------------------------------------
+# ---- When the nodes of a trace would run, if each began as soon as those that it depends on are done
 
 
 def earliest_starts(dependencies: Dependencies, order: Ints, durations: Ints, recorded: Ints | None = None) -> Ints:

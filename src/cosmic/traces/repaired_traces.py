@@ -35,10 +35,6 @@ from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, Ints, NodeType,
 from cosmic.traces.trace_checks import LAST_TYPE, RankCollectives, list_problems
 from cosmic.traces.trace_views import enum_name
 
-# --------------------------------------------------------------------------------------
-# Which dependencies close cycles
-# --------------------------------------------------------------------------------------
-
 Mask = npt.NDArray[np.bool_]
 MOST_VISITS = 5_000_000
 """Nodes that all searches may visit together: seconds. Then what contradicts the order is left out without a search."""
@@ -142,11 +138,6 @@ class _IncrementalOrder:
             self._place[node] = position
 
 
-# --------------------------------------------------------------------------------------
-# What was done to traces: a kind of repair, how often, and an example
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Repair:
     """One kind of repair."""
@@ -186,10 +177,6 @@ def merge_repairs(repairs: Iterable[Repair]) -> tuple[Repair, ...]:
         merged[repair.what] = repair if before is None else replace(before, count=before.count + repair.count)
     return tuple(merged.values())
 
-
-# --------------------------------------------------------------------------------------
-# Repair dependencies of a template: absent nodes, nodes that wait for themselves, repetitions, cycles, dropped nodes
-# --------------------------------------------------------------------------------------
 
 Kind = Literal["data", "ctrl"]
 KINDS: dict[Kind, str] = {"data": "data", "ctrl": "control"}
@@ -420,10 +407,6 @@ class _RowDependencies:
         return _RowDependencies(self.dependent[source][first], self.row[onward][first], ctrl[first])
 
 
-# --------------------------------------------------------------------------------------
-# Repair nodes of a template one by one: repeated ids, types, attributes that communication needs
-# --------------------------------------------------------------------------------------
-
 # ---------------------------------------------------------------------------------------------------------- ids
 
 
@@ -594,10 +577,6 @@ def _with_tags(template: Template, ranks: TemplateRanks) -> tuple[Template, list
     done = ranks.repair(what, int(lacking.sum()), _first_node_sentence(template, lacking, "stated none"))
     return replace(template, comm_tag=np.where(lacking, 0, template.comm_tag)), done
 
-
-# --------------------------------------------------------------------------------------
-# Repair what needs all ranks of a job: groups, and what the other members of a group say about a collective
-# --------------------------------------------------------------------------------------
 
 Groups = Mapping[str, Sequence[int]]
 
@@ -839,10 +818,6 @@ def copy_to_ranks(trace: RankTrace, ranks: int, where: str) -> TraceSet:
     )
     return TraceSet(tuple(copies), where)
 
-
-# --------------------------------------------------------------------------------------
-# Repair traces that others wrote, so that they can be simulated, and say what was done
-# --------------------------------------------------------------------------------------
 
 STEPS = (
     with_distinct_ids,

@@ -22,10 +22,6 @@ from cosmic.traces.messages import message_findings
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet
 from cosmic.traces.trace_views import enum_name
 
-# --------------------------------------------------------------------------------------
-# Check that ranks agree on collectives: groups exist, and their members run the same collectives in the same order
-# --------------------------------------------------------------------------------------
-
 Groups = Mapping[str, Sequence[int]]
 MOST_RANKS = 2**31
 """Of a job of which only some ranks are known."""
@@ -223,10 +219,6 @@ def _collective_text(collectives: RankCollectives, difference: _Difference, rank
     kind, size = stated_pairs[:, difference.place].tolist()
     return f"{enum_name(CollectiveType, kind)} of {size_text(size)}, {collectives.text(difference.name, rank, difference.place)}"
 
-
-# --------------------------------------------------------------------------------------
-# Check that traces can run: nodes are complete, dependencies acyclic, messages match, groups agree
-# --------------------------------------------------------------------------------------
 
 SHOWN = 20
 SHOWN_OF_A_KIND = 5

@@ -2,10 +2,14 @@
 
 Amounts are sums over all ranks, as their nodes state them: an all-reduce of 1 MB among four ranks is four nodes and
 4 MB.
+
+Of a recorded trace, also where the time of a rank went (`recorded_statistics`). The device is busy while a kernel, copy or collective runs on any of its streams. It is idle otherwise, for one of two
+reasons: the next kernel had not been launched (the rank is launch-bound), or kernels follow each other with a gap.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +22,17 @@ from cosmic.base.errors import require
 from cosmic.base.json_types import unit
 from cosmic.traces.comm_groups import ALL_RANKS, known_groups, ranks_by_template
 from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
-from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet, template_of
+from cosmic.traces.trace import (
+    ABSENT,
+    COMMUNICATION_TYPES,
+    CollectiveType,
+    Ints,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+    template_of,
+)
 from cosmic.traces.trace_views import enum_name
 
 Seconds = npt.NDArray[np.float64]
@@ -223,3 +237,239 @@ def _chain(template: Template, rank: int, rows: Ints, seconds: Seconds) -> NodeC
         nodes_by_type=_by_type(types),
         seconds_by_type=times,
     )
+
+
+COLLECTIVES, COPIES = "collectives", "copies and fills"
+CLASSES = (
+    ("attention", re.compile(r"flash|fmha|sdpa|attention|dot_do_o|convert_dq", re.IGNORECASE)),
+    ("optimizer", re.compile(r"multi_tensor_apply|adam|sgd", re.IGNORECASE)),
+    ("convolutions", re.compile(r"implicit|fprop|dgrad|wgrad|conv|winograd", re.IGNORECASE)),
+    ("GEMMs", re.compile(r"gemm|nvjet|xmma|cutlass|cublas|Cijk_|_mm_|matmul|wgmma", re.IGNORECASE)),
+    (COPIES, re.compile(r"^(memcpy|memset)|copyhosttodevice|copydevicetohost|fillbuffer", re.IGNORECASE)),
+)
+"""Classes of kernels by what their names contain; all others stream through memory."""
+STREAMED = "memory operators"
+KINDS = {"gemm": "GEMMs", "grouped_gemm": "GEMMs", "convolution": "convolutions", "memset": COPIES}
+MOST_KERNELS = 20
+SECOND = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassTime:
+    """The kernels of one class."""
+
+    name: str
+    """Its name, such as GEMMs."""
+    kernels: int
+    """Kernels of the class."""
+    seconds: float
+    """Their time."""
+    flop_per_s: float | None
+    """While they run; None where their work is not known, or they do not compute."""
+    bytes_per_s: float | None
+    """Bytes over that time; null where the work is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """All runs of one kernel."""
+
+    name: str
+    """Its name."""
+    kind: str
+    """Its class."""
+    runs: int
+    """How often it ran."""
+    seconds: float
+    """Their time."""
+    flop_per_s: float | None
+    """Operations over that time; null where the work is not known."""
+    bytes_per_s: float | None
+    """Bytes over that time; null where the work is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Where the time of a recorded rank went."""
+
+    rank: int
+    """The rank."""
+    span_s: float
+    """From its first start to its last end."""
+    kernels: int
+    """Without copies, fills and collectives."""
+    kernel_s: float
+    """Their sum."""
+    streams: int
+    """Streams of the device."""
+    busy_s: float
+    """Time in which something runs on the device."""
+    launch_bound_s: float
+    """Device idle, as the next kernel had not been launched."""
+    gaps_s: float
+    """Device idle between kernels that had been launched, and before the first and after the last."""
+    communication_s: float
+    """Time of communication."""
+    overlapped_s: float
+    """Communication beside compute."""
+    exposed_s: float
+    """Time of communication without compute."""
+    host_s: float
+    """Time in which any thread is in an operator or a call, without waits."""
+    flop_per_s: float | None
+    """Over the span; of kernels whose work is known."""
+    bytes_per_s: float | None
+    """Bytes over the span, likewise."""
+    classes: tuple[ClassTime, ...]
+    """The longest first."""
+    top: tuple[KernelTime, ...]
+    """The kernels that take most, at most `MOST_KERNELS`."""
+
+
+def coarse_kernel_class(work: str, name: str) -> str:
+    """Return the class of a kernel, by its work if that is known, else by its name.
+
+    >>> coarse_kernel_class("gemm bf16 1 64 64 64", "nvjet_sm90"), coarse_kernel_class("", "flash_fwd_kernel"), coarse_kernel_class("", "vectorized_add")
+    ('GEMMs', 'attention', 'memory operators')
+    """
+    kind, _, rest = work.partition(" ")
+    if kind.startswith("attention"):
+        return "attention"
+    if kind.startswith("copy_") or kind in KINDS:
+        return KINDS.get(kind, COPIES)
+    if kind == "stream" and rest.split(" ")[1:2] != ["optimizer"]:
+        return next((kernel_class for kernel_class, pattern in CLASSES[:1] if pattern.search(name)), STREAMED)
+    if kind == "stream":
+        return "optimizer"
+    return next((kernel_class for kernel_class, pattern in CLASSES if pattern.search(name)), STREAMED)
+
+
+def coarse_node_classes(template: Template) -> list[str]:
+    """Return the class of each node; empty for nodes of the host."""
+    class_of: dict[tuple[int, str], str] = {}
+    classes = []
+    communicates = np.isin(template.type, COMMUNICATION_TYPES)
+    columns = (template.on_cpu.tolist(), communicates.tolist(), template.kernel.tolist(), template.names)
+    for on_cpu, communication, kernel, name in zip(*columns, strict=True):
+        if communication:
+            classes.append(COLLECTIVES)
+        elif on_cpu:
+            classes.append("")
+        else:
+            key = kernel, name
+            if key not in class_of:
+                class_of[key] = coarse_kernel_class(template.kernels[kernel] if kernel != ABSENT else "", name)
+            classes.append(class_of[key])
+    return classes
+
+
+def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
+    """Return where the time of a rank went; None if it was not recorded."""
+    template = trace.template
+    if not template.is_recorded:
+        return None
+    start, end = template.start_ns, template.start_ns + np.maximum(template.duration_ns, 0)
+    communicates = np.isin(template.type, COMMUNICATION_TYPES)
+    device = (template.on_cpu == 0) & (template.type != NodeType.METADATA)
+    computes = device & ~communicates
+    classes = np.array(coarse_node_classes(template), dtype=object)
+    span = int(end.max() - start.min())
+    busy, compute = union_length(start[device], end[device]), union_length(start[computes], end[computes])
+    communication = union_length(start[communicates], end[communicates])
+    launch_bound = _launch_bound(template, device, start, end)
+    is_kernel = computes & (classes != COPIES)
+    kernel_ns = (end - start)[is_kernel].sum()
+    return Recorded(
+        rank=rank,
+        span_s=span / SECOND,
+        kernels=int(is_kernel.sum()),
+        kernel_s=float(kernel_ns) / SECOND,
+        streams=len(np.unique(template.stream[device])),
+        busy_s=busy / SECOND,
+        launch_bound_s=launch_bound / SECOND,
+        gaps_s=(span - busy - launch_bound) / SECOND,
+        communication_s=communication / SECOND,
+        overlapped_s=(communication + compute - busy) / SECOND,
+        exposed_s=(busy - compute) / SECOND,
+        host_s=union_length(start[~device], end[~device]) / SECOND,
+        flop_per_s=_rate(template.num_ops[is_kernel], span),
+        bytes_per_s=_rate(template.tensor_size[computes], span),
+        classes=tuple(_class_times(template, classes, device, end - start)),
+        top=tuple(_kernel_times(template, classes, device, end - start)),
+    )
+
+
+def union_length(start: Ints, end: Ints) -> int:
+    """Return the length of the union of intervals.
+
+    >>> union_length(np.array([0, 2, 10]), np.array([4, 6, 11]))
+    7
+    """
+    if not len(start):
+        return 0
+    order = np.argsort(start, kind="stable")
+    starts, ends = start[order], np.maximum.accumulate(end[order])
+    reached = np.concatenate([starts[:1], ends[:-1]])
+    return int((ends - np.maximum(starts, reached)).clip(0).sum())
+
+
+def _launch_bound(template: Template, device: npt.NDArray[np.bool_], start: Ints, end: Ints) -> int:
+    """Return for how long the device was idle because the next kernel had not been launched.
+
+    It is idle from the end of all kernels before until the host is done with what the next one waits for.
+    """
+    rows = np.flatnonzero(device)
+    if not len(rows):
+        return 0
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    done = np.concatenate([[int(start.min())], np.maximum.accumulate(end[rows])[:-1]])
+    gap = np.maximum(start[rows] - done, 0)
+    dependencies = dependencies_of(template).within()
+    by_host = np.zeros(template.nodes, np.int64)
+    from_host = template.on_cpu[dependencies.row] > 0
+    np.maximum.at(by_host, dependencies.dependent[from_host], end[dependencies.row[from_host]])
+    return int(np.minimum(gap, np.maximum(by_host[rows] - done, 0)).sum())
+
+
+def _rate(amounts: Ints, nanoseconds: int) -> float | None:
+    total = float(np.maximum(amounts, 0).astype(np.float64).sum())
+    return total / (nanoseconds / SECOND) if total > 0 and nanoseconds > 0 else None
+
+
+def _class_times(
+    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], durations: Ints
+) -> Iterator[ClassTime]:
+    times = []
+    for name in sorted(set(classes[device].tolist())):
+        rows = np.flatnonzero(device & (classes == name))
+        seconds = int(durations[rows].sum())
+        rates = _rates(template, rows, seconds, name)
+        times.append(
+            ClassTime(name=name, kernels=len(rows), seconds=seconds / SECOND, flop_per_s=rates[0], bytes_per_s=rates[1])
+        )
+    yield from sorted(times, key=lambda time: -time.seconds)
+
+
+def _kernel_times(
+    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], durations: Ints
+) -> Iterator[KernelTime]:
+    by_name: dict[str, list[int]] = {}
+    for row in np.flatnonzero(device).tolist():
+        by_name.setdefault(template.names[row], []).append(row)
+    longest = sorted(by_name.items(), key=lambda item: -int(durations[item[1]].sum()))[:MOST_KERNELS]
+    for name, rows in longest:
+        seconds, kind = int(durations[rows].sum()), str(classes[rows[0]])
+        rates = _rates(template, np.array(rows), seconds, kind)
+        yield KernelTime(
+            name=name, kind=kind, runs=len(rows), seconds=seconds / SECOND, flop_per_s=rates[0], bytes_per_s=rates[1]
+        )
+
+
+def _rates(template: Template, rows: Ints, nanoseconds: int, kind: str) -> tuple[float | None, float | None]:
+    """Return operations and bytes a second of kernels; None if the work of some of them is not known."""
+    if kind == COLLECTIVES:
+        return None, _rate(template.comm_size[rows], nanoseconds)
+    all_known = (template.tensor_size[rows] != ABSENT).all()
+    if not all_known:
+        return None, None
+    return _rate(template.num_ops[rows], nanoseconds), _rate(template.tensor_size[rows], nanoseconds)

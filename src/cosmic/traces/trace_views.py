@@ -16,10 +16,6 @@ from cosmic.base.errors import one_line
 from cosmic.base.units import BYTES, FLOP, SECONDS, PhysicalDimension, readable_unit
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace
 
-# --------------------------------------------------------------------------------------
-# Traces for people: nodes as plain values, as lines of text, and as a graph for Graphviz
-# --------------------------------------------------------------------------------------
-
 COLOURS = {
     "METADATA": "#d9d9d9",
     "MEM_LOAD": "#ccebc5",
@@ -146,10 +142,6 @@ def _escaped(text: str) -> str:
     """Return *text* escaped for a quoted string of Graphviz."""
     return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
 
-
-# --------------------------------------------------------------------------------------
-# A trace as GraphML 1.0, which NetworkX, Gephi and yEd read
-# --------------------------------------------------------------------------------------
 
 HEAD = (
     '<?xml version="1.0" encoding="UTF-8"?>',

@@ -46,10 +46,6 @@ from cosmic.design.model_layer import Experts, Model, Transformer
 from cosmic.design.workload_layer import Workload
 from cosmic.workload.model_blocks import dimensions
 
-# --------------------------------------------------------------------------------------
-# Which experts tokens pick, and what the fullest rank gets of them
-# --------------------------------------------------------------------------------------
-
 Floats = npt.NDArray[np.float64]
 
 ORDERS = 256
@@ -178,10 +174,6 @@ def pads_experts(model: Model, workload: Workload) -> bool:
     return has_capacity or workload.moe_pad_expert_input_to_capacity
 
 
-# --------------------------------------------------------------------------------------
-# How often an expert that tokens pick is in a cache that holds some of a layer's experts
-# --------------------------------------------------------------------------------------
-
 Bools = npt.NDArray[np.bool_]
 STEPS = 512
 """Steps that are simulated; the first half warms the cache up."""
@@ -295,11 +287,6 @@ def cached_hits(key: str, share: float, skew: float, tokens: float) -> tuple[flo
     cached = round(share * count)
     best = top_share(count, active, skew, cached, tokens)
     return min(hit_rate(count, active, skew, cached, tokens), best), best  # by chance a short run may do better
-
-
-# --------------------------------------------------------------------------------------
-# What uneven routing makes of the sizes of a batch of designs (see `cosmic.workload.expert_routing`)
-# --------------------------------------------------------------------------------------
 
 
 def routed_sizes(batch: Batch) -> dict[str, Numeric]:

@@ -42,9 +42,7 @@ from cosmic.workload.mesh_sizes import (
 from cosmic.workload.pipeline_cut import layers_of, stated_layers
 from cosmic.workload.pipeline_schedule import schedules
 
-# --------------------------------------------------------------------------------------
-# Memory pools behind switches that gather and reduce: which state they spare the network between accelerators
-# --------------------------------------------------------------------------------------
+# ---- Memory pools behind switches that gather and reduce: which state they spare the network between accelerators
 
 SWITCHED = ("weights", "experts", "gradients", "expert_gradients")
 """Classes of state that switches gather or reduce."""
@@ -69,9 +67,7 @@ def switches_work(point: DesignPoint) -> bool:
     return not has_switch or any(switched_in(point, state) is not None for state in SWITCHED)
 
 
-# --------------------------------------------------------------------------------------
-# What rules of a valid mapping read of a batch
-# --------------------------------------------------------------------------------------
+# ---- What rules of a valid mapping read of a batch
 
 
 def workload_column(batch: Batch, name: str) -> Numeric:
@@ -85,9 +81,7 @@ def transformer_of(batch: Batch) -> Transformer | None:
     return batch.base.model if isinstance(batch.base.model, Transformer) else None
 
 
-# --------------------------------------------------------------------------------------
-# Rules of experts: their mesh lies inside that of a pipeline stage, etp × ep × edp = tp × cp × dp
-# --------------------------------------------------------------------------------------
+# ---- Rules of experts: their mesh lies inside that of a pipeline stage, etp × ep × edp = tp × cp × dp
 
 
 def experts_fit(batch: Batch) -> Condition:
@@ -179,9 +173,7 @@ def expert_tokens_sentence(point: DesignPoint) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------
-# Whether a network can be built as its fabrics say: switches where a topology has them, and ports wide enough
-# --------------------------------------------------------------------------------------
+# ---- Whether a network can be built as its fabrics say: switches where a topology has them, and ports wide enough
 
 
 def fabrics_hold(batch: Batch) -> Condition:
@@ -242,9 +234,7 @@ def _has_ports(batch: Batch, index: int) -> Condition:
     return fits
 
 
-# --------------------------------------------------------------------------------------
-# Whether islands can exchange parameters every few steps: the rule of `cosmic.workload.mapping_rules`, and its sentence
-# --------------------------------------------------------------------------------------
+# ---- Whether islands can exchange parameters every few steps: the rule of `cosmic.workload.mapping_rules`, and its sentence
 
 
 def islands_apart(batch: Batch) -> Condition:
@@ -283,9 +273,7 @@ def islands_sentence(point: DesignPoint) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------
-# Whether what a workload says of routing goes with its model and its task
-# --------------------------------------------------------------------------------------
+# ---- Whether what a workload says of routing goes with its model and its task
 
 KEYS = ("moe_routing_skew", "moe_expert_capacity_factor", "num_redundant_experts", "enable_eplb")
 
@@ -330,9 +318,7 @@ def routing_sentence(point: DesignPoint) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------
-# Whether a workload fits its model and its mesh, and what to change where it does not
-# --------------------------------------------------------------------------------------
+# ---- Whether a workload fits its model and its mesh, and what to change where it does not
 
 STAGE_LAYERS = ("workload.first_stage_layers", "workload.last_stage_layers")
 

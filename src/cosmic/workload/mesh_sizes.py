@@ -34,9 +34,7 @@ from cosmic.workload.pipeline_cut import (
 from cosmic.workload.pipeline_schedule import schedules
 from cosmic.workload.user_programs.program_blocks import add_equal_dims
 
-# --------------------------------------------------------------------------------------
-# Islands that reduce gradients by themselves and exchange parameters every few steps: `workload.sync_period`
-# --------------------------------------------------------------------------------------
+# ---- Islands that reduce gradients by themselves and exchange parameters every few steps: `workload.sync_period`
 
 INSIDE = {"dp": "idp", "edp": "iedp"}
 """The part of an axis of replicas inside an island: where islands exchange parameters now and then, weights are sharded
@@ -56,9 +54,7 @@ def islands_of(batch: Batch) -> Numeric:
     return islands
 
 
-# --------------------------------------------------------------------------------------
-# The sizes of dimensions and mesh axes for a batch of designs: numbers where they agree, arrays where not
-# --------------------------------------------------------------------------------------
+# ---- The sizes of dimensions and mesh axes for a batch of designs: numbers where they agree, arrays where not
 
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
 STRUCTURE = (
@@ -393,9 +389,7 @@ def _trains(batch: Batch) -> bool:
     return batch.base.workload.task == "training"
 
 
-# --------------------------------------------------------------------------------------
-# Tensor parallelism that does not divide a model: what is padded so that every rank holds as much
-# --------------------------------------------------------------------------------------
+# ---- Tensor parallelism that does not divide a model: what is padded so that every rank holds as much
 
 
 def pads_dimensions(point: DesignPoint) -> bool:

@@ -133,11 +133,11 @@ def dimensions(model: Model) -> Mapping[str, float]:
     streams = model.residual_streams
     sizes |= {"streams": streams, "mixing": streams * streams + 2 * streams, "streams_read": streams}
     if model.sparse:
-        from cosmic.workload.sparse_attention import sparse_sizes  # noqa: PLC0415  it builds on this module
+        from cosmic.workload.transformer_blocks import sparse_sizes  # noqa: PLC0415  it builds on this module
 
         sizes |= sparse_sizes(model, model.sparse)
     if model.ssm:
-        from cosmic.workload.state_space import state_sizes  # noqa: PLC0415  it builds on this module
+        from cosmic.workload.transformer_blocks import state_sizes  # noqa: PLC0415  it builds on this module
 
         sizes |= state_sizes(model)
     if model.image:

@@ -20,10 +20,6 @@ from cosmic.design.design_batch import has_gaps, none_to_nan
 from cosmic.design.model_layer import Model, Recommender, Transformer, layer_kind, layer_kinds, layer_parameters
 from cosmic.design.program_model import ProgramModel
 
-# --------------------------------------------------------------------------------------
-# How a pipeline cuts the layers of a model into stages: numbers, or arrays over a batch
-# --------------------------------------------------------------------------------------
-
 cuts: Registry[Any] = Registry("stage_layers", "cosmic.step.cuts")
 """Rules that cut layers into stages by what they take, which is not known here: given a batch, its blocks and the even
 cut, each returns another one."""
@@ -158,10 +154,6 @@ def layers_of(model: Model) -> int:
         return 1
     return model.layers if isinstance(model, ProgramModel) else model.layers + model.encoder_layers
 
-
-# --------------------------------------------------------------------------------------
-# Which layers of a model with a pattern are of which kind: counted once for each cut that occurs
-# --------------------------------------------------------------------------------------
 
 MOST_PARTS = 2**16
 """Beyond so many virtual stages no stage is sought: more than there are layers."""

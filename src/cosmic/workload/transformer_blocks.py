@@ -1,12 +1,23 @@
-"""Transformers as operators: decoders, encoders, encoder-decoders, MoE, vision transformers."""
+"""Transformers as operators: decoders, encoders, encoder-decoders, MoE, vision transformers, state spaces.
+
+**State-space layers** (Mamba-2, gated DeltaNet, Mamba-1). Heads are the dimension that tensor parallelism splits. What groups of heads share (B and C, keys and queries) is split
+with them: a head counts its part of them, so that one projection, one convolution and one scan make a layer
+
+    x ──projection──▶ gate, values, B, C, steps ──convolution──▶ ──scan──▶ ──gated norm──▶ ──projection──▶
+
+Under context parallelism the sequence is whole from the convolution to the scan, and heads are split instead, as in
+Megatron-LM: an all-to-all before and one after (`catalog/strategies/context_parallel.yaml`).
+
+**Attention to few keys** (DeepSeek-V4): a window, compressed blocks, and an index that picks some of them. All heads read one vector per token, as key and as value. What a query reads of the window and of compressed keys is the
+share of pairs that `cosmic.workload.attended_keys.attended_share` says. The index is attention of its own, of narrow
+heads, to all compressed keys before a query: `index_context` is how many that are on average.
+"""
 
 from __future__ import annotations
 
-from cosmic.design.model_layer import Transformer, layer_kinds, mtp_kinds
+from cosmic.design.model_layer import SparseAttention, StateSpace, Transformer, layer_kinds, mtp_kinds
 from cosmic.workload.model_blocks import TOKENS, Block, Builder
 from cosmic.workload.operator_graph import Tensor
-from cosmic.workload.sparse_attention import add_compression, add_grouped_output, add_queries, add_shared_keys
-from cosmic.workload.state_space import add_state_space
 
 HIDDEN = (*TOKENS, "hidden")
 SOURCE = ("batch", "source", "hidden")
@@ -385,3 +396,145 @@ def _add_pretraining_heads(build: Builder, model: Transformer, last: Tensor) -> 
     turned = build.apply("gelu", "transform_open", (turned,), turned.dims)
     named = build.apply("view", "transformed", (turned,), HIDDEN, same=(("hidden", "hidden_out"),))
     return _add_norm(build, model, "transform_norm", named)
+
+
+HEADS = (*TOKENS, "ssm_heads")
+SCANS = {"mamba2": "ssd_scan", "delta": "delta_scan", "mamba1": "selective_scan"}
+"""The kind of operator that each kind of state space has for its scan."""
+
+
+def add_state_space(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+    """Add a state space; return what it adds to the residual stream."""
+    ssm = model.ssm
+    if ssm is None:
+        return read
+    projected = build.linear("ssm_in", read, ("hidden",), ("ssm_heads", "ssm_columns"))
+    entering = build.apply("view", "scan_entering", (projected,), projected.dims)
+    convolved = _add_convolution(build, ssm, entering)
+    scanned = _add_scan(build, ssm, entering, convolved)
+    leaving = build.apply("view", "scan_leaving", (scanned,), scanned.dims)
+    inner = ("ssm_heads", "ssm_head_dim")
+    return build.linear("ssm_out", leaving, inner, ("hidden",))
+
+
+def _add_convolution(build: Builder, ssm: StateSpace, entering: Tensor) -> Tensor:
+    weights = [Tensor("w_conv", ("ssm_heads", "ssm_channels", "ssm_taps"), "weight")]
+    if ssm.conv_bias:
+        weights.append(Tensor("b_conv", ("ssm_heads", "ssm_channels"), "weight"))
+    return build.apply("conv", "convolved", (entering, *weights), (*HEADS, "ssm_channels"), whole=("sequence",))
+
+
+def _add_scan(build: Builder, ssm: StateSpace, entering: Tensor, convolved: Tensor) -> Tensor:
+    dims = (*HEADS, "ssm_head_dim")
+    per_head = tuple(Tensor(name, ("ssm_heads",), "weight") for name in ("w_decay", "b_step"))
+    if ssm.kind == "mamba1":
+        inputs = (convolved, entering, *_add_time_steps(build, ssm, convolved))
+        decay = Tensor("w_decay", ("ssm_heads", "ssm_head_dim", "ssm_state"), "weight")
+        skip = Tensor("w_skip", ("ssm_heads",), "weight")
+        return build.apply(SCANS[ssm.kind], "scanned", (*inputs, decay, skip), dims, whole=("sequence",))
+    skips = (Tensor("w_skip", ("ssm_heads",), "weight"),) if ssm.kind == "mamba2" else ()
+    read = (convolved, entering, *per_head, *skips)
+    scanned = build.apply(SCANS[ssm.kind], "scanned", read, dims, whole=("sequence",))
+    scale = ("ssm_heads", "ssm_head_dim") if ssm.kind == "mamba2" else ("ssm_head_dim",)
+    weights = (Tensor("w_gated_norm", scale, "weight"),) if ssm.norm else ()
+    return build.apply("gated_norm", "gated", (scanned, entering, *weights), dims, whole=("ssm_head_dim",))
+
+
+def _add_time_steps(build: Builder, ssm: StateSpace, convolved: Tensor) -> tuple[Tensor, Tensor]:
+    """Add what Mamba-1 projects from its channels: B and C, and the time step of each channel, through a low rank."""
+    small = build.linear("ssm_small", convolved, ("ssm_heads", "ssm_channels"), ("ssm_small",))
+    if ssm.norm:
+        small = build.norm("small_norm", small, "ssm_small", bias=False)
+    rank = build.apply("view", "ssm_rank", (small,), (*TOKENS, "ssm_rank"))
+    return small, build.linear("ssm_step", rank, ("ssm_rank",), ("ssm_heads",), bias=True)
+
+
+def state_sizes(model: Transformer) -> dict[str, float]:
+    """Return the sizes of the dimensions of a state space: of a head, with its part of what groups share."""
+    ssm = model.ssm
+    if ssm is None:
+        return {}
+    sizes: dict[str, float] = {
+        "ssm_heads": ssm.heads,
+        "ssm_head_dim": ssm.head_dim,
+        "ssm_columns": ssm.projected / ssm.heads,
+        "ssm_channels": ssm.convolved / ssm.heads,
+        "ssm_groups": ssm.groups,
+        "ssm_state": ssm.state,
+        "ssm_taps": ssm.conv,
+        "ssm_chunk": ssm.chunk,
+    }
+    return sizes | ({"ssm_rank": ssm.rank, "ssm_small": ssm.rank + 2 * ssm.state} if ssm.rank else {})
+
+
+def add_queries(build: Builder, read: Tensor) -> tuple[Tensor, Tensor]:
+    """Add the projections of queries through a low rank; return that, and the queries."""
+    small = build.linear("q_down", read, ("hidden",), ("q_lora_rank",))
+    small = build.norm("q_down_norm", small, "q_lora_rank", bias=False)
+    query = build.linear("q_up", small, ("q_lora_rank",), ("heads", "head_dim"))
+    return small, build.apply("rope", "q_placed", (query,), query.dims)
+
+
+def add_shared_keys(build: Builder, read: Tensor) -> Tensor:
+    """Add the projection of what all heads read of a token."""
+    keys = build.linear("kv", read, ("hidden",), ("kv_heads", "head_dim"))
+    keys = build.norm("kv_norm", keys, "head_dim", bias=False)
+    return build.apply("rope", "k_placed", (keys,), keys.dims)
+
+
+def add_compression(build: Builder, model: Transformer, kind: str, read: Tensor, small: Tensor) -> None:
+    """Add what compresses tokens into keys and, in layers C, what picks some of these for each query."""
+    sparse = model.sparse
+    if sparse is None or not sparse.compressed(kind):
+        return
+    _add_pooled(build, kind, "compressed", read, "head_dim")
+    if kind.startswith("sparse_"):
+        _add_index(build, kind, read, small)
+
+
+def _add_pooled(build: Builder, kind: str, name: str, read: Tensor, width: str) -> Tensor:
+    """Add values and gates; sum each block of values weighted by its gates, and normalise the sum."""
+    columns = f"{width}_pair" if kind.startswith("sparse_") else width
+    values, weights = (build.linear(f"{name}_{part}", read, ("hidden",), (columns,)) for part in ("kv", "gate"))
+    summed = build.apply("pool_block", f"{name}_sum", (values, weights), (*TOKENS, "per_block", width))
+    return build.norm(f"{name}_norm", summed, width, bias=False)
+
+
+def _add_index(build: Builder, kind: str, read: Tensor, small: Tensor) -> None:
+    query = build.linear("index_q", small, ("q_lora_rank",), ("index_heads", "index_dim"))
+    scale = build.linear("index_weights", read, ("hidden",), ("index_heads",))
+    pooled = _add_pooled(build, kind, "index", read, "index_dim")
+    same = (("index_context", "sequence"),)
+    key = build.apply("view", "index_key", (pooled,), ("batch", "index_context", "index_one", "index_dim"), same=same)
+    value = build.apply(
+        "view", "index_value", (pooled,), ("batch", "index_context", "index_one", "index_two"), same=same
+    )
+    dims = (*TOKENS, "index_heads", "index_two")
+    scores = build.apply("attention", "index_scores", (query, key, value), dims, whole=("index_context",))
+    build.apply("multiply", "index_weighed", (scores, scale), dims)
+
+
+def add_grouped_output(build: Builder, leaving: Tensor) -> Tensor:
+    """Add the projection of heads to the hidden size: group by group to a low rank, then all together."""
+    dims = (*TOKENS, "o_groups", "o_inner")
+    grouped = build.apply("view", "grouped", (leaving,), dims, same=(("o_groups", "heads"),))
+    weight = Tensor("w_out_down", ("o_groups", "o_inner", "o_rank"), "weight")
+    small = build.apply("einsum", "out_down", (grouped, weight), (*TOKENS, "o_groups", "o_rank"))
+    return build.linear("out", small, ("o_groups", "o_rank"), ("hidden",))
+
+
+def sparse_sizes(model: Transformer, sparse: SparseAttention) -> dict[str, float]:
+    """Return the sizes of the dimensions of attention to few keys; ``index_context`` comes from the workload."""
+    return {
+        "q_lora_rank": sparse.q_lora_rank,
+        "o_groups": sparse.o_groups,
+        "o_inner": model.heads * model.head_dim / sparse.o_groups,
+        "o_rank": sparse.o_lora_rank,
+        "head_dim_pair": 2 * model.head_dim,
+        "per_block": 1 / sparse.block,
+        "index_heads": sparse.index_heads,
+        "index_dim": sparse.index_dim,
+        "index_dim_pair": 2 * sparse.index_dim,
+        "index_one": 1,
+        "index_two": 1,
+    }

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from cosmic.accuracy.calibrate.calibration import calibrate
-from cosmic.accuracy.calibrate.kineto_steps import read_kineto
-from cosmic.accuracy.calibrate.measurement_files import read_tables
-from cosmic.accuracy.calibrate.nccl_tests import read_nccl_tests
+from cosmic.accuracy.calibrate.measurement_files import read_kineto, read_nccl_tests, read_tables
 from cosmic.accuracy.calibrate.probing import as_csv, probe
 from cosmic.base.errors import SpecError
 from tests.accuracy.calibrate.fake_device import FakeDevice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.accuracy.measured_rows import Fields
-from cosmic.accuracy.rows.models_of_rows import catalog_name, model_of_row, sequence_of, shared_out
+from cosmic.accuracy.rows.training_software import catalog_name, model_of_row, sequence_of, shared_out
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
 from cosmic.design.model_layer import Transformer, count_parameters

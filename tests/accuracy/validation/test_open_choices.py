@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cosmic.accuracy.measured_rows import Fields
-from cosmic.accuracy.rows.training_mappings import (
+from cosmic.accuracy.rows.training_rows import (
     NEAR_BEST,
     TOLERANCE,
     SettledChoice,

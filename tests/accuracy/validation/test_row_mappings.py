@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cosmic.accuracy.measured_rows import Fields
-from cosmic.accuracy.rows.training_mappings import StatedMapping, accumulations, mesh_of, stated_of
+from cosmic.accuracy.rows.training_rows import StatedMapping, accumulations, mesh_of, stated_of
 from cosmic.accuracy.rows.training_software import Software
 from cosmic.base.errors import SpecError
 from cosmic.design.model_layer import Experts, Transformer

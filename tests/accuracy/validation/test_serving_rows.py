@@ -10,8 +10,8 @@ import pytest
 
 from cosmic.accuracy.measured_rows import CARRIED, Row, Verdict, read_rows
 from cosmic.accuracy.rows import serving_rows
-from cosmic.accuracy.rows.serving_deployments import ServedPool, ServedPools, read_serving_row
 from cosmic.accuracy.rows.serving_recipes import Instances, Split
+from cosmic.accuracy.rows.serving_rows import ServedPool, ServedPools, read_serving_row
 
 WHOLE = Path(__file__).parents[4] / "shared" / "reference" / "inference" / "published.csv"
 

@@ -23,7 +23,7 @@ from cosmic.design.loading import dump_design
 from cosmic.design.serving_engine import Engine, load_engine
 from cosmic.design.serving_layer import Load, PrefillPool, RequestClass
 from cosmic.design.workload_layer import Precision
-from cosmic.frameworks import served_checkpoints
+from cosmic.frameworks import served_launch
 from cosmic.frameworks.launch import ENGINES, FRAMEWORKS, Launch, render_script, targets, write_launch
 from cosmic.frameworks.served_launch import EnginePool, describe_served
 from cosmic.frameworks.server_scripts import place_servers
@@ -448,11 +448,11 @@ def test_thousands_of_servers_are_written_in_no_time() -> None:
 
 def test_every_checkpoint_is_of_a_model_that_the_catalog_has() -> None:
     """And is named as the Hub names one: its owner, and its name."""
-    listed = load_mapping(Path(served_checkpoints.__file__).with_suffix(".yaml"))
+    listed = load_mapping(Path(served_launch.__file__).with_suffix(".yaml"))
     assert all(catalog_entries.resolve_name("models", name) for name in listed)
     for entry in listed.values():
-        assert set(entry) <= {*served_checkpoints.WIDTHS, "draft", "mtp", "remote_code", "context"}
-        names = [entry[form] for form in (*served_checkpoints.WIDTHS, "draft") if form in entry]
+        assert set(entry) <= {*served_launch.WIDTHS, "draft", "mtp", "remote_code", "context"}
+        names = [entry[form] for form in (*served_launch.WIDTHS, "draft") if form in entry]
         assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name in names)
 
 
@@ -481,7 +481,7 @@ def test_the_model_that_was_asked_for_is_launched(asked: str, precision: str, la
     """Also where others have its shapes, and from a file."""
     fields = {"tp": 8, "precision": precision, "kv_cache_dtype": "bf16", "isl": 100, "osl": 10, "concurrency": 1}
     point = load_design(yaml.safe_load(dump_design(load_design(f"{asked}@dgx-b200:8", fields))))
-    found = served_checkpoints.choose_checkpoint(point)
+    found = served_launch.choose_checkpoint(point)
     assert found.name == launched
     assert found.quantize == (note in {"is in 16 bits", "check that"})
     assert any(note in each for each in found.warnings) if note else not found.warnings
@@ -505,7 +505,7 @@ def test_a_folder_of_weights_is_launched_by_its_path(tmp_path: Path) -> None:
         for source in (folder, folder / "config.json"):
             point = load_design({"model": str(source), "system": "dgx-h100:1"}, {"task": "decode", "precision": "fp8"})
             found = targets["vllm"](point).arguments
-            assert served_checkpoints.choose_checkpoint(point).name == str(folder)
+            assert served_launch.choose_checkpoint(point).name == str(folder)
             assert ("--quantization" in found) == (name == "plain")
 
 

@@ -19,7 +19,7 @@ from cosmic.report.live.access_control import (
     RequestGuard,
 )
 from cosmic.report.live.application import LiveSite, make_application
-from cosmic.report.live.limits import Limits, Rates
+from cosmic.report.live.connections import Limits, Rates
 from cosmic.report.live.study_paths import StudyRoot
 from tests.report.live.asking import ORIGIN, PORT, Answer, Client, site_at, tell, token_of
 

@@ -14,8 +14,8 @@ import pytest
 from cosmic.design.plain_data import parse_yaml
 from cosmic.evaluation import evaluate
 from cosmic.report.container import unpack_container
-from cosmic.report.live.limits import Limits
-from cosmic.report.live.worker_threads import JobThreads
+from cosmic.report.live.application import JobThreads
+from cosmic.report.live.connections import Limits
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.study.study import open_study
 from cosmic.simulate.metrics import Metrics

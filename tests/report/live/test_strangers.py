@@ -20,8 +20,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from cosmic.report.live.application import make_application
-from cosmic.report.live.connections import ConnectionCrowd
-from cosmic.report.live.limits import Limits
+from cosmic.report.live.connections import ConnectionCrowd, Limits
 from cosmic.report.live.server import ListeningServer, open_server
 from cosmic.report.live.study_paths import StudyRoot
 from cosmic.search.study.study_database import StudyError

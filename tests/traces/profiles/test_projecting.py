@@ -11,11 +11,16 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.traces.kernel_work import parse_work
 from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
-from cosmic.traces.profiles.layer_scaling import LayerRun, find_layer_runs, scale_layers
 from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
-from cosmic.traces.profiles.target_machines import RankGroup, machine_named, recorded_machine
-from cosmic.traces.profiles.trace_projection import count_step_tokens, project_traces, scale_works
-from cosmic.traces.profiles.what_if import ProjectedTraces, WhatIf
+from cosmic.traces.profiles.target_machines import ProjectedTraces, RankGroup, WhatIf, machine_named, recorded_machine
+from cosmic.traces.profiles.trace_projection import (
+    LayerRun,
+    count_step_tokens,
+    find_layer_runs,
+    project_traces,
+    scale_layers,
+    scale_works,
+)
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
 RECORDINGS = Path(__file__).parents[3] / "examples" / "profiles"

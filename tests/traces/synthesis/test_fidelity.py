@@ -13,10 +13,10 @@ from cosmic.accuracy.trace_fidelity import (
     kolmogorov_smirnov,
     measure_fidelity,
     report_fidelity,
+    resample,
     wasserstein,
 )
 from cosmic.traces.synthesis.rank_roles import source_job
-from cosmic.traces.synthesis.resampled_baseline import resample
 from cosmic.traces.synthesis.trace_model import fit_model, synthesize
 from cosmic.traces.trace import RankTrace, TraceSet, template_of
 from cosmic.traces.trace_checks import list_problems

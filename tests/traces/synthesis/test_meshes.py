@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.traces.synthesis.rank_meshes import ALL, OWN, JobMesh, bind_mesh, placement_of, scale_mesh, strides_of
-from cosmic.traces.synthesis.rank_roles import SourceJob, source_job
+from cosmic.traces.synthesis.rank_roles import (
+    ALL,
+    OWN,
+    JobMesh,
+    SourceJob,
+    bind_mesh,
+    placement_of,
+    scale_mesh,
+    source_job,
+    strides_of,
+)
 from cosmic.traces.trace import RankTrace, TraceSet, template_of
 from tests.traces.synthesis.jobs import COLLECTIVE, RECEIVE, SEND
 

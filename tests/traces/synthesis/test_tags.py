@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.traces.synthesis.message_tags import find_channels
 from cosmic.traces.synthesis.rank_roles import source_job
-from cosmic.traces.synthesis.trace_model import TraceLength, fit_model, roles_deadlock, synthesize
+from cosmic.traces.synthesis.trace_model import TraceLength, find_channels, fit_model, roles_deadlock, synthesize
 from cosmic.traces.trace import RankTrace, TraceSet, template_of
 from cosmic.traces.trace_checks import list_problems
 from tests.traces.synthesis.jobs import COMP, RECEIVE, SEND, Rows, pipeline

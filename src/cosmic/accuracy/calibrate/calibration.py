@@ -48,10 +48,6 @@ from cosmic.base.json_types import Share
 from cosmic.design import schema
 from cosmic.design.plain_data import dump_yaml
 
-# --------------------------------------------------------------------------------------
-# Calibration: measurements of a system update its physical parameters, and last, perhaps, a factor of all times
-# --------------------------------------------------------------------------------------
-
 NUDGE = 0.01
 """By how much a parameter is moved to see what depends on it."""
 LEAST_SLOPE = 1e-4
@@ -419,10 +415,6 @@ def _errors(kind: str, rows: Sequence[JudgedMeasurement]) -> Errors:
     left_out = mean(without) if len(without) == len(rows) else None
     return Errors(kind, len(rows), mean([row.before_s for row in rows]), mean([row.after_s for row in rows]), left_out)
 
-
-# --------------------------------------------------------------------------------------
-# A calibrated system as a file that every command takes: MODEL@my-system.yaml:64
-# --------------------------------------------------------------------------------------
 
 MOST_ROWS = 50
 """Measurements that a file names."""

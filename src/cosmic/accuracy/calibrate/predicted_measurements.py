@@ -31,10 +31,6 @@ from cosmic.step.operator_work import model_flop_per_token
 from cosmic.step.streaming import Stream, memory_traffic, optimizer_seconds, streaming_seconds
 from cosmic.workload.mapping_rules import invalid_reasons
 
-# --------------------------------------------------------------------------------------
-# Measurements, each with how it is predicted on a system whose fields are changed
-# --------------------------------------------------------------------------------------
-
 STEP = "steps"
 LEAST_S, MOST_S = 1e-9, 1e7
 """Bounds of a measured time: beyond them the unit is wrong."""
@@ -130,10 +126,6 @@ def step_seconds(point: DesignPoint, tokens_per_s: float | None = None, tera: fl
     flop = model_flop_per_token(point.model, point.workload.sequence, training=training, decoding=decoding)
     return float(flop) * tokens / (float(tera or 0) * 1e12 * point.network.npus)
 
-
-# --------------------------------------------------------------------------------------
-# Single kernels, collectives and launches, predicted by the cost functions of a step for a machine
-# --------------------------------------------------------------------------------------
 
 MILLI, MICRO = 1e-3, 1e-6
 QUEUED = ("queued", "graph")

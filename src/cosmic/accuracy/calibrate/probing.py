@@ -22,10 +22,6 @@ from cosmic.accuracy.calibrate.torch_device import torch_device
 from cosmic.base.errors import one_line, require
 from cosmic.base.files import check_writable, write_text
 
-# --------------------------------------------------------------------------------------
-# What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python
-# --------------------------------------------------------------------------------------
-
 COLUMNS = (
     *("kind", "device", "timing", "dtype", "m", "n", "k", "ms", "batch", "heads", "kv_heads", "seq", "head_dim"),
     *("causal", "fwd_ms", "bwd_ms", "op", "rows", "cols", "mode", "host_us", "style", "layers", "hidden", "ffn"),
@@ -241,11 +237,6 @@ def _collective(device: ProbeDevice, kind: str, size: int) -> Row | None:
 
 def _ms(seconds: float) -> float:
     return round(seconds * MILLI, 6)
-
-
-# --------------------------------------------------------------------------------------
-# `cosmic calibrate probe` for a machine that has PyTorch, and none of this package's own dependencies
-# --------------------------------------------------------------------------------------
 
 
 def main(words: Sequence[str]) -> int:

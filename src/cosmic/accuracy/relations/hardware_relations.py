@@ -36,10 +36,6 @@ from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.step_profile import profile_step, prolong_collectives
 
-# --------------------------------------------------------------------------------------
-# Relations of hardware: more bandwidth, more flop, more memory or less latency never makes a design slower
-# --------------------------------------------------------------------------------------
-
 RATES = ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16")
 NO_WORSE = (at_most("step_s"), at_most("memory_bytes"), stays_feasible)
 
@@ -146,10 +142,6 @@ HARDWARE_RELATIONS: tuple[Relation, ...] = (
     ),
 )
 
-
-# --------------------------------------------------------------------------------------
-# Relations of communication: better links never make a step longer, nor do collectives that take less time
-# --------------------------------------------------------------------------------------
 
 EXACT = 1e-12
 """Rounding of one step, written in one way."""

@@ -27,10 +27,6 @@ from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.simulate.metrics import Infeasible
 from cosmic.workload.mapping_rules import invalid_reasons
 
-# --------------------------------------------------------------------------------------
-# The command that shows a design: a model and a system of the catalog, and what differs from them
-# --------------------------------------------------------------------------------------
-
 ROOMY = "1e15 B"
 """Memory of a design that does not fit, so that its step is shown."""
 MESH = ("tp", "cp", "pp")
@@ -114,10 +110,6 @@ def _option(path: str, value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)  # JSON is YAML in one line
     return f"--set {shlex.quote(f'{path}={text}')}"
 
-
-# --------------------------------------------------------------------------------------
-# What a metamorphic relation is, and how both engines answer for a design and its changed copies
-# --------------------------------------------------------------------------------------
 
 ROUNDING = 1e-9
 """Relative error of sums in another order."""

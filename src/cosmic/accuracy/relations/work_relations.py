@@ -34,10 +34,6 @@ from cosmic.simulate.analytic_step import BREAKDOWN
 from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.step.device_memory import COMPONENTS
 
-# --------------------------------------------------------------------------------------
-# Relations within one answer: sums add up, no part is negative, nothing beats the peak of the hardware
-# --------------------------------------------------------------------------------------
-
 Check = Callable[[DesignPoint, RelatedAnswer], Iterable[Finding]]
 SAME_FLOP = 5e-3
 """By how much flop may differ: norms, biases and interactions, which are not counted as the model's."""
@@ -174,10 +170,6 @@ ANSWER_RELATIONS: tuple[Relation, ...] = (
     Relation("engines agree", f"Both engines agree within {100 * AGREEMENT:.0f} %.", engines_agree),
 )
 
-
-# --------------------------------------------------------------------------------------
-# Relations of work: more of it is never faster, and what a step says of its work agrees with its seconds
-# --------------------------------------------------------------------------------------
 
 NO_EASIER = (at_least("step_s"), at_least("memory_bytes"))
 

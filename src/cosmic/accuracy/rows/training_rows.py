@@ -3,8 +3,8 @@
 A row states sizes, a machine and a mapping. What it does not state is
 
     of the software    the practice of its framework at its date, or words of its notes (`training_software`)
-    of the mapping     searched, or read anew where it does not fit (`training_mappings`)
-    of the model       that of the catalog with the row's name (`models_of_rows`)
+    of the mapping     searched, or read anew where it does not fit (below)
+    of the model       that of the catalog with the row's name (`training_software.model_of_row`)
     of the network     the rate of the accelerator's usual system
 
 and the verdict notes it. The measured step is ``iter_time_s``; if empty, it follows from a rate, by the convention in
@@ -18,43 +18,66 @@ which operations are counted. What the column flops_kind says of that, in any wo
     t  = f T / (R n)      T tokens of the step, n accelerators, R operations a second of each: MFU × peak, or stated
 
 Where it says nothing of attention, the framework's own counter does.
+
+Of the axes of a mapping, a row that states some means the rest to be 1, or what the accelerators leave; one that states none leaves
+them open, unless its framework shards data parallelism alone.
+
+What is open takes the fastest choice that fits in memory, and the near-best choices say how far the step may spread.
+Where a row leaves axes, microbatch or virtual stages open, they are searched with the switches of its framework. Where
+a mapping does not fit as it is read, by more than the error of the memory model, the run cannot have been that. It is
+read as the fastest of these that fits, and skipped if none does:
+
+    fully sharded weights, if there is no pipeline: some sources do not tell them from sharded optimizer states
+    activations offloaded, where a CPU shares the accelerator's package or the framework does it, without a pipeline
+    recomputation, selective or full, if the row says nothing of it; of other modules, if it says selective
+    other microbatches and virtual stages, in a pipeline
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
 from typing import Any
 
+import numpy as np
+
 from cosmic.accuracy.measured_rows import GIB, Fields, Row, Verdict, compare_row
-from cosmic.accuracy.rows.models_of_rows import model_of_row, sequence_of, shared_out
-from cosmic.accuracy.rows.training_mappings import mesh_of, settle_choices, stated_of
 from cosmic.accuracy.rows.training_software import (
+    NO,
+    YES,
     Software,
     last_stage,
+    model_of_row,
     recipe_of,
     recompute_of,
+    sequence_of,
     settings_of,
+    shared_out,
     software_of,
 )
-from cosmic.base.errors import SpecError
+from cosmic.base.errors import SpecError, require
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import MeasuredMachine, build_machine, find_accelerator, find_fabric, host_memory
+from cosmic.design.measured_hardware import (
+    SUPERCHIPS,
+    MeasuredMachine,
+    build_machine,
+    find_accelerator,
+    find_fabric,
+    host_memory,
+)
 from cosmic.design.model_layer import Transformer, count_active_parameters
-from cosmic.design.workload_layer import Workload
+from cosmic.design.workload_layer import Recompute, RecomputeModule, Workload
 from cosmic.evaluation import evaluate_batch
+from cosmic.search.mapping.mapping_search import FoundMapping, build_grid, runs_and_share, search_mapping, step_seconds
 from cosmic.search.mapping.suggested_mapping import shared_batch
 from cosmic.simulate.step_evaluation import expected_step_error
 from cosmic.step.device_memory import footprint
 from cosmic.step.operator_work import model_flop_per_token
 from cosmic.workload.mapping_rules import invalid_reasons
-
-# --------------------------------------------------------------------------------------
-# How long a measured step took: as stated, or from a rate, by the convention in which operations are counted
-# --------------------------------------------------------------------------------------
 
 TERA = 1e12
 PERCENT = 100.0
@@ -144,10 +167,6 @@ def peak_of(compute: Compute, precision: str) -> float:
     rate = getattr(compute, RATES[precision]) if precision in RATES else None
     return float(rate or compute.bf16_flop_per_s)
 
-
-# --------------------------------------------------------------------------------------
-# Published training runs: the design of each row, with its predicted and measured step
-# --------------------------------------------------------------------------------------
 
 TOKENS_PER_STEP = 2**22
 """In a global batch that a row does not give: about what large language models are trained with."""
@@ -271,3 +290,359 @@ def _global_batch(fields: Fields, sequence: int, mesh: dict[str, int]) -> int:
 
 def _tokens(point: DesignPoint) -> int:
     return point.workload.global_batch * point.workload.sequence
+
+
+SHARDING = {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"}
+SCHEDULES = (
+    ("dual", "dualpipe"),
+    ("zero", "zero_bubble"),
+    ("zb", "zero_bubble"),
+    ("gpipe", "gpipe"),
+    ("afab", "gpipe"),
+    ("all-forward", "gpipe"),
+)
+"""Schedules by the start of their names in rows."""
+SPLIT = ("tp", "pp", "cp")
+ACCUMULATED = re.compile(r"(?:grad\w*[ _-]*)?accum\w*(?:[ _-]steps)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedMapping:
+    """The mapping of a row."""
+
+    held: dict[str, Any] = field(default_factory=dict)
+    """Fields of the workload that the row states, or that follow."""
+    open: frozenset[str] = frozenset()
+    """Fields that it leaves open."""
+
+
+def mesh_of(fields: Fields, software: Software, count: int) -> dict[str, int]:
+    """Return the degrees of parallelism that a row states; empty if it leaves them open."""
+    degrees = {axis: int(value) for axis in (*SPLIT, "dp") if (value := _whole_number(fields, axis))}
+    if not degrees and count > 1 and not _replicates(fields, software, count):
+        return {}
+    if "dp" in degrees:
+        degrees = _complete_axes(degrees, count)
+    split = {axis: degrees.get(axis) or fields.whole(axis, 1) for axis in SPLIT}
+    model_ranks = prod(split.values())
+    require(count % model_ranks == 0, "n_accel", count, f"does not divide by tp × pp × cp = {model_ranks}")
+    dp = count // model_ranks
+    if degrees.get("dp", dp) != dp:
+        fields.assumed.append(f"dp: {dp} for {degrees['dp']}, what the other axes leave of {count}")
+    elif "dp" not in degrees:
+        fields.assume("dp", dp, "what the other axes leave")
+    return {**split, "dp": dp}
+
+
+def _whole_number(fields: Fields, name: str) -> int | None:
+    return fields.whole(name) if fields.text(name) else None
+
+
+def _complete_axes(degrees: dict[str, int], count: int) -> dict[str, int]:
+    """Return axes with the one of tp and pp that is not given, where the others leave it something."""
+    missing = [axis for axis in ("tp", "pp") if axis not in degrees]
+    remaining, known_ranks = count, prod(degrees.values())
+    if len(missing) == 1 and known_ranks and remaining % known_ranks == 0:
+        return {**degrees, missing[0]: remaining // known_ranks}
+    return degrees
+
+
+def _replicates(fields: Fields, software: Software, count: int) -> bool:
+    """Return whether a run of no stated mapping is data parallel: its framework shards, and its batch is enough."""
+    batch = fields.number("gbs")
+    sharded = software.sharding == "zero3" or fields.text("zero_stage").startswith("3")
+    return (sharded or "fsdp" in fields.text("schedule").lower()) and (batch is None or batch >= count)
+
+
+def accumulations(fields: Fields) -> int | None:
+    """Return the microbatches that each replica accumulates, if the notes say.
+
+    >>> accumulations(Fields({"notes": "grad-accum 24.0; runs 3"})), accumulations(Fields({}))
+    (24, None)
+    """
+    match = ACCUMULATED.search(fields.text("notes"))
+    return max(1, int(float(match[1]))) if match else None
+
+
+def stated_of(
+    fields: Fields, software: Software, model: Transformer, mesh: dict[str, int], batch: int
+) -> StatedMapping:
+    """Return the mapping that a row states; *mesh* is empty where it leaves that open."""
+    held_fields: dict[str, Any] = {**mesh, **_experts(fields, model, mesh)}
+    free = set() if mesh else {"tp", "pp", "cp"}
+    if model.experts is not None and "ep" not in held_fields:
+        free.add("ep")
+    trips = accumulations(fields)
+    if micro := _whole_number(fields, "mbs"):
+        held_fields["micro_batch"] = micro
+    elif mesh and trips and batch % (mesh["dp"] * trips) == 0:
+        held_fields["micro_batch"] = fields.assume("mbs", batch // (mesh["dp"] * trips), f"as {trips} are accumulated")
+    elif mesh and batch == mesh["dp"]:
+        held_fields["micro_batch"] = fields.assume("mbs", 1, "one sequence for each replica")
+    else:
+        free.add("micro_batch")
+    if not mesh and trips and batch % trips == 0 and fields.whole("n_accel") % (batch // trips) == 0:
+        held_fields |= {
+            "dp": batch // trips,
+            "micro_batch": 1,
+        }  # one sequence a pass, as is usual where tensors are split
+        fields.assumed.append(f"dp: {batch // trips}, mbs: 1 assumed, as {trips} are accumulated")
+        free.discard("micro_batch")
+    stages = _stages(fields, software, model.layers, mesh.get("pp", 0))
+    held_fields |= stages
+    if "micro_batch" in free and mesh.get("pp", 1) > 1 and software.microbatches:
+        parts = mesh["pp"] * stages.get("virtual_stages", 1) if software.microbatches == "stages" else batch
+        usual = max(1, batch // mesh["dp"] // parts)
+        held_fields["micro_batch"] = fields.assume("mbs", usual, f"as usual with {software.framework}")
+        free.discard("micro_batch")
+    if "virtual_stages" not in stages:
+        free.add("virtual_stages")
+    held_fields["weight_sharding"] = _sharding(fields, software, mesh)
+    held_fields["sequence_parallel"] = _sequence_parallel(fields, software, mesh.get("tp", 0))
+    return StatedMapping(held_fields, frozenset(free))
+
+
+def _experts(fields: Fields, model: Transformer, mesh: dict[str, int]) -> dict[str, int]:
+    """Return the mapping of experts; a row that states more than there are ranks of a stage is mistaken."""
+    if model.experts is None:
+        return {}
+    expert_fields = {"etp": fields.whole("etp")} if fields.text("etp") else {}
+    ep = _whole_number(fields, "ep")
+    if ep is None or not mesh:
+        return expert_fields
+    ranks = mesh["tp"] * mesh["cp"] * mesh["dp"]
+    nearest = gcd(ep, ranks)
+    if nearest != ep:
+        fields.assumed.append(f"ep: {nearest} for {ep}, as tp × cp × dp = {ranks}")
+    return {**expert_fields, "ep": nearest}
+
+
+def _stages(fields: Fields, software: Software, layers: int, pp: int) -> dict[str, Any]:
+    """Return schedule and virtual stages; only the former if a row leaves the latter open."""
+    name = fields.text("schedule").lower()
+    special = next((schedule for start, schedule in SCHEDULES if name.startswith(start)), "")
+    if pp == 1:
+        return {"schedule": special or "1f1b", "virtual_stages": 1}
+    if special:
+        return {"schedule": special, "virtual_stages": 1}
+    vpp = _whole_number(fields, "vpp")
+    if vpp is None:
+        plain = not re.search("interleav", name) and ("1f1b" in name or not software.interleaves)
+        return {"schedule": "1f1b", "virtual_stages": 1} if plain else {"schedule": "interleaved"}
+    largest_vpp = max(1, (layers + 2) // pp) if pp else vpp
+    if vpp > largest_vpp:
+        fields.assumed.append(f"vpp: {largest_vpp} for {vpp}, as there are no more layers")
+    virtual = min(vpp, largest_vpp)
+    return {"schedule": "interleaved" if virtual > 1 else "1f1b", "virtual_stages": virtual}
+
+
+def _sharding(fields: Fields, software: Software, mesh: dict[str, int]) -> str:
+    """Return the sharding; with pipeline stages, some frameworks keep gathered weights until the step ends."""
+    text = fields.text("zero_stage").lower().removesuffix(".0")
+    stage = re.sub(r"^(zero|stage|z)[ -]?", "", text)
+    name = SHARDING.get(stage, "zero3" if "fsdp" in stage or "hsdp" in stage else "")
+    if not stage:
+        replicas = mesh["dp"] * mesh["cp"] if mesh else 2
+        name = software.sharding if replicas > 1 else "none"
+        if mesh.get("pp", 1) > 1 and name == "zero3":
+            name = "zero1"  # whole gradients accumulate over the microbatches of a pipeline
+        if "fsdp" in fields.text("schedule").lower():
+            name = "zero3"
+        fields.assume("zero_stage", name, f"as usual with {software.framework}")
+    require(bool(name), "zero_stage", stage, "must be 0, 1, 2 or 3")
+    return software.staged_zero3 if name == "zero3" and mesh.get("pp", 1) > 1 else name
+
+
+def _sequence_parallel(fields: Fields, software: Software, tp: int) -> bool:
+    text = fields.text("seq_par").lower()
+    if text:
+        require(text in YES or text in NO, "seq_par", text, "must be 0 or 1")
+        return text in YES
+    length = fields.number("seq_len") or 0
+    usual = bool(software.settings.get("sequence_parallel", True)) and (tp < 1 or length % tp == 0)
+    if tp == 1:
+        return False
+    return bool(fields.assume("seq_par", int(usual), f"as usual with {software.framework}"))
+
+
+TOLERANCE = 0.10
+"""By how much more than its memory a run may seem to need: twice the mean error of the memory model."""
+NEAR_BEST = 1.10
+"""Choices that take up to this much longer than the fastest are as likely as that."""
+MOST_ROWS = 60
+"""Choices of the range that are looked at."""
+SWITCHES = ("tp_overlap", "ep_overlap", "cp_comm_type", "placement", "etp")
+RECOMPUTE_MODES: tuple[tuple[Recompute, tuple[RecomputeModule, ...]], ...] = (
+    ("selective", ("core_attn",)),
+    ("selective", ("layernorm", "moe_act")),
+    ("selective", ("core_attn", "layernorm", "mlp", "moe")),
+    ("alternate", ("core_attn",)),
+    ("full", ("core_attn",)),
+)
+"""What may be recomputed where a row does not say, or says no more than that it is selective."""
+OFFLOADED_STEPS = 8
+"""Parts of its layers in which a model's activations are offloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledChoice:
+    """A design with all choices made, and the spread of its step over what is as likely, relative to its own."""
+
+    point: DesignPoint
+    most: float = 1.0
+    batch: Batch | None = field(default=None, compare=False, repr=False)
+    """The design as a batch, with what was found of its memory."""
+
+
+def settle_choices(
+    fields: Fields, point: DesignPoint, stated_mapping: StatedMapping, *, recompute_stated: bool, offloads: bool = False
+) -> SettledChoice:
+    """Return the design that a row most likely describes; *point* has every choice that is stated.
+
+    *offloads* says whether its framework may keep activations in the memory of the host.
+    """
+    held_fields = dict(stated_mapping.held)
+    if recompute_stated or point.workload.recompute != "none":
+        held_fields |= {"recompute": point.workload.recompute, "recompute_modules": point.workload.recompute_modules}
+    freed = {key: value for key, value in held_fields.items() if not key.startswith("recompute")}
+    if stated_mapping.open:
+        for fixed in (held_fields, freed):  # who states no recomputation may still free what is cheap to make again
+            mapping = _search_choices(fields, point, fixed, sorted(stated_mapping.open))
+            if mapping is not None:
+                return mapping
+        require("tp" not in stated_mapping.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
+        point = replace(point, workload=replace(point.workload, micro_batch=1))
+    if invalid_reasons(point):
+        return SettledChoice(point)
+    batch = batch_of(point)
+    share = _share(batch)
+    if share <= 1 + TOLERANCE:
+        if share > 1:
+            fields.assumed.append(f"memory: needs {_needs(point)}, within the error of the memory model")
+        return SettledChoice(point, batch=batch)
+    fitting = [
+        other_reading
+        for other_reading in _alternative_mappings(point, held_fields, recompute_stated, offloads)
+        if _runs(other_reading[0])
+    ]
+    if not fitting and recompute_stated:
+        fitting = [
+            other_reading
+            for other_reading in _alternative_mappings(point, freed, False, offloads)
+            if _runs(other_reading[0])
+        ]
+    if not fitting:
+        raise SpecError("memory", _needs(point), "does not fit, however it is read")
+    seconds = [float(step_seconds(batch_of(relieved))["seconds"][0]) for relieved, _ in fitting]
+    relieved, note = fitting[seconds.index(min(seconds))]
+    fields.assumed.append(f"{note} assumed, as it needs {_needs(point)} otherwise")
+    return SettledChoice(relieved)
+
+
+def _runs(point: DesignPoint) -> bool:
+    return not invalid_reasons(point) and needed_share(point) <= 1
+
+
+def needed_share(point: DesignPoint) -> float:
+    """Return the share of an accelerator's memory that a design needs."""
+    return _share(batch_of(point))
+
+
+def _share(batch: Batch) -> float:
+    return float(np.max(runs_and_share(batch)[1]))
+
+
+def _needs(point: DesignPoint) -> str:
+    capacity_gib = point.memory.capacity_bytes / GIB
+    return f"{needed_share(point) * capacity_gib:.4g} of {capacity_gib:.4g} GiB"
+
+
+# ------------------------------------------------------------------------------------------------- readings
+
+
+def _alternative_mappings(
+    point: DesignPoint, held_fields: dict[str, object], recompute_stated: bool, offloads: bool
+) -> Iterator[tuple[DesignPoint, str]]:
+    """Yield other ways in which a design that does not fit may be read, with what each assumes."""
+    workload = point.workload
+    starts = [(point, "")]
+    if workload.pp == 1 and workload.dp * workload.cp > 1 and workload.weight_sharding != "zero3":
+        sharded = replace(point, workload=replace(workload, weight_sharding="zero3"))
+        starts.append((sharded, "zero_stage: 3, "))
+        yield sharded, "zero_stage: 3"
+    for start, note in starts:
+        if (offloads or point.compute.accelerator in SUPERCHIPS) and workload.pp == 1 and not workload.offload:
+            yield from (
+                (offloaded_point, f"{note}offload: {layers} layers") for offloaded_point, layers in _offloaded(start)
+            )
+        if workload.recompute in (("selective",) if recompute_stated else ("none", "selective")):
+            for mode, modules in RECOMPUTE_MODES:
+                recomputing_workload = replace(start.workload, recompute=mode, recompute_modules=modules)
+                kinds = f" {' '.join(modules)}" if mode == "selective" else ""
+                yield replace(start, workload=recomputing_workload), f"{note}recompute: {mode}{kinds}"
+    if workload.pp > 1 and (regrouped := _regrouped(point, held_fields)):
+        changed = regrouped.workload
+        yield regrouped, f"mbs: {changed.micro_batch}, vpp: {changed.virtual_stages}, recompute: {changed.recompute}"
+
+
+def _offloaded(point: DesignPoint) -> Iterator[tuple[DesignPoint, int]]:
+    """Yield a design with the activations of as many layers in the memory of its host as it takes to fit."""
+    layers = int(getattr(point.model, "layers", 1))
+    memory = replace(point.memory, tiers=(host_memory(point.compute.accelerator),))
+    for share in range(1, OFFLOADED_STEPS + 1):
+        moved = -(-layers * share // OFFLOADED_STEPS)
+        workload = replace(point.workload, offload=("activations",), offload_num_layers=moved)
+        relieved = replace(point, workload=workload, memory=memory)
+        if _runs(relieved):
+            yield relieved, moved
+            return
+
+
+def _regrouped(point: DesignPoint, held_fields: dict[str, object]) -> DesignPoint | None:
+    """Return a pipeline with the fastest microbatches and virtual stages that fit, in place of those stated."""
+    freed = {key: value for key, value in held_fields.items() if key not in ("micro_batch", "virtual_stages")}
+    mapping = search_mapping(point, _with_switches(point, {**freed, "schedule": "interleaved"}))
+    return _applied(point, mapping) if mapping is not None and mapping.fits else None
+
+
+# ------------------------------------------------------------------------------------------------ searching
+
+
+def _search_choices(
+    fields: Fields, point: DesignPoint, held_fields: dict[str, object], free: list[str]
+) -> SettledChoice | None:
+    """Return the fastest choice that fits of what is *free*; None if there is none."""
+    fixed = _with_switches(point, held_fields)
+    mapping = search_mapping(point, fixed)
+    if mapping is None or not mapping.fits:
+        return None
+    best = _applied(point, mapping)
+    names = [name for name in (*free, "recompute") if name != "recompute" or best.workload.recompute != "none"]
+    values = ", ".join(f"{name} {getattr(best.workload, name)}" for name in names)
+    fields.assumed.append(f"{values} assumed: the fastest that fits of {mapping.searched} choices")
+    return SettledChoice(best, _spread(best, fixed))
+
+
+def _with_switches(point: DesignPoint, held_fields: dict[str, object]) -> dict[str, object]:
+    """Return what a search must keep: what is held, and the switches of the framework."""
+    switches = {name: getattr(point.workload, name) for name in SWITCHES}
+    return {name: value for name, value in switches.items() if value is not None} | held_fields
+
+
+def _applied(point: DesignPoint, mapping: FoundMapping) -> DesignPoint:
+    chosen = {key: value for key, value in mapping.mapping.items() if hasattr(point.workload, key)}
+    return replace(point, workload=replace(point.workload, **chosen))
+
+
+def _spread(best: DesignPoint, fixed: dict[str, object]) -> float:
+    """Return the longest step of the near-best choices, relative to the best one."""
+    grid = build_grid(best, fixed)
+    if grid is None:
+        return 1.0
+    rows = grid.coarse(MOST_ROWS)
+    batch = Batch(best, {f"workload.{name}": column[rows] for name, column in grid.columns.items()})
+    runs, share = runs_and_share(batch)
+    seconds = step_seconds(batch)["seconds"]
+    best_s = float(step_seconds(batch_of(best))["seconds"][0])
+    near_best = seconds[runs & (share <= 1) & (seconds <= NEAR_BEST * best_s)]
+    return float(near_best.max() / best_s) if len(near_best) else 1.0

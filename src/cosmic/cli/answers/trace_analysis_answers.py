@@ -9,8 +9,7 @@ from cosmic.base.json_types import PositiveCount, described, unit
 from cosmic.cli.answers.common_keys import CountsByName
 from cosmic.cli.answers.trace_answers import TraceCounts
 from cosmic.traces.profiles.trace_contrast import CriticalPath, DeviceIdle, GraphStructure, OperatorOrder
-from cosmic.traces.recorded_statistics import Recorded
-from cosmic.traces.trace_statistics import CollectiveTally, NodeChain, RankRange
+from cosmic.traces.trace_statistics import CollectiveTally, NodeChain, RankRange, Recorded
 
 
 class TraceStatsAnswer(TraceCounts):

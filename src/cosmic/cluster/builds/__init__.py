@@ -1,1 +1,1 @@
-"""How switches are arranged: one module a build, which knows its tiers and its bill of parts."""
+"""How switches are arranged: a build knows its tiers and its bill of parts."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
-from cosmic.cluster.switch_trees import count_groups, single_switch_bill
+from cosmic.cluster.builds.tree_builds import count_groups, single_switch_bill
 from cosmic.design.fabric import Bill, FabricTier, Site, builds
 
 

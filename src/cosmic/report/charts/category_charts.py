@@ -28,10 +28,6 @@ from cosmic.report.charts.svg import (
     width_of,
 )
 
-# --------------------------------------------------------------------------------------
-# Charts over categories: grouped bars and heat maps
-# --------------------------------------------------------------------------------------
-
 BAR, GAP, BETWEEN = 17, 3, 14
 """Height of a bar, the gap to the next, and that between groups."""
 NAMES = 220.0
@@ -321,10 +317,6 @@ def _draw_key(scale: AxisScale, top: float, left: float) -> tuple[list[str], flo
     parts += draw_abscissa(scale, (left, top + 10), width)
     return parts, top + 10 + (50 if scale.title else 28)
 
-
-# --------------------------------------------------------------------------------------
-# Stacked bars, and a line across them that has a scale of its own: where time goes, and what memory it takes
-# --------------------------------------------------------------------------------------
 
 STACKED_GAP = 11
 """Between two bars."""

@@ -41,11 +41,6 @@ from cosmic.report.charts.svg import (
     width_of,
 )
 
-# --------------------------------------------------------------------------------------
-# Charts as SVG text: curves and scatters here, bars and heat maps in `categories`
-# --------------------------------------------------------------------------------------
-
-
 PLOT_HEIGHT = 300
 MOST_DOTS = 3000
 
@@ -200,10 +195,6 @@ def _finish_chart(title: str, description: str, frame: Frame, body: Sequence[str
         small = [draw_label((frame.left + frame.width / 2, frame.top + frame.height / 2), note, "cc-muted", "middle")]
     return svg_document(title, " ".join(filter(None, (description, note))), end + (8 if note else 4), [*body, *small])
 
-
-# --------------------------------------------------------------------------------------
-# Predicted against measured values: points of several series around the line of equality
-# --------------------------------------------------------------------------------------
 
 AGREEMENT_HEIGHT = 440
 RADIUS = 2.6

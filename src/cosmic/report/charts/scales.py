@@ -9,10 +9,6 @@ from numbers import Integral
 from sys import float_info
 from typing import Literal
 
-# --------------------------------------------------------------------------------------
-# Scales of axes: ranges, ticks, and numbers as text
-# --------------------------------------------------------------------------------------
-
 PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E"}
 PREFIXED_UNITS = frozenset({"s", "B", "B/s", "FLOP", "FLOP/s", "J", "W", "Hz"})
 """Units that take a prefix: 'GB/s'. Others follow it: '1.5 M USD'. Seconds take no prefix above one."""
@@ -200,10 +196,6 @@ def _use_minus_sign(number: str) -> str:
     """Return *number* with a minus sign that is as wide as a digit."""
     return number.replace("-", "−")
 
-
-# --------------------------------------------------------------------------------------
-# Named curves, and the thinning of long ones
-# --------------------------------------------------------------------------------------
 
 Point = tuple[float, float]
 MOST_POINTS = 400

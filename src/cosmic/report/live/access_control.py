@@ -38,8 +38,7 @@ from typing import Any
 
 from cosmic.base.files import write_text
 from cosmic.report.live import server_pages
-from cosmic.report.live.connections import CONNECTION
-from cosmic.report.live.limits import Limits, Rates
+from cosmic.report.live.connections import CONNECTION, Limits, Rates
 from cosmic.report.live.request_checks import (
     BAD_METHOD,
     BAD_REQUEST,
@@ -52,10 +51,6 @@ from cosmic.report.live.request_checks import (
     TOO_LARGE,
     Refusal,
 )
-
-# --------------------------------------------------------------------------------------
-# Who is let in: tokens that work once, and the sessions that they are exchanged for
-# --------------------------------------------------------------------------------------
 
 ADDRESS = "127.0.0.1"
 """There is no option for another: to look from elsewhere, tunnel the port."""
@@ -136,10 +131,6 @@ class AccessKeys:
 def _digest_secret(secret: str) -> bytes:
     return sha256(secret.encode("utf-8", "replace")).digest()
 
-
-# --------------------------------------------------------------------------------------
-# Access control: every request passes through here, and every answer gets its security headers here
-# --------------------------------------------------------------------------------------
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -360,10 +351,6 @@ async def _send_response(send: Send, status: int, body: bytes, headers: list[tup
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
-
-# --------------------------------------------------------------------------------------
-# The file that opens the page in a browser
-# --------------------------------------------------------------------------------------
 
 BROWSER_START_S = 120.0
 """How long a browser may take to start."""

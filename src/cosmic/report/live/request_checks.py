@@ -14,10 +14,6 @@ from typing import Any, NoReturn
 
 from cosmic.base.errors import BackendError, CosmicError, SpecError, UnknownName, one_line, require
 
-# --------------------------------------------------------------------------------------
-# Errors as the server answers them: an HTTP status and one sentence, without paths or stack traces
-# --------------------------------------------------------------------------------------
-
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, BAD_METHOD, CONFLICT = 400, 403, 404, 405, 409
 TOO_LARGE, LONG_ADDRESS, BAD_TYPE, BAD_VALUE, TOO_MANY, LONG_HEADERS, BUSY = 413, 414, 415, 422, 429, 431, 503
 PACKAGE = Path(__file__).parents[2]
@@ -57,10 +53,6 @@ def error_sentence(error: CosmicError, root: Path) -> str:
     text = one_line(text)
     return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"
 
-
-# --------------------------------------------------------------------------------------
-# Bodies and queries of requests, read strictly: valid JSON only, and values of the right type
-# --------------------------------------------------------------------------------------
 
 DEEPEST = 24
 MOST_ITEMS = 10_000

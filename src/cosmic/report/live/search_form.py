@@ -32,10 +32,6 @@ from cosmic.search.space.space_files import json_schema, load_space, mapping_spa
 from cosmic.simulate.metrics import BETTER
 from cosmic.simulate.step_evaluation import ENGINES
 
-# --------------------------------------------------------------------------------------
-# Designs that a request names: a model of the catalog on a system of the catalog, never a file
-# --------------------------------------------------------------------------------------
-
 MOST_NPUS = 2**22
 TASKS: tuple[str, ...] = get_args(Task)
 
@@ -70,10 +66,6 @@ def task_name(task: str) -> str:
         raise UnknownName.among("task", task, "task", TASKS)
     return task
 
-
-# --------------------------------------------------------------------------------------
-# The page's form of a search: what it offers, and the search that it sends, checked
-# --------------------------------------------------------------------------------------
 
 MOST_TRIALS = 1_000_000
 MOST_SEED = 2**63 - 1

@@ -18,11 +18,10 @@ from typing import Any
 import uvicorn
 
 from cosmic.base.errors import SpecError
-from cosmic.report.live import search_form, study_containers
+from cosmic.report.live import search_form, study_library
 from cosmic.report.live.access_control import ADDRESS, AccessKeys
 from cosmic.report.live.application import LiveSite, make_guarded_application
-from cosmic.report.live.connections import ConnectionCrowd, connection_class
-from cosmic.report.live.limits import Limits
+from cosmic.report.live.connections import ConnectionCrowd, Limits, connection_class
 from cosmic.report.live.requested_designs import requested_design
 from cosmic.report.live.study_paths import StudyRoot
 
@@ -153,7 +152,7 @@ def warm_up(site: LiveSite) -> None:
     """Load registries and catalog and evaluate a design, so that the first request does not wait for it."""
     steps: tuple[Callable[[], Any], ...] = (
         search_form.form_choices,
-        lambda: study_containers.pack_design(requested_design(site.library, {"design": "gpt3-175b@cosmic-1024"})),
+        lambda: study_library.pack_design(requested_design(site.library, {"design": "gpt3-175b@cosmic-1024"})),
     )
     for step in steps:
         step()

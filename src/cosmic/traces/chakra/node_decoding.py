@@ -42,10 +42,6 @@ from cosmic.traces.chakra.wire_format import (
 from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, Ints, NodeType
 from cosmic.traces.trace import MISSING as OF_TEMPLATES
 
-# --------------------------------------------------------------------------------------
-# Load eight bytes from many places of a buffer at once, each as one little-endian integer
-# --------------------------------------------------------------------------------------
-
 WordArray = npt.NDArray[np.uint64]
 
 WORD = 8
@@ -131,10 +127,6 @@ def pack_bools(words: WordArray) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """
     return (words * _COLLECT >> np.uint64(56)).view(np.int64), words & ~_LOWEST_BITS == 0
 
-
-# --------------------------------------------------------------------------------------
-# Decode one field of many nodes at once into its column
-# --------------------------------------------------------------------------------------
 
 Mask = npt.NDArray[np.bool_]
 
@@ -404,10 +396,6 @@ def distinct_small_values(values: npt.NDArray[Any]) -> list[int]:
     distinct: list[int] = np.flatnonzero(np.bincount(values)).tolist()
     return distinct
 
-
-# --------------------------------------------------------------------------------------
-# Decode many nodes of a trace at once, field by field, with array operations
-# --------------------------------------------------------------------------------------
 
 BLOCK_NODES, BLOCK_BYTES = 2**14, 2**23
 """Most nodes, and about the most bytes, of a block: its arrays stay in a processor's cache."""

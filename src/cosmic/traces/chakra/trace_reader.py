@@ -35,10 +35,6 @@ from cosmic.traces.chakra.wire_format import (
 )
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
 
-# --------------------------------------------------------------------------------------
-# Split files of traces into messages, each distinct one kept once
-# --------------------------------------------------------------------------------------
-
 MOST_NODES = 5_000_000
 """Of one rank."""
 MOST_EMPTY = 64
@@ -173,10 +169,6 @@ def _message_starts(data: bytes, offset: int, where: str) -> Iterator[int]:
     if offset > size:
         raise SpecError(where, f"{size} bytes", "the file ends inside a message")
 
-
-# --------------------------------------------------------------------------------------
-# Read Chakra traces: a file for each rank, `<prefix>.<rank>.et`
-# --------------------------------------------------------------------------------------
 
 MOST_BYTES = 2**30
 """The most that the trace of one rank may have, decompressed; `MOST_NODES` bounds it, too."""

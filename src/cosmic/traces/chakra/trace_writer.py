@@ -38,10 +38,6 @@ from cosmic.traces.chakra.wire_format import (
 )
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
 
-# --------------------------------------------------------------------------------------
-# Nodes as bytes, in C: what `cosmic.traces.chakra.trace_writer` does node by node where there is no compiled library
-# --------------------------------------------------------------------------------------
-
 NUMBER, ATTRIBUTE, PIECE, LIST = 0, 1, 2, 3
 """Kinds of fields: a varint, an attribute with one, one of some given pieces, a list of varints."""
 ROOM_BYTES = 2**24
@@ -118,10 +114,6 @@ def _field_for_c(field: Field, buffers: list[object]) -> _PackedField:
         field.kind, values.ctypes.data, ids.ctypes.data, field.unwritten, content, len(field.start), stops.ctypes.data
     )
 
-
-# --------------------------------------------------------------------------------------
-# Write Chakra traces: a file for each rank, `<prefix>.<rank>.et`, that every feeder of ASTRA-sim accepts
-# --------------------------------------------------------------------------------------
 
 VERSION = "1.0.0"
 """Version of Chakra's schema."""

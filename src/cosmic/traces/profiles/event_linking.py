@@ -42,9 +42,7 @@ from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
 from cosmic.traces.profiles.kineto import ANNOTATION, CALL, Device, Host, Kineto
 from cosmic.traces.profiles.profiled_collectives import Communication
 
-# --------------------------------------------------------------------------------------
-# What streams had been given when the host made one of them wait for an event
-# --------------------------------------------------------------------------------------
+# ---- What streams had been given when the host made one of them wait for an event
 
 Ints = npt.NDArray[np.int64]
 ANY = -1
@@ -158,9 +156,7 @@ def _part_by_key(key: Ints, moments: Ints, entries: Ints) -> dict[int, tuple[lis
     return {int(key[part[0]]): (moments[part].tolist(), entries[part].tolist()) for part in parts}
 
 
-# --------------------------------------------------------------------------------------
-# Threads of a host: which operator is around each event, and how events share a thread's time
-# --------------------------------------------------------------------------------------
+# ---- Threads of a host: which operator is around each event, and how events share a thread's time
 
 Mask = npt.NDArray[np.bool_]
 
@@ -253,9 +249,7 @@ def _int64_pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
     return ctypes.c_void_p(column.ctypes.data)
 
 
-# --------------------------------------------------------------------------------------
-# What of a profile becomes nodes: entries of threads and of the device, in their order, and what launched what
-# --------------------------------------------------------------------------------------
+# ---- What of a profile becomes nodes: entries of threads and of the device, in their order, and what launched what
 
 WAITS_FOR_EVENT = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 IS_NO_NODE = re.compile(
@@ -432,9 +426,7 @@ def _last_calls(correlation: Ints, calls: Ints, wanted: Ints) -> Ints:
     return np.where(same, calls[index], -1)
 
 
-# --------------------------------------------------------------------------------------
-# Nodes that begin at one moment and take no time: in which order they ran, and that none waits for itself
-# --------------------------------------------------------------------------------------
+# ---- Nodes that begin at one moment and take no time: in which order they ran, and that none waits for itself
 
 
 def without_cycles(node: Ints, wait: Ints, start: Ints, end: Ints) -> Mask:
@@ -503,9 +495,7 @@ def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
     return np.array(order, np.int64)
 
 
-# --------------------------------------------------------------------------------------
-# What woke a thread up that had been idle: the last that another thread, or a collective, was done with
-# --------------------------------------------------------------------------------------
+# ---- What woke a thread up that had been idle: the last that another thread, or a collective, was done with
 
 
 class Wakeups(NamedTuple):
@@ -550,9 +540,7 @@ class ThreadDependencies:
         return Wakeups(by, latest, is_exchange)
 
 
-# --------------------------------------------------------------------------------------
-# Link what a host did to what it launched: every event of a Kineto trace becomes a node with what it waited for
-# --------------------------------------------------------------------------------------
+# ---- Link what a host did to what it launched: every event of a Kineto trace becomes a node with what it waited for
 
 TOLERANCE_NS = 1_000
 """How much later than the end of a call a kernel that it waited for may seem to end: two clocks."""

@@ -25,10 +25,6 @@ from cosmic.traces.profiles.json_rows import FUNCTION, TEXT, WHOLE, Key, RowBatc
 from cosmic.traces.profiles.json_stream import JsonDocument, decode_json
 from cosmic.traces.profiles.kineto import OPERATOR, Kineto
 
-# --------------------------------------------------------------------------------------
-# PyTorch's execution traces: operators with their inputs and outputs, without times; schemas 1.0.1 to 1.1.1
-# --------------------------------------------------------------------------------------
-
 KEY = "nodes"
 SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.1.0", "1.1.1")
 GROUPS_NODE = "## process_group:init ##"
@@ -271,10 +267,6 @@ def parse_side(text: bytes) -> dict[str, list[Any]]:
         for key in ("values", "shapes", "types", "strides")
     }
 
-
-# --------------------------------------------------------------------------------------
-# Whether an execution trace and a Kineto trace are of one recording, and which operators are the same
-# --------------------------------------------------------------------------------------
 
 MOST_NAMES = 0x10FFFF
 """Each name is looked for as one character."""

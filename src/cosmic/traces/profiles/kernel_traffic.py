@@ -22,10 +22,6 @@ from cosmic.design.catalog_entries import load_constants
 from cosmic.traces.kernel_work import ELEMENT_BYTES, KernelWork
 from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor, tensors_in
 
-# --------------------------------------------------------------------------------------
-# Constants of kernels in recorded steps: ``catalog/constants/profiles.yaml``
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWalk:
@@ -73,11 +69,6 @@ class ProfileConstants:
 
 
 CONSTANTS = load_constants("profiles", ProfileConstants)
-
-
-# --------------------------------------------------------------------------------------
-# How kernels walk through memory, and what they compute for each element, by their names
-# --------------------------------------------------------------------------------------
 
 
 class Kernel(NamedTuple):
@@ -173,10 +164,6 @@ def fused_words(name: str) -> list[str]:
             operations.append(f"{word}_backward" if after == "backward" and f"{word}_backward" in OPERATIONS else word)
     return operations
 
-
-# --------------------------------------------------------------------------------------
-# What kernels move that compute little: bytes read and written, by operator and by the kernel's name
-# --------------------------------------------------------------------------------------
 
 SECTOR_BYTES = 32
 """What a read of one element moves: GPUs read memory in sectors of 32 bytes."""

@@ -26,9 +26,7 @@ from cosmic.traces.profiles.integer_sets import CachedLookup, distinct_rows, sor
 from cosmic.traces.profiles.json_rows import ABSENT, RAW, TEXT, TIME, WHOLE, Key, RowBatch, RowReader
 from cosmic.traces.profiles.json_stream import JsonDocument, decode_json, text_beginning
 
-# --------------------------------------------------------------------------------------
-# Kineto traces (PyTorch's profiler): host operators, calls of the runtime, and what ran on the device, as columns
-# --------------------------------------------------------------------------------------
+# ---- Kineto traces (PyTorch's profiler): host operators, calls of the runtime, and what ran on the device, as columns
 
 KEY = "traceEvents"
 LAUNCHED = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -138,9 +136,7 @@ def read_kineto(path: str | Path) -> Kineto:
     return reader.finish()
 
 
-# --------------------------------------------------------------------------------------
-# Single events of a Kineto trace, as they are decoded one by one
-# --------------------------------------------------------------------------------------
+# ---- Single events of a Kineto trace, as they are decoded one by one
 
 MICRO = 1000
 """Nanoseconds of Kineto's unit."""
@@ -296,9 +292,7 @@ def _listed_ranks(listed: str) -> tuple[int, ...]:
     return tuple(map(int, words)) if all(word.isdecimal() and len(word) < 10 for word in words) else ()
 
 
-# --------------------------------------------------------------------------------------
-# Read the events of a Kineto trace into columns
-# --------------------------------------------------------------------------------------
+# ---- Read the events of a Kineto trace into columns
 
 MOST_EVENTS = 2 * 10**7
 """The most events of hosts and devices that a trace may have."""
@@ -590,9 +584,7 @@ def _is_used(text: bytes, where: str) -> bool:
     return event.get("ph") == "X" and isinstance(category, str) and category_code(category) != UNUSED
 
 
-# --------------------------------------------------------------------------------------
-# The steps that a profile recorded: what PyTorch's profiler marks as ``ProfilerStep#N``
-# --------------------------------------------------------------------------------------
+# ---- The steps that a profile recorded: what PyTorch's profiler marks as ``ProfilerStep#N``
 
 MARK = re.compile(r"ProfilerStep#(\d{1,18})")
 

@@ -27,10 +27,6 @@ from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
 from cosmic.traces.profiles.kineto import CALL, LAUNCHED, CollectiveCall, Ints, Kineto
 from cosmic.traces.trace import CollectiveType, NodeType
 
-# --------------------------------------------------------------------------------------
-# Types of elements, as PyTorch and NCCL call them
-# --------------------------------------------------------------------------------------
-
 _BYTES = (
     (16, ("complexdouble", "complex<double>")),
     (8, ("long", "double", "int64", "float64", "uint64", "unsigned long", "complexfloat", "complex<float>")),
@@ -56,10 +52,6 @@ def element_bytes(dtype: str) -> int:
         return 1
     return SIZE_OF.get(lowered, SIZE_OF.get(lowered.split(" ")[0], -1))
 
-
-# --------------------------------------------------------------------------------------
-# What is said of a collective, send or receive: by an event, an execution trace, or an operator's inputs
-# --------------------------------------------------------------------------------------
 
 FUNCTIONAL = "_c10d_functional::"
 """Operators whose last input names the group."""
@@ -232,10 +224,6 @@ def _shapes(nested: Any) -> Iterator[list[int]]:
         for item in nested:
             yield from _shapes(item)
 
-
-# --------------------------------------------------------------------------------------
-# Collectives, sends and receives of a profile: NCCL's and RCCL's kernels, gloo's work on the host, and what they move
-# --------------------------------------------------------------------------------------
 
 KERNEL = re.compile(r"nccl\w*Kernel|rccl|mscclKernel|ncclGeneric", re.IGNORECASE)
 """Kernels of RCCL, and of NCCL: ncclAllReduceRingLLKernel, ncclKernel, ncclDevKernel, ncclSymkDevKernel."""

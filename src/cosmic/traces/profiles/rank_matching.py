@@ -35,10 +35,6 @@ from cosmic.traces.profiles.profiled_collectives import Communication
 from cosmic.traces.replay import issue_order
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace
 
-# --------------------------------------------------------------------------------------
-# Process groups of a job: who is in them, and in which each collective runs
-# --------------------------------------------------------------------------------------
-
 DEFAULT = "0"
 """What PyTorch calls the group of all ranks."""
 EXCHANGE = "exchange"
@@ -191,10 +187,6 @@ def _thread_id(thread: tuple[str, str]) -> tuple[int, str]:
     number = thread[1]
     return (int(number), "") if number.lstrip("-").isdecimal() else (0, number)
 
-
-# --------------------------------------------------------------------------------------
-# What one rank's profile does not say of a communication, and another's does: which is the same, sizes, and who sent
-# --------------------------------------------------------------------------------------
 
 CallKey = tuple[int, int]
 """A rank, and the place of one of its communications."""
@@ -388,10 +380,6 @@ def _find_senders(calls: list[list[Communication]]) -> None:
                     break
 
 
-# --------------------------------------------------------------------------------------
-# Clocks of ranks: by how much each is ahead, found from collectives, which end together
-# --------------------------------------------------------------------------------------
-
 MOST_NS = 10**12
 """Clocks further apart than this (17 minutes) are not of one run."""
 TOGETHER = (
@@ -505,11 +493,6 @@ def _spread_offsets(
                 for neighbour, apart, stays in near[rank]:
                     heappush(waiting, (not stays, neighbour, offset + apart))
     return [offsets[rank] for rank in range(len(clocks))]
-
-
-# --------------------------------------------------------------------------------------
-# Tags by which a replay knows which collectives of ranks are the same, where their order does not say it
-# --------------------------------------------------------------------------------------
 
 
 def tag_collectives(ranks: Sequence[RankTrace], same: CollectiveNumbers) -> None:

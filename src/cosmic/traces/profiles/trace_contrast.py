@@ -50,10 +50,6 @@ from cosmic.traces.trace import (
 from cosmic.traces.trace import COMMUNICATION_TYPES as COMMUNICATES
 from cosmic.traces.trace_views import enum_name
 
-# --------------------------------------------------------------------------------------
-# Where the time of a recorded rank goes
-# --------------------------------------------------------------------------------------
-
 NANO = 1e-9
 
 
@@ -188,11 +184,6 @@ def _time_kind(template: Template, row: int) -> str:
         return "communication_s"
     return "host_s" if template.on_cpu[row] else "compute_s"
 
-
-# --------------------------------------------------------------------------------------
-# What a rank does in a step, operator by operator: one side of a comparison of traces
-# (`cosmic.traces.profiles.trace_contrast`)
-# --------------------------------------------------------------------------------------
 
 Kind = Literal["recorded", "generated", "design"]
 Floats = npt.NDArray[np.float64]
@@ -492,10 +483,6 @@ def _order(traces: TraceSet, members: Mapping[str, Sequence[int]]) -> tuple[Comp
     rows = rows[np.argsort(np.maximum(template.start_ns[rows], 0), kind="stable")]
     return tuple(_operators(traces.ranks[0], rows.tolist(), members))
 
-
-# --------------------------------------------------------------------------------------
-# What differs between two traces, operator by operator: read this first
-# --------------------------------------------------------------------------------------
 
 ContrastBy = Literal["name", "kernel", "type", "class"]
 BYS: tuple[ContrastBy, ...] = ("name", "kernel", "type", "class")

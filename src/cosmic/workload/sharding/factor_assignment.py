@@ -23,10 +23,6 @@ from types import MappingProxyType
 from cosmic.workload.operator_graph import Operator, Sizes, Tensor
 from cosmic.workload.sharding.tensor_sharding import Axes, Sharding, local_size
 
-# --------------------------------------------------------------------------------------
-# The factors of an operator: its loops, which are dimensions of some of its tensors
-# --------------------------------------------------------------------------------------
-
 EINSUMS = ("einsum", "embedding", "convolution")
 """Kinds that multiply their inputs and sum over dimensions that the output lacks. An embedding multiplies a table with
 one-hot vectors that are not stored."""
@@ -94,10 +90,6 @@ def _group_by_factor(dims: tuple[str, ...], factor_of: Mapping[str, str]) -> dic
 def _factors_in(tensors: Iterable[Tensor], factor_of: Mapping[str, str]) -> set[str]:
     return {factor_of[dim] for tensor in tensors for dim in tensor.dims}
 
-
-# --------------------------------------------------------------------------------------
-# Assignments of mesh axes to the factors of an operator: all candidates, and XLA's choice
-# --------------------------------------------------------------------------------------
 
 OFFSET = "bias"
 """The kind that adds a weight."""

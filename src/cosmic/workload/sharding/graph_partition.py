@@ -29,13 +29,9 @@ from cosmic.workload.sharding.factor_assignment import (
 from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, payload_elements, reshard, wire_share
 from cosmic.workload.sharding.tensor_sharding import Axes, Sharding, group_size, local_elements, local_size
 
-# --------------------------------------------------------------------------------------
-# A partitioned graph: local operators, collectives between them, halos of windows, and steps of recurrences
-# --------------------------------------------------------------------------------------
+# ---- A partitioned graph: local operators, collectives between them, halos of windows, and steps of recurrences
 
-# --------------------------------------------------------------------------------------
-# A partitioned graph: local operators, and the collectives between them
-# --------------------------------------------------------------------------------------
+# ---- A partitioned graph: local operators, and the collectives between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +158,7 @@ def _of_transfer(transfer: Transfer, operator: Operator, *, is_output: bool) -> 
             )
 
 
-# --------------------------------------------------------------------------------------
-# Boundary rows: what a window reads of its neighbours' shards where a dimension that it slides along is split
-# --------------------------------------------------------------------------------------
+# ---- Boundary rows: what a window reads of its neighbours' shards where a dimension that it slides along is split
 
 
 def halo_rows(window: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> tuple[int, int]:
@@ -197,9 +191,7 @@ def add_halo(transfer: Transfer, operator: Operator, sizes: Sizes) -> Transfer:
     return replace(transfer, steps=steps, wire=wire) if steps != transfer.steps else transfer
 
 
-# --------------------------------------------------------------------------------------
-# Recurrences: what every step sends on its own, and what is sent at once
-# --------------------------------------------------------------------------------------
+# ---- Recurrences: what every step sends on its own, and what is sent at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +252,7 @@ def _check_whole(partitioned: Partitioned, recurrence: Stepping) -> None:
                     raise SpecError("annotations", f"{tensor.name} over {' '.join(axes)}", rule)
 
 
-# --------------------------------------------------------------------------------------
-# Two meshes over the same devices: dense layers split them into dp, cp and tp, experts into edp, ep and etp
-# --------------------------------------------------------------------------------------
+# ---- Two meshes over the same devices: dense layers split them into dp, cp and tp, experts into edp, ep and etp
 
 CROSSINGS = ("dispatch", "combine", "dispatch_grad", "combine_grad")
 """Kinds of operators that read tensors of one mesh and make tensors of the other."""

@@ -21,10 +21,6 @@ from math import prod
 from cosmic.base.errors import SpecError
 from cosmic.workload.sharding.graph_partition import halo_rows
 
-# --------------------------------------------------------------------------------------
-# Dimensions of traced programs: which are equal, which are factors of others
-# --------------------------------------------------------------------------------------
-
 Dim = list["Atom"]
 """A dimension: its atoms, from major to minor; of size 1 where it has none."""
 
@@ -150,10 +146,6 @@ def twin_of(atom: Atom) -> Atom:
     (opposite,) = resolve_atoms([atom.twin])
     return opposite
 
-
-# --------------------------------------------------------------------------------------
-# What the tracers of JAX and PyTorch share: values, views of them, and the operators between them
-# --------------------------------------------------------------------------------------
 
 SLICE, CONCAT = "slice", "concat"
 """Functions of operators that take a part of a tensor, where it is, and that put several into one."""

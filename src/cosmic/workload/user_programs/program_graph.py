@@ -19,10 +19,6 @@ from cosmic.design.program_model import check_width
 from cosmic.workload.operator_graph import Graph
 from cosmic.workload.sharding.tensor_sharding import Axes
 
-# --------------------------------------------------------------------------------------
-# A program: a graph of operators with the sizes of its dimensions
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramSection:
@@ -71,10 +67,6 @@ class Program:
                 raise UnknownName.among(f"element_bytes.{name}", name, "tensor", self.graph.tensors)
             check_width(name, self.graph.tensors[name].role, width)
 
-
-# --------------------------------------------------------------------------------------
-# Annotations as people write them: ``w_up: [_, tp]`` gives the axes of each dimension of a tensor
-# --------------------------------------------------------------------------------------
 
 NONE = ("_", "", None, "null", "-")
 

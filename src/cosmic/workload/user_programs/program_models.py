@@ -40,10 +40,6 @@ from cosmic.workload.user_programs.program_graph import Program, ProgramSection,
 from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
 
-# --------------------------------------------------------------------------------------
-# Programs as models of designs, and back
-# --------------------------------------------------------------------------------------
-
 
 def model_of(program: Program) -> ProgramModel:
     """Return *program* as the model of a design: planned, priced, searched and traced like any other."""
@@ -142,10 +138,6 @@ def _program_operator(operator: Operator) -> ProgramOperator:
     )
 
 
-# --------------------------------------------------------------------------------------
-# Programs as models of designs: ``model: {program: my.yaml}``, or such a file in the place of a model's name
-# --------------------------------------------------------------------------------------
-
 MODEL_KEYS = (PROGRAM_KEY, "annotations", "name")
 
 
@@ -179,10 +171,6 @@ def usual_workload(model: ProgramModel) -> dict[str, Any]:
     workload: dict[str, Any] = {"sequence": model.sizes.get("sequence", 1)}
     return workload | ({"global_batch": model.sizes["batch"]} if "batch" in model.sizes else {})
 
-
-# --------------------------------------------------------------------------------------
-# Where programs come from: a YAML file, a model file that holds one, or a function or module of a Python file
-# --------------------------------------------------------------------------------------
 
 ARGUMENTS = "arguments"
 """The function of a Python file that returns the arguments of its other functions, where no shapes are given."""
@@ -313,10 +301,6 @@ def _torch_argument(text: Any, torch: Any) -> Any:
     dtype = getattr(torch, {"bf16": "float32", "f16": "float16", "f32": "float32"}.get(kind, kind))
     return torch.empty(sizes, dtype=dtype, device="meta")
 
-
-# --------------------------------------------------------------------------------------
-# What a program has
-# --------------------------------------------------------------------------------------
 
 BF16_BYTES = 2
 

@@ -28,10 +28,6 @@ from cosmic.workload.operator_graph import Graph, Operator, Tensor
 from cosmic.workload.sharding.graph_partition import halo_rows
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
 
-# --------------------------------------------------------------------------------------
-# What an operator of a program in YAML knows while it is read: tensors, dimensions, its own keys
-# --------------------------------------------------------------------------------------
-
 Dims = tuple[str, ...]
 
 
@@ -121,10 +117,6 @@ class OperatorEntry:
         rule = f"{self.kind} reads {least if least == most else f'{least} to {most}'} tensors"
         require(least <= len(self.inputs) <= most, self.where, [input_.name for input_ in self.inputs], rule)
 
-
-# --------------------------------------------------------------------------------------
-# The keys of a program in YAML, and their JSON Schema
-# --------------------------------------------------------------------------------------
 
 KEYS = (
     "program",
@@ -269,11 +261,6 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------------
-# Operators of a program in YAML whose windows slide: convolutions and poolings
-# --------------------------------------------------------------------------------------
-
-
 def _read_numbers(entry: OperatorEntry, key: str, count: int, usual: int) -> tuple[int, ...]:
     tree = entry.tree.get(key, usual)
     numbers = tuple(tree) if isinstance(tree, list) else (tree,) * count
@@ -360,10 +347,6 @@ def pooling(entry: OperatorEntry) -> Operator:
     operator = entry.operator("pooling", out_dims, **_sliding_details(windows))
     return replace(operator, flop_per_element=float(prod(rows)))
 
-
-# --------------------------------------------------------------------------------------
-# The operators of a program in YAML: what each kind makes of what it reads
-# --------------------------------------------------------------------------------------
 
 ALLOWED = {
     "einsum": ("to", "formula"),
@@ -598,10 +581,6 @@ _BUILDERS: dict[str, Callable[[OperatorEntry], Operator]] = {
     "loss": _loss,
 }
 
-
-# --------------------------------------------------------------------------------------
-# Programs in YAML: dimensions, inputs, weights and operators, in a few words each
-# --------------------------------------------------------------------------------------
 
 BEFORE, AFTER = "before", "after"
 

@@ -22,9 +22,7 @@ from cosmic.workload.user_programs.operator_tracer import (
 from cosmic.workload.user_programs.program_graph import Program
 from cosmic.workload.user_programs.traced_program import finish_program, name_dims, tie_dims
 
-# --------------------------------------------------------------------------------------
-# Operators of ATen, traced one by one
-# --------------------------------------------------------------------------------------
+# ---- Operators of ATen, traced one by one
 
 POINTWISE = words_of_name(
     """
@@ -434,9 +432,7 @@ class TorchTracer(Tracer):
         return self.sorted(args[:1], [args[0].dims, args[0].dims], over, work)
 
 
-# --------------------------------------------------------------------------------------
-# PyTorch modules as programs, by `torch.export` on meta tensors: no weights are made, and nothing runs
-# --------------------------------------------------------------------------------------
+# ---- PyTorch modules as programs, by `torch.export` on meta tensors: no weights are made, and nothing runs
 
 
 def from_torch(

@@ -28,10 +28,6 @@ from cosmic.workload.user_programs.operator_tracer import (
 )
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection
 
-# --------------------------------------------------------------------------------------
-# Layers that a program writes out one after the other, as one part that is repeated
-# --------------------------------------------------------------------------------------
-
 LEAST = 3
 """Operators that a layer has at least."""
 CAUSAL = "context"
@@ -213,10 +209,6 @@ def _rename_operator(operator: Operator, dims: dict[str, str], tensors: dict[str
         serial=tuple(dims.get(d, d) for d in operator.serial),
     )
 
-
-# --------------------------------------------------------------------------------------
-# From what was traced to a program: names of dimensions, operators of the graph, parts that repeat
-# --------------------------------------------------------------------------------------
 
 RENAMED = {"sequence": "context", "batch": "samples"}
 """What the other side of a dimension is called whose size the workload gives."""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cosmic.cluster.switch_trees import down_ports, up_ports
+from cosmic.cluster.builds.tree_builds import down_ports, up_ports
 from cosmic.design.fabric import Bill, FabricTier, Site, builds
 
 TREES = ("fat_tree", "rail_optimized", "rail_only")
