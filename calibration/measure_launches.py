@@ -6,7 +6,6 @@ Needs PyTorch and CUDA. Layers are so small that the device waits for the host. 
 microseconds of a layer and its kernels. The second file has prefills of small shapes without autograd.
 """
 
-# ruff: noqa: C901  lists of cases
 from __future__ import annotations
 
 import csv

@@ -29,7 +29,7 @@ class Logged:
     network_usd: float | None = None
 
 
-def logged(  # noqa: PLR0913  a row of the table below
+def logged(
     name: str,
     mapping: tuple[int, int, int],
     topology: tuple[str, ...],

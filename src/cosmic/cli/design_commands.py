@@ -62,7 +62,7 @@ NOTES = [
 ]
 
 
-def experts(  # noqa: PLR0913, PLR0917  one option each
+def experts(
     design: Design,
     skew: Annotated[list[float], typer.Option(help="A Zipf exponent of routing; several if repeated.")] = [],  # noqa: B006
     copies: Annotated[list[int], typer.Option(metavar="N", help="Redundant experts of a layer.")] = [],  # noqa: B006
@@ -210,7 +210,7 @@ def _simulate_command(folder: str) -> str:
     return "cosmic simulate " + " ".join(f"{name} {shlex.quote(str(path))}" for name, path in files.items())
 
 
-def import_(  # noqa: PLR0913, PLR0917  its options
+def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Script or configuration. Nothing in it is run.")],
     origin: Annotated[
         str,

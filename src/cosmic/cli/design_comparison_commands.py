@@ -83,7 +83,7 @@ MOST_FIELDS = 8
 """Fields of one difference that the table shows; JSON has all."""
 
 
-def diff(  # noqa: PLR0913, PLR0917  one option each
+def diff(
     a: Design,
     b: Annotated[
         str, typer.Argument(help="The design to compare it with.", autocompletion=value_completion.complete_designs)
@@ -349,7 +349,7 @@ OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per
 """What designs that serve a load have besides."""
 
 
-def sweep(  # noqa: PLR0913, PLR0917  one option each
+def sweep(
     design: Design,
     vary: Annotated[
         list[str],

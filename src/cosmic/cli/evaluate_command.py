@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # ---- `cosmic evaluate`: one design
 
 
-def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
+def evaluate(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
     prices: Prices = None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Listed = list[str]
 
 
-def show(  # noqa: PLR0913, PLR0917  as many as it has options
+def show(
     source: Annotated[
         str,
         typer.Argument(

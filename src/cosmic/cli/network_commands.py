@@ -152,7 +152,7 @@ To = Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS)}.", autocomp
 Out = Annotated[str, typer.Option("--out", metavar="PATH", help="File to write; of chakra, the prefix of its files.")]
 
 
-def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
+def bound(
     network: Network,
     collective: Collective = "all-gather",
     size: Size = "1 GiB",

@@ -39,7 +39,7 @@ SHOWN = 8
 """Differences of a replay that are printed; JSON has all."""
 
 
-def run(  # noqa: PLR0913, PLR0917  one option each
+def run(
     recipe: Annotated[Path | None, typer.Argument(metavar="[RECIPE.yaml]", help="A recipe.")] = None,
     changes: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the recipe.")

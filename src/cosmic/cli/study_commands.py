@@ -447,7 +447,7 @@ def export(
 Board = Annotated[Path, typer.Argument(help="Folder of the board.")]
 
 
-def new_board(  # noqa: PLR0913, PLR0917  one option each
+def new_board(
     board: Board,
     space: Annotated[
         str,

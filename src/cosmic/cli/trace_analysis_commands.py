@@ -55,7 +55,7 @@ Side = Annotated[
 ]
 
 
-def diff(  # noqa: PLR0913, PLR0917  one option each
+def diff(
     a: Side,
     b: Side,
     groups_a: Annotated[

@@ -37,7 +37,7 @@ BAD_TRACES = 2
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
 
 
-def show(  # noqa: PLR0913, PLR0917  one option each
+def show(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The trace of one rank, such as gpt.0.et; for --html also a prefix.")
     ],

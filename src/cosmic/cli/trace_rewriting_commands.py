@@ -54,7 +54,7 @@ CHOSEN = (
 )
 
 
-def anonymize(  # noqa: PLR0913, PLR0917  one option each
+def anonymize(
     prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Prefix of the traces: PREFIX.<rank>.et.")],
     out: Annotated[str, typer.Option("--out", metavar="PREFIX", help="Write PREFIX.<rank>.et and PREFIX.json.")],
     groups: Annotated[

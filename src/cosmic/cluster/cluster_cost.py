@@ -127,7 +127,7 @@ def _network_total(
     return total
 
 
-def dimension_total(  # noqa: PLR0913, PLR0917  one dimension, and where it stands
+def dimension_total(
     quantity: Quantity, name: Label, size: Numeric, npus: Numeric, bandwidth: Numeric, dimension: int, dims: int
 ) -> Numeric:
     """Return the dollars or watts of the dimension at *dimension* of *dims*: of all its instances among *npus* NPUs."""

@@ -414,7 +414,7 @@ def subgroups(dims: Sequence[NetworkDimension], spans: Sequence[Span]) -> list[S
     return [Subgroup(dim, span) for dim, span in pairs if anywhere(span.members > 1)]
 
 
-def collective_seconds(  # noqa: PLR0913, PLR0917  how a collective crosses dimensions
+def collective_seconds(
     group: Sequence[Subgroup],
     kind: CollectiveKind,
     size_bytes: Numeric,

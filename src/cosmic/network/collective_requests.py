@@ -61,7 +61,7 @@ class CollectiveRequest:
         }
 
 
-def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
+def read_request(
     network: str | LinkGraph,
     collective: str,
     size: str | float,
@@ -85,7 +85,7 @@ def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     return CollectiveRequest(graph, kind, amount, number, members, stated_groups, root)
 
 
-def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
+def read_stated_request(
     network: str,
     collective: str,
     size: str | float,
@@ -172,7 +172,7 @@ def bytes_in_words(size: float) -> str:
     return text if len(text) <= 10 else f"{size:,.10g} bytes"
 
 
-def bound(  # noqa: PLR0913  the options of the command
+def bound(
     network: str | LinkGraph,
     *,
     collective: str = "all-gather",
@@ -204,7 +204,7 @@ def bound(  # noqa: PLR0913  the options of the command
     )
 
 
-def synthesize(  # noqa: PLR0913  the options of the command
+def synthesize(
     network: str | LinkGraph,
     *,
     collective: str = "all-gather",
@@ -234,7 +234,7 @@ def synthesize(  # noqa: PLR0913  the options of the command
     )
 
 
-def open_schedule(  # noqa: PLR0913  the options of the command
+def open_schedule(
     schedule: str | Path | Schedule,
     *,
     network: str = "",

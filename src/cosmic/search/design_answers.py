@@ -87,7 +87,7 @@ class DesignComparison:
     """What the change itself is worth at the mapping of A, and what re-mapping adds."""
 
 
-def diff_designs(  # noqa: PLR0913  the options of the command
+def diff_designs(
     a: Source | DesignPoint,
     b: Source | DesignPoint,
     *,

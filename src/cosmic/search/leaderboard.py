@@ -115,7 +115,7 @@ class Leaderboard:
         return [standing.row(self.objective) for standing in self.standings]
 
 
-def hold_tournament(  # noqa: PLR0913  one option each
+def hold_tournament(
     space: ParameterSet,
     names: Sequence[str],
     *,

@@ -69,7 +69,7 @@ class ConvertedTraces:
     """What was left out or assumed."""
 
 
-def convert_files(  # noqa: PLR0913  the options of the command
+def convert_files(
     files: str | Path | Sequence[str | Path],
     *,
     out: str | Path | None = None,

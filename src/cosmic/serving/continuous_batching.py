@@ -772,7 +772,7 @@ def _round_times(
     return own_s, wait + queue_s
 
 
-def _own_prompt_s(  # noqa: PLR0913, PLR0917  one number each
+def _own_prompt_s(
     per_step: Any,
     engine: Engine,
     load: RankLoad,

@@ -411,7 +411,7 @@ def solve_pools_open_loop(
     )
 
 
-def _pool_pair_times(  # noqa: PLR0913, PLR0917  one number each
+def _pool_pair_times(
     pools: PoolPair, ttft: Any, tpot: Any, steady: Any, decoding: Any, rate: Any, clients: Any = np.inf
 ) -> PoolPairTimes:
     return PoolPairTimes(

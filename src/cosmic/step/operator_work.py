@@ -415,7 +415,7 @@ def _summed_over(part: PartitionedOperator, sizes: Sizes) -> Numeric:
     return ranks
 
 
-def model_flop_per_token(  # noqa: PLR0913  all but two by name
+def model_flop_per_token(
     model: Model,
     sequence: Numeric,
     *,

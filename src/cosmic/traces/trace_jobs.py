@@ -213,7 +213,7 @@ def anonymize_job(
     return anonymous
 
 
-def synthesize_job(  # noqa: PLR0913  the options of the command
+def synthesize_job(
     prefixes: str | Path | Sequence[str | Path],
     *,
     groups: Sequence[str | Path] = (),

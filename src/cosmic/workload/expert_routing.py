@@ -223,7 +223,7 @@ def top_share(count: int, active: int, skew: float, cached: int, tokens: float) 
     return float(share[:cached].sum() / share.sum())
 
 
-def hit_rate(  # noqa: PLR0913  what routing and a cache have
+def hit_rate(
     count: int,
     active: int,
     skew: float,

@@ -133,7 +133,7 @@ LIBRA = [
 
 
 @pytest.mark.parametrize(("topology", "workload", "total", "objective", "rates", "time_ns", "cost_usd"), LIBRA)
-def test_optima_are_those_that_libra_found_with_gurobi(  # noqa: PLR0917
+def test_optima_are_those_that_libra_found_with_gurobi(
     topology: str,
     workload: str,
     total: int,

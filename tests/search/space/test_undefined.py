@@ -66,7 +66,7 @@ def written(tree: Tree) -> str:
     return f"(not {texts[0]})" if name == "not" else f"({texts[0]} {name} {texts[1]})"
 
 
-def worth(tree: Tree, values: dict[str, int]) -> Any:  # noqa: C901  one case for each kind of expression
+def worth(tree: Tree, values: dict[str, int]) -> Any:
     """The value of *tree*; None where it has none."""
     name, *parts = tree
     if name == "name":

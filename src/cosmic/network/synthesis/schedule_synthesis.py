@@ -472,7 +472,7 @@ TURNED: dict[Kind, Kind] = {"reduce_scatter": "all_gather", "reduce": "broadcast
 """Collectives that are others with links and time turned round."""
 
 
-def synthesize(  # noqa: PLR0913  what a collective is, by name
+def synthesize(
     graph: LinkGraph,
     kind: Kind,
     size_bytes: float,

@@ -33,7 +33,7 @@ class GeneticAgent:
     on average; *near*, the share of those changes that move a number by one step only.
     """
 
-    def __init__(  # noqa: PLR0913  these are settings by name
+    def __init__(
         self,
         task: Task,
         rng: np.random.Generator,

@@ -152,7 +152,7 @@ class Certified:
         return len(self.rows) > 0
 
 
-def certify(  # noqa: PLR0913  one option each
+def certify(
     space: str | ParameterSet,
     objectives: Sequence[str] = (),
     constraints: Sequence[str] = (),

@@ -152,7 +152,7 @@ def _find_prices(network: libra.LibraNetwork, path: str | None) -> Sequence[libr
     return [libra.read_prices(path)] * len(network.npus)
 
 
-def provision_libra(  # noqa: PLR0913, PLR0917  what the command's options say
+def provision_libra(
     network: libra.LibraNetwork,
     loads: tuple[TrafficLoad, ...],
     usd_per_bytes_per_s: tuple[float, ...],

@@ -348,7 +348,7 @@ def shard(  # noqa: PLR0913  one option each
     return result
 
 
-def _load_program(  # noqa: PLR0913, PLR0917  the options of `shard`
+def _load_program(
     program: Program | ProgramParts | str,
     mesh: Mesh,
     system: str | None,
@@ -387,7 +387,7 @@ def _load_program(  # noqa: PLR0913, PLR0917  the options of `shard`
 class _ShardingProblem:
     """One question, with all that its answer needs."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  what `shard` read
+    def __init__(
         self,
         parts: ProgramParts,
         mesh: Mesh,

@@ -97,7 +97,7 @@ def names_design(source: str | Path) -> bool:
     return False
 
 
-def mapping_space(  # noqa: PLR0913  the options of the command, each by its name
+def mapping_space(
     source: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     *,

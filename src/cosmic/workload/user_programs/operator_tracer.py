@@ -416,7 +416,7 @@ class Tracer:
             return self.note("embedding", [index, table], dims)
         return self.note("gather", [table, index], dims, whole=rows)
 
-    def convolution(  # noqa: PLR0913, PLR0917  as many as windows have numbers
+    def convolution(
         self,
         read: Value,
         weight: Value,
