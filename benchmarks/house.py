@@ -263,6 +263,9 @@ def walk_counts(root: Path) -> dict[str, Any]:
             if done.returncode:
                 raise SystemExit(f"{name}: the walk failed\n{done.stderr}")
             counts[name] = json.loads(done.stdout.splitlines()[-1])
+            if counts[name]["status"]:
+                # A command that fails runs few modules: its count would be a limit that no working one can hold.
+                raise SystemExit(f"{name}: exit status {counts[name]['status']} of `cosmic {' '.join(arguments)}`")
     return counts
 
 
