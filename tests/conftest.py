@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -23,6 +24,9 @@ os.environ["COSMIC_CACHE"] = ""  # tests compute what they check, and leave noth
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
     "0"  # before Ray is imported: its workers run in this environment, as it is
 )
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; commands that tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit it, and would not hear Ctrl-C
 
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # each command that tests start would compile the package anew
     _bytecode = TemporaryDirectory(prefix="cosmic-bytecode-", ignore_cleanup_errors=True)
