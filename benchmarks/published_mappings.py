@@ -119,7 +119,7 @@ def differences(published: DesignPoint, best: DesignPoint) -> list[str]:
     return told
 
 
-# --------------------------------------------------------------------------------------------------- the page
+# ---- the page
 
 
 ABOUT = """# Published mappings against the best

@@ -120,7 +120,7 @@ def _loop_s() -> float:
     return round(time.process_time() - start, 2)
 
 
-# ------------------------------------------------------------------------------------------------------ a long profile
+# ---- a long profile
 
 
 def _load(path: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ PROFILES = Path("examples/profiles")
 LLAMA = "llama3-8b@dgx-h100:8"
 
 
-# ------------------------------------------------------------------------------------------------------- names
+# ---- names
 
 
 def module_of(noun: str) -> ModuleType:
@@ -116,7 +116,7 @@ def test_rooms_do_not_take_the_place_of_functions() -> None:
     assert all(map(inspect.isfunction, (cosmic.report, cosmic.search, cosmic.simulate)))
 
 
-# ---------------------------------------------------------------------------------- commands of no noun, once each
+# ---- commands of no noun, once each
 
 
 def test_evaluate_takes_a_name_or_a_design_point() -> None:
@@ -198,7 +198,7 @@ def test_run_looks_up_what_was_run(tmp_path: Path) -> None:
     assert [(each["status"], each["executed"], each["cached"]) for each in found] == [("ok", 1, 0), ("ok", 0, 1)]
 
 
-# ------------------------------------------------------------------------------------------------------- nouns
+# ---- nouns
 
 
 def test_design() -> None:

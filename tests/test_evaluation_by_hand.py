@@ -73,7 +73,7 @@ def reasons(point: DesignPoint, engine: str = "analytic") -> tuple[str, ...]:
     return outcome.reasons
 
 
-# ------------------------------------------------------------------------------------------------ tokens and times
+# ---- tokens and times
 
 
 def test_a_training_step_passes_every_token_of_the_batch() -> None:
@@ -105,7 +105,7 @@ def test_a_step_is_the_sum_of_its_breakdown_and_memory_that_of_its_components() 
     assert found.offloaded_bytes == 0
 
 
-# ----------------------------------------------------------------------------------------------------- utilisation
+# ---- utilisation
 
 WEIGHTS = 2 * 512 + 80
 """That a token is multiplied with."""
@@ -205,7 +205,7 @@ def test_utilisation_is_of_the_peak_of_the_precision(precision: str, peak: float
     assert done(point, peak) == pytest.approx(28_416)
 
 
-# ------------------------------------------------------------------------------------------------ dollars and joules
+# ---- dollars and joules
 
 SWITCH_USD = 100 * (2 * 4 * 4 + 4 * 13)
 """Four NPUs of 100 GB/s at a switch inside a package: 8 links of 4 dollars a GB/s, 4 ports of 13."""
@@ -336,7 +336,7 @@ def test_accelerators_wait_and_compute_in_shares_of_a_step() -> None:
     assert busy_share(parts, 64.0) == 31 / 64
 
 
-# ------------------------------------------------------------------------------------------------------ what cannot
+# ---- what cannot
 
 
 def test_a_design_that_needs_too_much_says_its_three_largest_components() -> None:
@@ -390,7 +390,7 @@ def test_an_engine_that_is_not_there_is_named() -> None:
         evaluate(design(), "oracle")
 
 
-# ---------------------------------------------------------------------------------------------------------- engines
+# ---- engines
 
 
 def rank(npu: int, cycles: int, communication: int = 0, hidden: int = 0, idle: int = 0) -> NpuTimes:
@@ -506,7 +506,7 @@ def test_a_design_says_on_how_many_measured_runs_its_error_was_found() -> None:
     assert recommended.expected_error is None
 
 
-# ---------------------------------------------------------------------------------------------------------- batches
+# ---- batches
 
 
 def column(found: Any, name: str) -> list[float]:

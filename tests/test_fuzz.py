@@ -257,7 +257,7 @@ def test_a_number_that_cannot_be_written_is_refused_in_a_parameter_set(key: str)
         check_space({**SPACES[0], "parameters": {"workload.tp": domain}})
 
 
-# ------------------------------------------------------------------------------------------- parameter sets
+# ---- parameter sets
 
 WORDS = ["dp", "workload.tp", "npus", "network.dims.*.npus", "network.dims.0.npus", "*", "/", "//", "%", "**", "+", "-"]
 WORDS += ["(", ")", "[", "]", ",", "==", "<", "in", "not", "and", "or", "if", "else", "1", "0", "2.5", "1 GB", "1e999"]

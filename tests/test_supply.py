@@ -82,7 +82,7 @@ def direct() -> list[Requirement]:
     return [Requirement(each) for each in wanted]
 
 
-# ---------------------------------------------------------------------------------------------------------- Python
+# ---- Python
 
 
 def test_the_locks_are_those_that_ci_uses() -> None:
@@ -146,7 +146,7 @@ def test_the_tests_install_what_every_extra_does() -> None:
     assert {Requirement(each).name for extra in extras.values() for each in extra} <= dev
 
 
-# -------------------------------------------------------------------------------------------------------- front end
+# ---- front end
 
 
 def test_the_front_end_is_built_from_exact_versions_with_hashes_that_name_no_registry() -> None:
@@ -162,7 +162,7 @@ def test_the_front_end_is_built_from_exact_versions_with_hashes_that_name_no_reg
     assert [name for name, package in packages.items() if "resolved" in package] == []
 
 
-# ------------------------------------------------------------------------------------------------------------- CI
+# ---- CI
 
 
 def test_the_quick_tests_exist() -> None:
@@ -194,7 +194,7 @@ def test_a_python_that_is_not_there_is_not_found(tmp_path: Path) -> None:
         assert (ended.returncode, ended.stdout) == (1, "")
 
 
-# ------------------------------------------------------------------------------------------------------- citation
+# ---- citation
 
 
 def test_the_citation_is_of_this_version_and_names_the_paper() -> None:

@@ -164,7 +164,7 @@ def _file(maker: Maker, tree: Tree) -> str:
     return maker.write(*text(maker, tree))
 
 
-# ------------------------------------------------------------------------------------------------------ designs
+# ---- designs
 
 
 def designs(maker: Maker) -> list[str]:
@@ -194,7 +194,7 @@ def _by_name(maker: Maker) -> Tree:
     return tree
 
 
-# ------------------------------------------------------------------------------------------------------- spaces
+# ---- spaces
 
 
 def spaces(maker: Maker) -> list[str]:

@@ -134,7 +134,7 @@ def _left(outcome: Outcome) -> Iterator[Failure]:
         yield Failure("leaves something behind", where, ", ".join(outcome.left[:5]))
 
 
-# --------------------------------------------------------------------------------------------------------- text
+# ---- text
 
 
 def _text(data: bytes) -> str:

@@ -299,7 +299,7 @@ def _tail(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[-20_000:] if path.exists() else ""
 
 
-# ----------------------------------------------------------------------------------------------------- children
+# ---- children
 
 
 def _live(make: Make, number: int, root: Path, ready: int, silence: int) -> None:

@@ -207,7 +207,7 @@ def plain(rng: Random) -> Any:
     return rng.choice(values) if rng.random() < 0.7 else awkward(rng)
 
 
-# -------------------------------------------------------------------------------------------------------- files
+# ---- files
 
 
 def _deep(path: Path) -> None:

@@ -224,7 +224,7 @@ def _put(place: Place, node: Any) -> None:
         getattr(parent, field)[index] = node
 
 
-# ------------------------------------------------------------------------------------------------------ places
+# ---- places
 
 
 def _seen(root: ast.Module) -> Iterator[Seen]:
@@ -271,7 +271,7 @@ def _is_only_said(node: ast.AST, field: str, index: int) -> bool:
     return field == "args" and index > 0 and isinstance(called, ast.Name) and called.id == "require"
 
 
-# --------------------------------------------------------------------------------------------------- operators
+# ---- operators
 
 
 def _changes(seen: Seen) -> Iterator[Change]:

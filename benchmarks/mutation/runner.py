@@ -127,7 +127,7 @@ def _judged(ended: Ended[Job]) -> Judged:
     return Judged("killed" if failed else "survived", failed.strip().rpartition("\n")[2], len(ended.job.tests))
 
 
-# ---------------------------------------------------------------------------------------------- which tests to ask
+# ---- which tests to ask
 
 
 class Covering:
@@ -200,7 +200,7 @@ class Covering:
         return chosen
 
 
-# -------------------------------------------------------------------------------------------------------- in place
+# ---- in place
 
 
 def _in_place(given: Run) -> Found | None:
@@ -331,7 +331,7 @@ def _first_failing(items: Iterable[pytest.Item]) -> str:
     return next((item.nodeid for item in items if not run(item)[0]), "")
 
 
-# ----------------------------------------------------------------------------------------------------------- fresh
+# ---- fresh
 
 
 def _fresh(tree: Tree, job: Job) -> str:

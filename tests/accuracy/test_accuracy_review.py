@@ -42,7 +42,7 @@ def seconds(point: DesignPoint, block: str, name: str) -> float:
     return float(KernelCosts(batch_of(point)).seconds(use_of(point, block, name)))
 
 
-# ------------------------------------------------------------------------------------------------- batches
+# ---- batches
 
 
 def accelerator_changes(name: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_a_batch_gives_what_each_design_gives_alone(name: str, workload: dict[st
             assert found.columns[metric][place] == pytest.approx(values[0], rel=1e-9, nan_ok=True), (metric, row)
 
 
-# ------------------------------------------------------------------------------------------------- formats
+# ---- formats
 
 
 @pytest.mark.parametrize("precision", ["fp8", "fp4", "int4"])
@@ -175,7 +175,7 @@ def test_latent_attention_decodes_no_faster_than_its_products() -> None:
     assert decode_attention_seconds(work, rates) == pytest.approx(products + rates.ramp_s)
 
 
-# ------------------------------------------------------------------------------------------- steps and stages
+# ---- steps and stages
 
 
 def test_replicas_that_share_the_update_take_as_long_however_weights_are_kept() -> None:

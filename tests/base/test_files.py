@@ -177,7 +177,7 @@ def test_a_folder_is_checked_before_it_is_made(tmp_path: Path) -> None:
             check_folder(wrong, "--out")
 
 
-# -------------------------------------------------------------------------------------- files that belong together
+# ---- files that belong together
 
 
 def test_files_that_belong_together_are_all_written(tmp_path: Path) -> None:

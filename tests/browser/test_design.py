@@ -65,7 +65,7 @@ def first_track(page: Any, along: float) -> tuple[float, float]:
     raise AssertionError("no span below the pointer on the first two rows")
 
 
-# --------------------------------------------------------------------------------------------------- the whole
+# ---- the whole
 
 
 def test_the_best_is_shown_first_and_any_other_can_be_chosen(design_page: Any, study: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_the_file_is_the_design(design_page: Any, best: dict[str, Any]) -> None:
     assert Path(caught.value.path()).read_text() == best["yaml"]
 
 
-# ------------------------------------------------------------------------------------------------- the cluster
+# ---- the cluster
 
 
 def test_the_cluster_shows_every_dimension_and_where_axes_lie(design_page: Any, best: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ def test_the_cluster_as_a_table(design_page: Any, best: dict[str, Any]) -> None:
     assert page.locator("#cluster-twin tbody tr").count() == loads
 
 
-# ------------------------------------------------------------------------------------------------ the timeline
+# ---- the timeline
 
 
 def test_keys_and_wheels_zoom_where_the_pointer_is(design_page: Any) -> None:
@@ -290,7 +290,7 @@ def test_two_fingers_zoom(design_page: Any) -> None:
     assert to > from_ > 0
 
 
-# ------------------------------------------------------------------------------------------------ the roofline
+# ---- the roofline
 
 
 def test_the_roofline_goes_through_its_operators(design_page: Any, best: dict[str, Any]) -> None:

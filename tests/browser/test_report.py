@@ -57,7 +57,7 @@ def test_everyone_can_use_it(report_page: Open, dark: bool) -> None:
     assert violations(page) == []
 
 
-# ---------------------------------------------------------------------------------------------------- the shell
+# ---- the shell
 
 
 def test_keys_jump_and_switch_and_explain(report_page: Open) -> None:
@@ -99,7 +99,7 @@ def test_a_link_may_name_a_section(report_page: Open) -> None:
     assert page.evaluate("document.activeElement.id") == "trust-heading"
 
 
-# -------------------------------------------------------------------------------------------------- the verdict
+# ---- the verdict
 
 
 def copied(page: Any, button: str) -> str:
@@ -142,7 +142,7 @@ def test_the_best_opens_below(report_page: Open) -> None:
     assert page.evaluate("document.activeElement.id") == "design-heading"
 
 
-# ------------------------------------------------------------------------------------------------ why and trust
+# ---- why and trust
 
 
 def test_bars_are_in_seconds_or_shares(report_page: Open, study: dict[str, Any]) -> None:
@@ -200,7 +200,7 @@ def test_trust_says_inputs_failures_and_limits(report_page: Open, study: dict[st
     assert [each for each in said if each not in text] == []
 
 
-# ------------------------------------------------------------------------------------ paper, frames, bad files
+# ---- paper, frames, bad files
 
 
 def test_paper_is_light_and_has_nothing_to_press(report_page: Open) -> None:

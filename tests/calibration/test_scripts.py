@@ -52,7 +52,7 @@ def entry(path: Path) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------- data
+# ---- data
 
 
 def test_no_file_is_kept_both_here_and_in_the_package() -> None:
@@ -104,7 +104,7 @@ def test_a_carried_copy_has_the_same_bytes_for_the_same_rows(tmp_path: Path) -> 
     assert sum(len(found) for (*_, source), found in again.items() if source != fit_gemm.OWN) == len(rows)
 
 
-# -------------------------------------------------------------------------------------------------- GEMMs
+# ---- GEMMs
 
 
 def test_writing_an_entry_leaves_other_keys_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_an_accelerator_nobody_measured_takes_its_relatives_parameters(
     assert entry(folder / "mi300x.yaml")["compute"]["gemm_efficiency"] != 0.5
 
 
-# --------------------------------------------------------------------------------------------- collectives
+# ---- collectives
 
 
 def test_parameters_of_links_are_found_in_times_made_with_them() -> None:
@@ -184,7 +184,7 @@ def test_what_was_fitted_of_a_link_replaces_what_was_and_nothing_else(
     assert all(after[key] == before[key] for key in before.keys() - changed)
 
 
-# ------------------------------------------------------------------------------------------------- kernels
+# ---- kernels
 
 
 def test_kernels_are_fitted_and_checked_in_one_run(
@@ -210,7 +210,7 @@ def test_every_accelerator_whose_sms_are_known_is_of_one_family() -> None:
     assert set(known) <= set(catalog_entries.entry_names("accelerators"))
 
 
-# ---------------------------------------------------------------------------------------------- whole runs
+# ---- whole runs
 
 
 def simple_runs(sizes: Mapping[str, int]) -> fit_runs.Runs:
@@ -325,7 +325,7 @@ def test_what_is_learned_of_errors_is_written_as_the_catalog_reads_it() -> None:
     assert tree["pairs"].keys() == pairs.keys()
 
 
-# ------------------------------------------------------------------------------------------------- serving
+# ---- serving
 
 
 def _some(folder: Path) -> fit_serving.Data:

@@ -55,7 +55,7 @@ def test_a_name_that_is_no_yaml_file_is_refused(capsys: pytest.CaptureFixture[st
     assert run(capsys, "calibrate", "run", "rows.csv", "--system", "dgx-h100", "--on", "llama3-8b@dgx-h100:8")[0] == 2
 
 
-# --------------------------------------------------------------------------------------------------------- probe
+# ---- probe
 
 
 def test_a_probe_writes_what_calibrate_reads(

@@ -39,7 +39,7 @@ def cosmic_process(*words: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
-# --------------------------------------------------------------------------------------------- the program
+# ---- the program
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
@@ -192,7 +192,7 @@ def test_the_head_of_many_points_comes_out_whole() -> None:
     assert len(json.loads(ended.stdout)) == 24
 
 
-# -------------------------------------------------------------------------------------------- the commands
+# ---- the commands
 
 
 def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_psa_schema_prints_json_schema(capsys: pytest.CaptureFixture[str]) -> No
     assert output(capsys, "space", "schema", SPACE) == output(capsys, "space", "schema", SPACE, "--json")
 
 
-# ------------------------------------------------------------------------------------------------ processes
+# ---- processes
 
 
 @pytest.mark.parametrize("environment", [{"COLUMNS": "40"}, {"NO_COLOR": "1"}])

@@ -136,7 +136,7 @@ def test_folders_of_the_user_that_are_at_fault_are_one_sentence(
     assert capsys.readouterr().err.endswith("is no folder\n")
 
 
-# --------------------------------------------------------------------------------------------------- shells
+# ---- shells
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def cosmic_process(*words: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
-# ------------------------------------------------------------------------------------------------------- help
+# ---- help
 
 
 def test_help_fits_a_narrow_terminal_and_lists_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_help_of_a_command_can_be_asked_for_in_two_ways(capsys: pytest.CaptureFi
     assert run(capsys, "help", "serach")[2] == "cosmic: no command 'serach'; did you mean 'cosmic search'?\n"
 
 
-# ---------------------------------------------------------------------------------------------- did you mean
+# ---- did you mean
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(
     assert not list(tmp_path.iterdir())
 
 
-# --------------------------------------------------------------------------------------------- pipes and style
+# ---- pipes and style
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
     assert ended.stderr == "cosmic: standard output: cannot be written: No space left on device\n"
 
 
-# -------------------------------------------------------------------------------------------------- progress
+# ---- progress
 
 
 def test_a_silent_command_is_spoken_for_and_the_line_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
     assert b"\x1b" not in out
 
 
-# ------------------------------------------------------------------------------------------------ interruption
+# ---- interruption
 
 
 @pytest.mark.parametrize(

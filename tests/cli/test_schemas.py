@@ -369,7 +369,7 @@ def test_the_page_says_where_it_is(tmp_path: Path) -> None:
     assert errors("ui", strictly(text)) == ""
 
 
-# ------------------------------------------------------------------------------------------------ the schemas
+# ---- the schemas
 
 
 def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -438,7 +438,7 @@ def test_the_page_names_every_key_with_its_unit() -> None:
     assert all(f"\n## cosmic {name}\n" in text for name in published_commands())
 
 
-# ------------------------------------------------------------------------------------------- schemas from types
+# ---- schemas from types
 
 
 class Weighed(TypedDict):

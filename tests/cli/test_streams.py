@@ -53,7 +53,7 @@ def status_of(*words: str) -> object:
     return ended.value.code
 
 
-# ------------------------------------------------------------------------------------------------------ escapes
+# ---- escapes
 
 
 def test_lines_and_cells_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_entries_of_a_user_s_catalog_are_printable(
     assert r"cosmic design export: mine is A\x1b[2J\ntouch b's" in err
 
 
-# ------------------------------------------------------------------------------------------------------ streams
+# ---- streams
 
 
 def test_no_standard_output_is_one_sentence(

@@ -43,7 +43,7 @@ def prefix(tmp_path: Path) -> str:
     return str(tmp_path / "job")
 
 
-# ------------------------------------------------------------------------------------------------------- show
+# ---- show
 
 
 def test_show_prints_a_row_for_each_node(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
@@ -96,7 +96,7 @@ def test_long_names_and_lists_are_cut_in_the_table_only(capsys: pytest.CaptureFi
     assert json.loads(output(capsys, "trace", "show", file, "--json"))[-1]["name"] == "kernel" * 100
 
 
-# ------------------------------------------------------------------------------------------------------ check
+# ---- check
 
 
 def test_check_is_content_with_traces_that_agree(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
@@ -113,7 +113,7 @@ def test_check_exits_with_2_and_a_sentence_for_each_problem(capsys: pytest.Captu
     assert (status, json.loads(out)["problems"], err) == (2, [sentence], "")
 
 
-# ------------------------------------------------------------------------------------------------------ stats
+# ---- stats
 
 
 def test_stats_prints_what_the_traces_hold(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
@@ -146,7 +146,7 @@ def test_stats_of_traces_without_durations_says_so(capsys: pytest.CaptureFixture
     assert "critical path: no node states a duration" in output(capsys, "trace", "stats", str(tmp_path / "job"))
 
 
-# --------------------------------------------------------------------------------------------------- generate
+# ---- generate
 
 
 SETTINGS = ("tp=8", "pp=2", "dp=1", "global_batch=4")
@@ -182,7 +182,7 @@ def test_generate_refuses_names_that_would_mix_jobs(capsys: pytest.CaptureFixtur
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "gpt.16.et"]
 
 
-# -------------------------------------------------------------------------------------------------- mistakes
+# ---- mistakes
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_traces_without_their_groups_are_refused(
     assert "no ranks are given for this group" in err
 
 
-# ---------------------------------------------------------------------------------------------------- the suite
+# ---- the suite
 
 
 def test_a_case_of_the_suite_is_run_and_its_files_are_written(

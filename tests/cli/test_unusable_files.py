@@ -258,7 +258,7 @@ def sentence(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return err
 
 
-# ------------------------------------------------------------------------------------------------------ outputs
+# ---- outputs
 
 ENDINGS = {
     ("calibrate run", "out"): ".yaml",
@@ -313,7 +313,7 @@ def test_a_study_that_is_read_only_still_has_a_report(
     assert (status, err) == (0, "")
 
 
-# ------------------------------------------------------------------------------------------------------- inputs
+# ---- inputs
 
 ENDLESS = ("/dev/zero", "pipe", "pipe.yaml", "socket.yaml", "folder", "sparse.yaml", "latin.yaml", "n" * 300, "a\0b")
 

@@ -47,7 +47,7 @@ POINT = DesignPoint(
     memory=Memory(capacity_bytes=2.0**34, bandwidth_bytes_per_s=1e12),
 )
 
-# ---------------------------------------------------------------------------------------- random designs
+# ---- random designs
 
 SIZES = st.integers(1, 2**20)
 POSITIVE = st.floats(1, 1e12)
@@ -202,7 +202,7 @@ def test_designs_share_their_identity_only_if_they_are_equal(left: DesignPoint, 
     assert hash(from_tree(design_to_tree(left))) == hash(left)
 
 
-# ----------------------------------------------------------------------------------------------- one design
+# ---- one design
 
 
 def test_a_design_is_frozen() -> None:

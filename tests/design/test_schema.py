@@ -202,7 +202,7 @@ def test_a_dimension_of_one_is_refused_as_the_design_says() -> None:
     assert said == "network.dims.1.npus = 1: a dimension joins at least 2 NPUs"
 
 
-# ------------------------------------------------------------------------------------------------ paths
+# ---- paths
 
 
 def test_leaves_are_all_fields_that_hold_no_further_ones() -> None:

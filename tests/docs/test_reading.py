@@ -51,7 +51,7 @@ def anchors(page: Path) -> set[str]:
     return {name if not turn else f"{name}_{turn}" for name, most in found.items() for turn in range(most + 1)}
 
 
-# ------------------------------------------------------------------------------------------------------ navigation
+# ---- navigation
 
 
 def listed(entries: list[dict[str, Any]]) -> Iterator[str]:
@@ -74,7 +74,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert set(APART) <= pages
 
 
-# ----------------------------------------------------------------------------------------------- links and pictures
+# ---- links and pictures
 
 
 @by_page
@@ -121,7 +121,7 @@ def test_every_concept_has_a_picture_and_a_command_to_check_it() -> None:
         assert f"]({path.name})" in overview
 
 
-# ---------------------------------------------------------------------------------------------- numbers in the text
+# ---- numbers in the text
 
 
 def test_the_quickstart_shows_the_files_that_its_commands_read() -> None:
@@ -167,7 +167,7 @@ def test_the_concepts_quote_the_results_of_both_engines() -> None:
     assert draw_design_timeline(design).duration_s == pytest.approx(closed.step_s, rel=0.01)
 
 
-# ---------------------------------------------------------------------------------------------------- the notebook
+# ---- the notebook
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def code(text: str) -> Iterator[str]:
         yield " ".join(found.split())
 
 
-# ----------------------------------------------------------------------------------------------------------- files
+# ---- files
 
 
 def is_placeholder(name: str) -> bool:
@@ -93,7 +93,7 @@ def test_files_that_the_sources_name_exist() -> None:
     assert {path.relative_to(SOURCE).as_posix(): found for path in MODULES if (found := missing_files(path))} == {}
 
 
-# -------------------------------------------------------------------------------------------------------- modules
+# ---- modules
 
 
 def is_name(dotted: str) -> bool:
@@ -132,7 +132,7 @@ def test_modules_and_functions_that_the_sources_name_exist() -> None:
     assert {path.relative_to(SOURCE).as_posix(): found for path in MODULES if (found := missing_names(path))} == {}
 
 
-# ------------------------------------------------------------------------------------------------------- commands
+# ---- commands
 
 
 @cache

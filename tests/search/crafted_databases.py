@@ -14,7 +14,7 @@ from tests.search.spoiling import Spoils, database_of, run_sql, set_cell, sign
 SPOILED = Spoils()
 spoils = SPOILED.add
 
-# ---------------------------------------------------------------------------------------------- the database
+# ---- the database
 
 _ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 
@@ -161,7 +161,7 @@ def index_of_log_is_garbage(study: Path) -> None:
     (study / "trials.db-shm").write_bytes(b"\xff" * 32768)
 
 
-# --------------------------------------------------------------------------------------------------- the cells
+# ---- the cells
 
 _LONG = "a reason, " * 100_000
 CELLS: dict[str, list[Any]] = {

@@ -25,7 +25,7 @@ from tests.search.spoiling import (
 SPOILED = Spoils()
 spoils = SPOILED.add
 
-# -------------------------------------------------------------------------------- files outside of the study
+# ---- files outside of the study
 
 
 BASES_ELSEWHERE = {
@@ -123,7 +123,7 @@ def journal_names_another_file(study: Path) -> None:
     (study / "trials.db-journal").write_bytes(head.ljust(512, b"\0") + tail)
 
 
-# ------------------------------------------------------------------------------------------------ study.json
+# ---- study.json
 
 _BIG = 10**30
 INPUTS: dict[str, list[Any]] = {

@@ -82,7 +82,7 @@ def change_content(study: Path, change: Callable[[Content], None]) -> None:
     rewrite(study, changed)
 
 
-# ------------------------------------------------------------------------------------------- tables and cells
+# ---- tables and cells
 
 for _table in ("packed", "packed_salvaged"):
     SPOILED[f"{_table}_are_endless"] = partial(endless_view, table=_table)
@@ -126,7 +126,7 @@ for _column, _values in CELLS.items():
 for _place, _crc in enumerate((None, "x", 0, 2**62)):
     SPOILED[f"packed_crc_{_place}"] = partial(set_packed, column="crc", value=_crc, sign=False)
 
-# ------------------------------------------------------------------------------------------------- the content
+# ---- the content
 
 
 def _header(study: Path, place: int, value: int) -> None:

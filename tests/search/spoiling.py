@@ -49,7 +49,7 @@ def copied(good: Path, name: str) -> Path:
     return study
 
 
-# ---------------------------------------------------------------------------------------- tools of the trade
+# ---- tools of the trade
 
 
 def digest(content: Mapping[str, Any]) -> str:

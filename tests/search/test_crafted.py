@@ -181,7 +181,7 @@ def test_the_doctor_saves_what_a_search_may_have_written(name: str, studies: dic
     assert len(resume_study(study).trials) == len(open_study(tmp_path / "good").trials)
 
 
-# ------------------------------------------------------------------------------------------------ one by one
+# ---- one by one
 
 
 def test_a_query_ends_after_as_many_steps_as_the_file_explains(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_trials_that_are_gone_can_be_searched_again(study: Path) -> None:
     assert same(resume_study(study).trials, whole)
 
 
-# ---------------------------------------------------------------------------------------------- the command
+# ---- the command
 
 
 def test_the_command_says_that_a_study_is_whole(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

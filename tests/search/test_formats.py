@@ -95,7 +95,7 @@ def test_trials_from_the_middle_of_a_batch_on_are_read(original: Path) -> None:
         assert len(storage.since(len(whole), 3)) == len(storage.since(10**9, 3)) == 0
 
 
-# --------------------------------------------------------------------------------------- earlier releases
+# ---- earlier releases
 
 
 def test_a_study_of_rows_is_read_as_it_was_written(original: Path, original_rows: Path) -> None:

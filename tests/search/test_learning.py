@@ -56,7 +56,7 @@ MAPPINGS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------- quality
+# ---- quality
 
 
 def test_kendalls_tau_is_what_a_hand_counts() -> None:
@@ -201,7 +201,7 @@ def test_starts_come_before_all_that_the_prior_ranks_behind_them() -> None:
     assert (start_agent("surrogate", task, np.random.default_rng(0)).ask(4)[0] == best[0]).all()
 
 
-# --------------------------------------------------------------------------------------------------- features
+# ---- features
 
 
 def test_arithmetic_on_fields_is_what_a_hand_works_out() -> None:
@@ -252,7 +252,7 @@ def test_physics_has_the_closed_form_and_no_bytes_on_an_axis_of_one() -> None:
     assert shares == pytest.approx(1)
 
 
-# -------------------------------------------------------------------------------------------------- residuals
+# ---- residuals
 
 
 def test_one_factor_is_learned_from_runs_that_share_it() -> None:
@@ -311,7 +311,7 @@ def test_noise_and_a_single_run_correct_nothing() -> None:
     assert fit_residuals(np.zeros((1, 3)), np.array([0.3])).predict(np.zeros((2, 3))).tolist() == [0, 0]
 
 
-# --------------------------------------------------------------------------------------- studies that learn
+# ---- studies that learn
 
 
 @pytest.fixture(scope="module")
@@ -514,7 +514,7 @@ def test_a_damaged_study_keeps_its_measured_runs(earlier: Path, tmp_path: Path) 
     assert len(open_study(folder).runs) == 6
 
 
-# ------------------------------------------------------------------------------------------------ tournaments
+# ---- tournaments
 
 
 def test_agents_with_settings_are_rivals_of_their_own() -> None:

@@ -178,7 +178,7 @@ def test_an_unknown_engine_is_refused() -> None:
         make_problem(small(), engine="evnt")
 
 
-# ------------------------------------------------------------------------------------------------ unknown metrics
+# ---- unknown metrics
 
 
 def priced(*accelerators: str, **changes: Any) -> ParameterSet:

@@ -61,7 +61,7 @@ def seen(engine: Engine | None = None, **changes: Any) -> ClientTimes:
     return estimate_closed_loop(given, RankLoad(**values))  # type: ignore[arg-type]  # it is asked for no more
 
 
-# ------------------------------------------------------------------------------------------------- steady
+# ---- steady
 
 
 def test_others_prompts_are_met_on_the_way() -> None:
@@ -154,7 +154,7 @@ def test_prompts_share_a_step_that_has_room() -> None:
     assert blunt.room == 2
 
 
-# ------------------------------------------------------------------------------------------------- rounds
+# ---- rounds
 
 
 def test_a_run_begins_with_a_burst() -> None:
@@ -194,7 +194,7 @@ def test_a_front_end_makes_a_burst_longer() -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------- open loops
+# ---- open loops
 
 
 def rated(rate: float, **changes: Any) -> ClientTimes:

@@ -34,7 +34,7 @@ def found(name: str = "llama3-70b@dgx-h200:8", load: dict[str, Any] | None = Non
     return estimate_deployment(deployed(name, load, **changes))
 
 
-# --------------------------------------------------------------------------------------------------- laws
+# ---- laws
 
 
 def test_one_client_with_one_request_waits_for_nobody() -> None:
@@ -99,7 +99,7 @@ def test_bursts_wait_longer_than_even_arrivals() -> None:
     assert waits[0] < waits[1] < waits[2]
 
 
-# ------------------------------------------------------------------------------------------------ options
+# ---- options
 
 
 def test_percentiles_are_in_order_and_spread_with_lengths() -> None:
@@ -175,7 +175,7 @@ def test_many_deployments_at_once_are_as_one_by_one() -> None:
         assert seen.tpot.mean_s[row] == pytest.approx(alone.tpot.mean_s[0])
 
 
-# ----------------------------------------------------------------------------------------------- measured
+# ---- measured
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def price(engine: Engine | None = None, drafts: int = 0, **changes: Any) -> Step
     return StepPrice.for_design(served(**changes), engine or Engine(), drafts)
 
 
-# ------------------------------------------------------------------------------------------ one physics
+# ---- one physics
 
 
 @pytest.mark.long
@@ -66,7 +66,7 @@ def test_a_model_that_generates_nothing_is_refused() -> None:
         StepPrice.for_design(load_design("bert-large@dgx-h200:8", {"task": "prefill"}), Engine())
 
 
-# ------------------------------------------------------------------------------------------- what engines add
+# ---- what engines add
 
 
 def test_a_decode_step_has_gaps_and_host_time() -> None:
@@ -171,7 +171,7 @@ def test_stages_decode_shares_of_the_requests() -> None:
     assert flight < one < 2 * flight
 
 
-# ---------------------------------------------------------------------------------------- speculation, memory
+# ---- speculation, memory
 
 
 def test_a_draft_is_checked_with_the_next_token() -> None:

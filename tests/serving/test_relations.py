@@ -159,7 +159,7 @@ def test_clients_of_a_closed_loop_take_turns_at_a_busy_prefill_pool() -> None:
     assert closed.ttft.p95_s == pytest.approx(seen.metrics.ttft.p95_s, rel=0.15)
 
 
-# ---------------------------------------------------------------------------------- closed form and simulation
+# ---- closed form and simulation
 
 DEP: dict[str, object] = {"tp": 1, "dp": 8, "ep": 8}
 KINDS: list[tuple[str, dict[str, object]]] = [

@@ -84,7 +84,7 @@ def test_a_closed_loop_has_no_duration() -> None:
         draw_requests(Load(isl=1, osl=1, concurrency=7), duration_s=10)
 
 
-# ------------------------------------------------------------------------------------------------ traces
+# ---- traces
 
 MOONCAKE = [
     {"timestamp": 1000, "input_length": 1024, "output_length": 5, "hash_ids": [0, 1]},

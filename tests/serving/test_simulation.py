@@ -46,7 +46,7 @@ def served(load: Load, point: DesignPoint | None = None, count: int | None = Non
     return found
 
 
-# ------------------------------------------------------------------------------------------------ the price of steps
+# ---- the price of steps
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_prompt_longer_than_a_step_is_priced_too() -> None:
     assert table.mixed(3000, [(0, 3000)], 0, 0) == pytest.approx(float(price.prefill_s(3000)[0]))
 
 
-# ------------------------------------------------------------------------------------------------ clients
+# ---- clients
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -169,7 +169,7 @@ def test_a_prefix_in_the_cache_is_not_computed() -> None:
     assert hit.ttft_s.max() - hit.front_s.max() < 0.3 * (plain.ttft_s.max() - plain.front_s.max())
 
 
-# ------------------------------------------------------------------------------------------------ two pools
+# ---- two pools
 
 
 def test_two_pools_hand_requests_over() -> None:
@@ -187,7 +187,7 @@ def test_two_pools_hand_requests_over() -> None:
     assert sum(span.tokens for spans in found.spans["decode"] for span in spans) == 0
 
 
-# ------------------------------------------------------------------------------------------------ traces, timelines
+# ---- traces, timelines
 
 
 def test_a_router_that_knows_prefixes_computes_less(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_timeline_has_steps_and_counters(tmp_path: Path) -> None:
     } >= {0, 3}
 
 
-# ------------------------------------------------------------------------------------------------ refusals, bits
+# ---- refusals, bits
 
 
 def test_a_request_that_no_cache_holds_cannot_run() -> None:
@@ -281,7 +281,7 @@ def test_steps_without_number_are_refused() -> None:
         served(Load(isl=10_000, osl=1, concurrency=1), count=2000, max_num_batched_tokens=1)
 
 
-# ------------------------------------------------------------------------------------------------ the closed form
+# ---- the closed form
 
 FEW = [
     (engine, model, mapping, lengths)

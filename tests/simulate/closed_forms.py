@@ -117,7 +117,7 @@ def chunks_of(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> 
     return chunk, -(-size_bytes // chunk)
 
 
-# ------------------------------------------------------------------------------- one chunk in one dimension
+# ---- one chunk in one dimension
 
 
 def _message(dim: Dimension, size_bytes: int, distance: int) -> int:
@@ -217,7 +217,7 @@ PHASES: dict[str, Callable[[CollectiveKind, int, Dimension, System], int]] = {
 }
 
 
-# ------------------------------------------------------------------------------- a whole collective
+# ---- a whole collective
 
 
 def collective_ns(kind: CollectiveKind, size_bytes: int, dimensions: Sequence[Dimension], system: System) -> int:

@@ -54,7 +54,7 @@ def layers(forward_s: float, backward_s: float = 0.0) -> list[OperatorCost]:
     return [operator(GEMM, "forward", forward_s), operator(GEMM, "backward", backward_s)]
 
 
-# --------------------------------------------------------------------------------------------- the end of a step
+# ---- the end of a step
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_batch_has_orders_of_its_own() -> None:
     assert np.asarray(exposed_after_step_s(found, stage)[0]).tolist() == pytest.approx([1000 - 6 - update, 1000 - 4])
 
 
-# ------------------------------------------------------------------------------------------------- other stages
+# ---- other stages
 
 
 def others(stage: Stage, **changes: Any) -> tuple[float, ...]:
@@ -298,7 +298,7 @@ def test_the_other_directions_of_a_stage_and_its_mirror_image_are_its_own() -> N
     assert found == pytest.approx([(1.5 * 8 + 0.5 + 1) / 4] * 3)
 
 
-# ---------------------------------------------------------------------------------------------- bubble and transfers
+# ---- bubble and transfers
 
 
 def between(stage: Stage = "first", sent: float = 0.0, operators: Any = None, **changes: Any) -> list[float]:
@@ -381,7 +381,7 @@ def test_a_decoded_token_returns_after_a_round(count: int, bubble: float, sent: 
     assert between(task="decode", sent=0.5, global_batch=count, **FOUR) == pytest.approx([bubble, sent])
 
 
-# ------------------------------------------------------------------------------------------------------ optimizer
+# ---- optimizer
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_the_last_stage_updates_its_own_weights() -> None:
     assert optimizer_s(profile_step(plain(update_s=0.5, pp=2), "last")) == pytest.approx((528 + 88) / 2)
 
 
-# ------------------------------------------------------------------------------------------------- the whole step
+# ---- the whole step
 
 
 def one(operators: list[OperatorCost], traffic: list[CollectiveCost], **changes: Any) -> dict[str, float]:
@@ -503,7 +503,7 @@ def test_everything_but_offloading_counts_before_it_shows() -> None:
     assert sum(found.values()) == pytest.approx(1000 + found["optimizer"])  # 10,000 bytes at 10 a second
 
 
-# ------------------------------------------------------------------------------------------- the stage that bounds it
+# ---- the stage that bounds it
 
 
 def test_the_slower_of_two_stages_counts_design_by_design() -> None:
@@ -653,7 +653,7 @@ def test_a_design_on_one_stage_is_not_asked_which_bounds_it() -> None:
     assert dissect_step(found).step.seconds == dissect_step_of_stage(profile_step(found, "first")).step.seconds
 
 
-# ------------------------------------------------------------------------------------------- what changes a real step
+# ---- what changes a real step
 
 
 def exposed(**changes: Any) -> dict[str, float]:

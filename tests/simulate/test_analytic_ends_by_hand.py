@@ -29,7 +29,7 @@ from tests.step import tiny
 from tests.step.plain import collective, plain
 from tests.step.tiny import switch
 
-# ----------------------------------------------------------------------------------------------- one controller
+# ---- one controller
 
 
 def parts_of(made: Batch) -> dict[str, float]:
@@ -117,7 +117,7 @@ def test_a_serving_engine_has_no_virtual_stages_to_start(
     assert led(monkeypatch, 1.5, task=task, **virtual) == pytest.approx(late)
 
 
-# -------------------------------------------------------------------------------------------------------- islands
+# ---- islands
 
 
 def test_islands_exchange_after_a_step_and_wait_once_for_all_blocks() -> None:
@@ -133,7 +133,7 @@ def test_islands_exchange_after_a_step_and_wait_once_for_all_blocks() -> None:
     assert parts_of(made) == pytest.approx({"gemm": 18, "dp": 3.5})
 
 
-# ---------------------------------------------------------------------------------------------------- outer memory
+# ---- outer memory
 
 HOST = MemoryTier(
     name="host", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, latency_s=0.5, processor_bandwidth_bytes_per_s=20.0
@@ -250,7 +250,7 @@ def test_a_layer_ahead_a_prompt_waits_for_the_first_block_before_it_begins() -> 
     assert found["offload"] == pytest.approx(sum(found.values()) - sum(inside.values()))
 
 
-# ------------------------------------------------------------------------------------------------------- batches
+# ---- batches
 
 
 def test_designs_with_and_without_a_pipeline_fill_their_own() -> None:

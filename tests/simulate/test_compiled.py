@@ -70,7 +70,7 @@ def both(simulate: Callable[[], SimulationResult], *, falls_back: bool = False) 
     return found
 
 
-# ------------------------------------------------------------------------------- jobs whose ranks differ
+# ---- jobs whose ranks differ
 
 
 @st.composite
@@ -170,7 +170,7 @@ def test_a_design_takes_the_same_step(mapping: dict[str, int]) -> None:
     assert both(lambda: simulate_design(point))[0]["cycles"] > 0
 
 
-# ------------------------------------------------------------------------------- deadlocks and errors
+# ---- deadlocks and errors
 
 FOUR = network(("Switch", 4, 50.0, 500.0))
 SMALL = [[collective("all_reduce", 4096)]] * 4
@@ -193,7 +193,7 @@ def test_a_time_beyond_the_clock_is_python_s_to_explain(backend: str) -> None:
     assert "out of proportion" in said
 
 
-# ------------------------------------------------------------------------------- what only Python does
+# ---- what only Python does
 
 
 def test_a_shared_bus_is_python_s() -> None:
@@ -230,7 +230,7 @@ def test_few_nodes_need_no_core() -> None:
         assert done == [True]
 
 
-# ------------------------------------------------------------------------------- slices and safety
+# ---- slices and safety
 
 
 def busy() -> Job:

@@ -63,7 +63,7 @@ WRONG: list[tuple[str, Any, str]] = [
 RING_OF_FOUR = NETWORK | {"npus_count": [4]}
 
 
-# ------------------------------------------------------------------------------- the system
+# ---- the system
 
 
 @pytest.mark.parametrize(("key", "value", "field", "found"), KEYS, ids=[f"{key} {value}" for key, value, *_ in KEYS])
@@ -143,7 +143,7 @@ def test_an_algorithm_is_needed_for_what_the_trace_has(tmp_path: Path) -> None:
     simulate(**write_job(tmp_path, [[collective("all_gather", 64)]] * 2, system=system))
 
 
-# ------------------------------------------------------------------------------- network and memory
+# ---- network and memory
 
 
 def test_a_network_is_read_dimension_by_dimension(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_wrong_remote_memory_is_refused_in_a_sentence(tmp_path: Path, change: 
     assert f"memory.json: {rule}" in str(caught.value)
 
 
-# ------------------------------------------------------------------------------- scripts
+# ---- scripts
 
 
 def ring_script(members: int, size: int) -> list[list[Node]]:
@@ -300,7 +300,7 @@ def test_what_counts_with_a_shared_bus_only_is_warned_about_without_one() -> Non
     assert not system_from_keys(latency | {"model-shared-bus": 1}).warnings
 
 
-# ------------------------------------------------------------------------------------------------ recorded durations
+# ---- recorded durations
 
 LONG = computation(100_000_000, 1, duration_us=5)
 """1,000 ns at 100 Tflop/s, 5,000 ns as recorded."""

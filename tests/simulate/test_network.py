@@ -106,7 +106,7 @@ def test_use_is_bytes_over_bandwidth() -> None:
     assert found.dimensions[0].mean_utilization == pytest.approx(0.45)
 
 
-# ------------------------------------------------------------------------------- one bandwidth for all
+# ---- one bandwidth for all
 
 
 @pytest.mark.parametrize("active", [1, 2, 4, 8])

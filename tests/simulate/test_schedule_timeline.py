@@ -80,7 +80,7 @@ def seconds_of(timeline: Timeline, process: int, *kinds: str) -> float:
     return float(timeline.spans.duration_ns[mine].sum()) / 1e9
 
 
-# -------------------------------------------------------------------------------------- agreement with the closed form
+# ---- agreement with the closed form
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -204,7 +204,7 @@ def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
     assert own * count == pytest.approx(float(busy))
 
 
-# ------------------------------------------------------------------------------------------------------- its size
+# ---- its size
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b@cosmic-1024", "llama3-70b@dgx-h100:512"])
@@ -275,7 +275,7 @@ def test_coarse_and_fine_drawings_have_the_same_totals(monkeypatch: pytest.Monke
         assert coarse.duration_ns == fine.duration_ns
 
 
-# ------------------------------------------------------------------------------------------------------ the command
+# ---- the command
 
 
 @pytest.mark.parametrize(("engine", "process"), [("analytic", "stage 0"), ("event", "rank 0")])

@@ -73,7 +73,7 @@ def events(timeline: Timeline, tmp_path_factory: pytest.TempPathFactory) -> list
     return written(timeline, tmp_path_factory.mktemp("timeline") / "out.json")
 
 
-# ---------------------------------------------------------------------------------------------- simulations
+# ---- simulations
 
 
 def test_a_simulations_timeline_and_its_file_are_whole(timeline: Timeline, events: list[dict[str, Any]]) -> None:
@@ -183,7 +183,7 @@ def test_a_designs_own_traces_have_a_track_for_each_axis(
     assert {counter.unit for counter in found.counters} == {"B/s"}
 
 
-# ------------------------------------------------------------------------------------------- the critical path
+# ---- the critical path
 
 
 def path_of(spans: list[tuple[int, SpanClass, int, int]], arrows: list[tuple[int, int]]) -> list[int]:
@@ -247,7 +247,7 @@ def test_pieces_of_one_collective_are_on_the_path_together() -> None:
     assert found.critical.tolist() == [False, True, True, True, True]
 
 
-# ---------------------------------------------------------------------------------------------------- arithmetic
+# ---- arithmetic
 
 TIMES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
 

@@ -88,7 +88,7 @@ def used(weight: str, model: dict[str, Any] | None = None, name: str = "layer", 
     return float(used_elements(each, each.block.graph.tensors[weight], sizes_of(found)))
 
 
-# --------------------------------------------------------------------------------------------------------- weights
+# ---- weights
 
 
 def test_a_weight_in_use_is_split_over_tensor_and_expert_parallel_ranks_only() -> None:
@@ -141,7 +141,7 @@ def test_a_table_has_no_replica() -> None:
     assert weight_elements(each, sizes, True, only=frozenset(("w_bottom_0",))) == 4 * 3 / 2
 
 
-# ---------------------------------------------------------------------------------------------------- what is kept
+# ---- what is kept
 
 ALL_KEPT = ["x", "attention_norm", "query", "key", "value", "attention", "leaving", "attended", "ffn_norm", "ffn_up"]
 ALL_KEPT += ["ffn_inner"]
@@ -183,7 +183,7 @@ def test_offsets_are_added_again_in_a_fused_kernel() -> None:
     assert kept(model) == kept(model, execution="eager") == 832
 
 
-# ------------------------------------------------------------------------------------------------- recomputed modules
+# ---- recomputed modules
 
 
 def dropped(module: str, model: dict[str, Any] | None = None, name: str = "layer") -> tuple[set[str], set[str]]:
@@ -253,7 +253,7 @@ def test_what_a_recomputed_module_reads_may_be_made_again_itself() -> None:
     assert "ffn_norm" not in one
 
 
-# ------------------------------------------------------------------------------------------------ narrow activations
+# ---- narrow activations
 
 EIGHT_BITS = Recipe(weight=2, gradient=2, master=4, moments=8, activation=2, saved=1.0)
 
@@ -353,7 +353,7 @@ def test_a_decoder_that_reads_an_encoder_keeps_a_second_attention() -> None:
     assert kept(model) == 832 + 4 * (2 * 7 * 8 + 4 + 2 * 4)
 
 
-# ----------------------------------------------------------------------------------------------------------- views
+# ---- views
 
 
 def test_a_view_of_what_is_kept_is_counted_once() -> None:
@@ -375,7 +375,7 @@ def test_a_view_of_what_is_not_kept_is_counted() -> None:
     assert "q_placed" not in names("none")
 
 
-# -------------------------------------------------------------------------------------------------- wide gradients
+# ---- wide gradients
 
 
 def wide(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> float:
@@ -400,7 +400,7 @@ def test_the_largest_of_nothing_is_nothing() -> None:
     assert np.asarray(elementwise_largest([np.array([1, 4]), np.array([2, 3])])).tolist() == [2, 4]
 
 
-# ---------------------------------------------------------------------------------------------------- recomputation
+# ---- recomputation
 
 BEFORE_DOWN = {"attention_norm", "q", "k", "v", "q_placed", "k_placed", "query", "key", "value", "attention"}
 BEFORE_DOWN |= {"leaving", "out", "attended", "ffn_norm", "ffn_up", "ffn_inner"}

@@ -34,7 +34,7 @@ from tests.step.test_placement_by_hand import HOST, MOE, SSD, footprint, placed
 GIB = 2**30
 CXL = MemoryTier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
 
-# -------------------------------------------------------------------------------------------------------- blocks
+# ---- blocks
 
 
 @pytest.mark.parametrize(("sharding", "stored"), [("none", 2 * 528), ("zero3", 2 * 528 / 2)])
@@ -77,7 +77,7 @@ def test_hits_of_a_cache_are_those_of_the_tokens_of_its_experts() -> None:
     assert cached_hits("4 1 0 0", 0.25, 1.0, 8.0)[0] != cached_hits("4 1 0 0", 0.25, 1.0, 16.0)[0]
 
 
-# ------------------------------------------------------------------------------------------ memory read in place
+# ---- memory read in place
 
 
 def test_layers_see_hbm_where_only_states_are_elsewhere() -> None:
@@ -121,7 +121,7 @@ def test_states_of_experts_apart_from_those_of_others_are_apart_from_what_layers
     assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)
 
 
-# -------------------------------------------------------------------------------------------- caches and tables
+# ---- caches and tables
 
 
 def test_attention_to_few_keys_caches_a_window_blocks_and_an_index() -> None:
@@ -179,7 +179,7 @@ def test_only_what_tp_pads_is_larger() -> None:
     assert padded_sizes(plain, plain.base.model) == {}
 
 
-# --------------------------------------------------------------------------------------------------------- words
+# ---- words
 
 
 def test_a_full_tier_names_its_three_largest_classes() -> None:

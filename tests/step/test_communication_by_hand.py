@@ -41,7 +41,7 @@ def common(uses: list[CollectiveUse]) -> set[tuple[tuple[str, ...], float, str, 
     return {(use.axes, float(use.group), use.role, use.part, use.overlaps) for use in uses}
 
 
-# ---------------------------------------------------------------------------------------------- tensor parallelism
+# ---- tensor parallelism
 
 
 def test_tensor_parallelism_all_reduces_the_stream_after_each_half_of_a_layer() -> None:
@@ -132,7 +132,7 @@ def test_recomputed_collectives_stay_apart_from_those_that_run_once() -> None:
     assert [use.recomputed for use in uses] == [True, True, False, False, False]
 
 
-# --------------------------------------------------------------------------------------------- context parallelism
+# ---- context parallelism
 
 
 def test_a_ring_passes_keys_and_values_to_all_other_ranks() -> None:
@@ -203,7 +203,7 @@ def test_ulysses_exchanges_tokens_for_heads_four_times_each_way() -> None:
     assert {use.copies for use in uses} == {1}
 
 
-# ---------------------------------------------------------------------------------------------- expert parallelism
+# ---- expert parallelism
 
 
 def test_experts_get_two_copies_of_each_token_and_send_them_back() -> None:
@@ -257,7 +257,7 @@ def test_without_sequence_parallelism_training_adds_the_copies_of_a_token_up_as_
     assert [(use.kind, use.axes, use.bytes) for use in reduced] == [("all_reduce", ("tp",), STREAM)] * 2
 
 
-# ------------------------------------------------------------------------------------- data and sharded parallelism
+# ---- data and sharded parallelism
 
 
 def test_gradients_are_all_reduced_once_a_step() -> None:
@@ -409,7 +409,7 @@ def test_collectives_are_listed_one_by_one_unless_asked_for_together() -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------- pipeline parallelism
+# ---- pipeline parallelism
 
 
 def test_stages_send_the_stream_forward_and_its_gradient_back() -> None:
@@ -459,7 +459,7 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     assert sizes == [5 * 2 * 4 * 8, 2 * 4 * 2 * 2, 2 * 4 * 2 * 2]  # more keys; sums of vectors
 
 
-# ------------------------------------------------------------------------------------------------- names and parts
+# ---- names and parts
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def brief(uses: list[CollectiveUse]) -> list[tuple[str, str, tuple[str, ...], fl
     return [(use.kind, use.tensor, use.axes, float(use.group), float(use.bytes)) for use in uses]
 
 
-# --------------------------------------------------------------------------------------------------- degrees
+# ---- degrees
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_degrees_of_many_designs_are_arrays() -> None:
     assert np.asarray(found["edp"]).tolist() == [1, 1, 4]
 
 
-# --------------------------------------------------------------------------------------------------- dispatch
+# ---- dispatch
 
 
 def test_every_rank_sends_its_own_tokens_to_whole_experts() -> None:
@@ -152,7 +152,7 @@ def test_offsets_of_experts_wait_for_the_sum_too() -> None:
     assert moved == [("all_reduce", "out"), ("all_reduce", "combined")]
 
 
-# ------------------------------------------------------------------------------------------------- the work
+# ---- the work
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_the_products_of_experts(mesh: dict[str, int], count: float, m: float, n
     assert (shape.count, shape.m, shape.n, shape.k) == pytest.approx((count * busy, m / busy, n, 8))
 
 
-# -------------------------------------------------------------------------------------------------- weights
+# ---- weights
 
 
 def expert_plans(plans: tuple[BlockPlan, ...]) -> list[tuple[BlockPlan, frozenset[str]]]:
@@ -229,7 +229,7 @@ def test_sharded_experts_are_gathered_by_their_replicas() -> None:
     assert replica_axes(each.shardings["w_expert_down"]) == ()
 
 
-# ------------------------------------------------------------------------------------------------- seconds
+# ---- seconds
 
 
 def test_experts_over_context_parallel_ranks_cost_an_all_to_all() -> None:

@@ -31,7 +31,7 @@ def scan(**workload: Any) -> OperatorUse:
     return next(each for each in uses("nemotron-3-nano@dgx-h100:8", **workload) if isinstance(each.kernel.shape, Scan))
 
 
-# ------------------------------------------------------------------------------------------------------ scans
+# ---- scans
 
 
 def test_a_rank_scans_the_groups_of_its_heads() -> None:
@@ -53,7 +53,7 @@ def test_a_decoded_token_moves_the_state_twice() -> None:
     assert float(one.bytes) - float(prefilled.bytes) == pytest.approx(2 * state)
 
 
-# --------------------------------------------------------------------------------------------- frozen weights
+# ---- frozen weights
 
 
 def kernels(name: str, phase: str, **changes: Any) -> float:
@@ -93,7 +93,7 @@ def test_a_frozen_gemm_takes_less_than_half_of_what_it_would(precision: str) -> 
     assert 0.3 < found["k", True] / found["k", False] < 0.75  # the sum of gradients stays
 
 
-# ---------------------------------------------------------------------------------------------- communication
+# ---- communication
 
 
 def sent(name: str, role: str, **workload: Any) -> list[CollectiveUse]:
@@ -124,7 +124,7 @@ def test_repeated_keys_are_sent_for_every_head(kind: str) -> None:
     assert ratios <= {1.0, 4.0}
 
 
-# -------------------------------------------------------------------------------------------------- checkpoints
+# ---- checkpoints
 
 
 def test_only_recomputed_layers_enter_a_checkpoint_and_only_forwards() -> None:
@@ -140,7 +140,7 @@ def test_only_recomputed_layers_enter_a_checkpoint_and_only_forwards() -> None:
         assert float(costs.operator_s(back)) == pytest.approx(float(costs.kernels(back) * costs._one_s("backward")))
 
 
-# ------------------------------------------------------------------------------------------------- time factor
+# ---- time factor
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_factor_makes_everything_longer(workload: dict[str, Any]) -> None:
         assert np.allclose(2 * np.asarray(call.seconds), longer.seconds)
 
 
-# ------------------------------------------------------------------------------------------------------ stages
+# ---- stages
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def close(found: Any, wanted: float) -> bool:
     return float(found) == pytest.approx(wanted, rel=1e-9)
 
 
-# ------------------------------------------------------------------------------------------------- by hand
+# ---- by hand
 
 
 @pytest.mark.parametrize(("rows", "waves"), [(1, 1), (64, 1), (640, 1), (641, 2), (1280, 2), (1281, 3)])
@@ -89,7 +89,7 @@ def test_eight_bits_pay_for_the_cast() -> None:
     assert close(gemm_seconds(1, 4096, 8192, 8192, unit), work + cast + 8e-6)
 
 
-# --------------------------------------------------------------------------------------------------- laws
+# ---- laws
 
 
 def test_the_defaults_are_a_plain_roofline() -> None:
@@ -154,7 +154,7 @@ def test_what_is_known_first_counts() -> None:
     assert first_known(4.0, column) == 4.0
 
 
-# ----------------------------------------------------------------------------------------------- measured
+# ---- measured
 
 Rows = npt.NDArray[np.float64]
 

@@ -56,7 +56,7 @@ def seconds(name: str, phase: str = "forward", **changes: Any) -> float:
     return float(costs.seconds(use))
 
 
-# ------------------------------------------------------------------------------------------------------ roofline
+# ---- roofline
 
 
 def test_an_accelerator_without_sms_is_a_roofline() -> None:
@@ -88,7 +88,7 @@ def test_a_batch_mixes_rooflines_and_accelerators_with_sms() -> None:
     assert np.asarray(costs.seconds(use)).tolist() == pytest.approx([192 / 100, 192 / 100 + 3])  # and a gap
 
 
-# --------------------------------------------------------------------------------------------------------- GEMMs
+# ---- GEMMs
 
 
 def test_a_gemm_reads_both_operands_and_writes_its_result() -> None:
@@ -170,7 +170,7 @@ def test_in_an_moe_below_8_bits_serving_reads_attention_in_16() -> None:
     assert seconds("out", **changes) == pytest.approx(2 * (4 * 8 + 8 * 8 + 4 * 8) / 100)
 
 
-# --------------------------------------------------------------------------------------------------------- casts
+# ---- casts
 
 
 def test_a_serving_engine_casts_in_the_kernel_before() -> None:
@@ -182,7 +182,7 @@ def test_a_serving_engine_casts_in_the_kernel_before() -> None:
     assert own - fused == pytest.approx(13 + 3 / 50 * 4 * 8)  # scales of blocks: a kernel of its own
 
 
-# -------------------------------------------------------------------------------------------------- accumulation
+# ---- accumulation
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_the_gradients_of_what_experts_read_are_added_for_all_of_them() -> None:
     assert added - alone == pytest.approx(3 * 2 * 4 * 8 / 100 + 3)
 
 
-# ------------------------------------------------------------------------------------------------------- fusion
+# ---- fusion
 
 
 def test_serving_engines_fuse_the_gemms_of_one_input() -> None:
@@ -242,7 +242,7 @@ def test_columns_that_fit_the_tile_of_their_neighbours_take_no_time() -> None:
     assert seconds("v", task="prefill", **MULTIPLYING) == pytest.approx(0, abs=1e-6)
 
 
-# -------------------------------------------------------------------------------- rates that many keep together
+# ---- rates that many keep together
 
 
 def test_several_accelerators_keep_the_steady_rate() -> None:
@@ -271,7 +271,7 @@ def test_stragglers_are_among_all_npus_of_the_network() -> None:
     assert found == pytest.approx((3 * 2 * 32 / 100 + 3) * (1 + 0.1 * sqrt(2 * log(8))))
 
 
-# ----------------------------------------------------------------------------------------------------- streaming
+# ---- streaming
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_streaming_reaches_the_memory_efficiency() -> None:
     assert found == pytest.approx(3 * 2 * 32 / 50 + 3)
 
 
-# ----------------------------------------------------------------------------------------------------- attention
+# ---- attention
 
 
 def test_fused_attention_moves_its_tensors_once() -> None:
@@ -405,7 +405,7 @@ def test_unfused_attention_runs_the_gemms_of_its_shapes() -> None:
     assert seconds("attention", precision="fp32", **wide) == pytest.approx(TILE * (6 + 4) + 3)
 
 
-# ------------------------------------------------------------------------------------------------------- experts
+# ---- experts
 
 
 def test_experts_run_as_one_grouped_gemm_or_one_by_one() -> None:
@@ -447,7 +447,7 @@ def test_a_replayed_step_has_smaller_gaps() -> None:
     assert seconds("y", cuda_graph=("attn",), **STREAMING) == pytest.approx(3 * 2 * 32 / 100 + 3)
 
 
-# ----------------------------------------------------------------------------------------------------- optimizer
+# ---- optimizer
 
 
 @pytest.mark.parametrize(

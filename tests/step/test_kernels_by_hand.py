@@ -31,7 +31,7 @@ from cosmic.step.streaming import (
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 
-# ---------------------------------------------------------------------------------------------------- GEMM
+# ---- GEMM
 
 FIELDS: dict[str, Any] = {
     "bf16": 1000e12,
@@ -181,7 +181,7 @@ def test_accelerators_without_sms_are_rooflines_in_a_batch_too() -> None:
     assert work == near(2 * 2 * 64 * 64 * 1000 / 1e12 + 1e-6)
 
 
-# ----------------------------------------------------------------------------------------------- attention
+# ---- attention
 
 HOPPER = AttentionRates(989.4e12, 1e15, efficiency=0.5, backward_efficiency=0.4, ramp_s=3e-6, sms=132)
 """On Hopper exponentials take as long as a head of width 64, so that 0.5 at width 128 is 0.5 x 192 / 128 without."""
@@ -282,7 +282,7 @@ def test_sms_that_are_not_known_are_those_of_hopper() -> None:
     assert Attention(1, 2, 3, 4, 5, 6, 7) == Attention(1, 2, 3, 4, 5, 6, 7, visible=1.0, element_bytes=2, mla=False)
 
 
-# ------------------------------------------------------------------------------------------------ streaming
+# ---- streaming
 
 MEMORY = Stream(bytes_per_s=4e12, ramp_bytes=10e6, launch_s=1.5e-6)
 
@@ -333,7 +333,7 @@ def test_adam_streams_at_half_the_pace_of_a_copy() -> None:
     assert optimizer_seconds(1e9, 30, MEMORY) == near((30e9 + 10e6) / (4e12 * 0.52))
 
 
-# ------------------------------------------------------------------------------------------------- roofline
+# ---- roofline
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def needs(design: str, **workload: Any) -> Footprint:
     )
 
 
-# ----------------------------------------------------------------------------------------------- one H200
+# ---- one H200
 
 
 STEPS = read_rows(next(path for path in carried_files() if path.name == "h200_training.csv"))[1]
@@ -81,7 +81,7 @@ def test_eager_and_compiled_steps_on_the_h200_are_within_one_per_cent_on_average
     assert all(mean(found) < 0.005 and max(found) < 0.02 for found in errors.values())
 
 
-# ------------------------------------------------------------------------------------------ published runs
+# ---- published runs
 
 MODELS: dict[str, dict[str, Any]] = {
     "LLAMA3_8B": {"base": "llama3-8b"},
@@ -154,7 +154,7 @@ def test_published_runs_fit_as_they_did() -> None:
     assert (count, over) == (170, [])
 
 
-# --------------------------------------------------------------------------------------- formulas, and sense
+# ---- formulas, and sense
 
 
 def layer_activations(**workload: Any) -> float:

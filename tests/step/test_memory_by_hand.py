@@ -86,7 +86,7 @@ def moment(model: dict[str, Any] | None = None, **workload: Any) -> tuple[float,
     return found["activations"], found["loss"], found["buffers"]
 
 
-# ---------------------------------------------------------------------------------------------------- the whole
+# ---- the whole
 
 
 def test_one_accelerator_holds_weights_states_activations_and_logits() -> None:
@@ -132,7 +132,7 @@ def test_microbatches_that_follow_each_other_keep_what_one_does() -> None:
     assert moment(global_batch=8) == (1664 + 144, 320, 0)
 
 
-# ------------------------------------------------------------------------------------- weights, gradients, states
+# ---- weights, gradients, states
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_tied_embeddings_lie_on_the_first_and_on_the_last_stage() -> None:
     assert parts({"layers": 4, "tied_embeddings": True}, pp=2, global_batch=8)["weights"] == 2 * (2 * 528 + 80)
 
 
-# -------------------------------------------------------------------------------------------------------- experts
+# ---- experts
 
 SPARSE = 16 + 256 + 8 * 4
 """Of a layer with experts: norms, attention and the router."""
@@ -273,7 +273,7 @@ def test_the_gradients_of_an_expert_layer_are_those_of_its_input_and_inner_activ
     assert moment(model, loss="chunked") == (2 * layer, 0, 2 * 4 * (8 + 12 + 12))
 
 
-# --------------------------------------------------------------------------------------------------- recommenders
+# ---- recommenders
 
 
 RECOMMENDER = {
@@ -322,7 +322,7 @@ def test_a_recommender_caches_nothing_when_it_serves() -> None:
     assert parts(RECOMMENDER, dp=2, micro_batch=4, sequence=1, task="prefill")["kv_cache"] == 0
 
 
-# ------------------------------------------------------------------------------------------------- pipeline stages
+# ---- pipeline stages
 
 STAGED = {"layers": 4}
 """Two layers on each of two stages."""
@@ -517,7 +517,7 @@ def test_a_stage_without_the_head_computes_no_loss_and_no_gradient_of_it() -> No
     assert found == (2 * NARROW_KEPT * 2, 0, 2 * 4 * (8 + 1 + 1) + 2 * 64)
 
 
-# --------------------------------------------------------------------------------------------------------- moments
+# ---- moments
 
 
 def test_the_loss_is_the_worst_moment_of_an_eager_step() -> None:
@@ -571,7 +571,7 @@ def test_the_logits_are_split_over_tensor_and_context_parallel_ranks() -> None:
     assert parts(cp=2)["loss"] == 8 * 2 * 10
 
 
-# ----------------------------------------------------------------------------------------------------- recomputing
+# ---- recomputing
 
 
 def test_full_recomputation_keeps_each_layers_input_and_one_whole_layer() -> None:
@@ -638,7 +638,7 @@ def test_the_head_is_never_recomputed() -> None:
     assert moment({"vocab": 1000}, recompute="full", loss="retained")[0] == 2 * 64 + 144
 
 
-# --------------------------------------------------------------------------------------------------------- buffers
+# ---- buffers
 
 
 def test_sharded_weights_are_gathered_for_two_layers_and_one_gradient() -> None:
@@ -694,7 +694,7 @@ def test_buffers_of_weights_and_of_the_stream_add_up() -> None:
     assert found[2] == 3 * 2 * (16 + 256) + 2 * 32
 
 
-# ---------------------------------------------------------------------------------------------------------- inputs
+# ---- inputs
 
 
 def test_inputs_are_the_tokens_of_a_rank() -> None:
@@ -710,7 +710,7 @@ def test_pictures_are_patches_in_the_activations_format() -> None:
     assert parts(model, sequence=5, precision="fp32")["inputs"] == 5 * 12 * 4
 
 
-# --------------------------------------------------------------------------------------------------------- serving
+# ---- serving
 
 
 ONE_NORM = {"parallel_block": True, "norms_per_layer": 1}
@@ -826,7 +826,7 @@ def test_serving_keeps_one_microbatch_whatever_the_schedule() -> None:
     assert found["activations"] == 832
 
 
-# ------------------------------------------------------------------------------------------------------- KV cache
+# ---- KV cache
 
 
 def cache(model: dict[str, Any] | None = None, **workload: Any) -> float:
@@ -887,7 +887,7 @@ def test_a_stage_caches_its_own_layers() -> None:
     assert cache(mixed) == 3 * 4 * 16 * 2
 
 
-# ------------------------------------------------------------------------------------------------------ offloading
+# ---- offloading
 
 
 DEEP = {"layers": 5}
@@ -957,7 +957,7 @@ def test_the_nearest_tier_is_filled_first_with_what_travels_most() -> None:
     assert tiered(10, **every).tier_traffic == (2 * 3504 + 2 * 2496 + 2 * 33_696,)
 
 
-# --------------------------------------------------------------------------------------------------------- batches
+# ---- batches
 
 
 def test_a_batch_of_one_structure_has_an_array_for_each_component() -> None:

@@ -27,7 +27,7 @@ from tests.step.tiny import batch, point, switch
 TWO_BY_TWO = (switch(2), switch(2))
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
 
-# ----------------------------------------------------------------------------------------------------- placement
+# ---- placement
 
 
 def spans(axis: str, **changes: Any) -> list[tuple[float, float]]:
@@ -101,7 +101,7 @@ def test_a_group_of_several_axes_has_their_members_together() -> None:
     assert len(costs.group(("tp",))) == 1
 
 
-# ------------------------------------------------------------------------------------------------------- seconds
+# ---- seconds
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_batch_of_designs_takes_its_own_seconds_each() -> None:
     assert np.asarray(found).tolist() == pytest.approx([1 / 2 * 8, 3 / 4 * 8])
 
 
-# -------------------------------------------------------------------------------------------------------- overlap
+# ---- overlap
 
 
 def test_compute_hides_a_share_of_what_overlaps_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_what_overlaps_at_best_is_a_share() -> None:
     assert 0 < OVERLAP.ep < 1
 
 
-# --------------------------------------------------------------------------------------------------------- loads
+# ---- loads
 
 GRADIENTS = 4 * (2 * 528 + 80 + 88)
 """Bytes of all gradients: two layers, embedding and head."""
@@ -296,7 +296,7 @@ def test_groups_of_one_and_collectives_without_calls_send_nothing() -> None:
     assert {use.block for use in last if use.role != "pp"} == {"head"}
 
 
-# ------------------------------------------------------------------------------------------------------ entering
+# ---- entering
 
 
 def shares(kind: CollectiveKind, members: list[float], copies: int = 1, **collective: Any) -> list[float]:

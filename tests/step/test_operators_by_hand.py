@@ -56,7 +56,7 @@ def attention(**changes: Any) -> Attention:
     return shape
 
 
-# ------------------------------------------------------------------------------------------------- flop and bytes
+# ---- flop and bytes
 
 DENSE = [
     # operator, kind, block, flop, elements moved
@@ -162,7 +162,7 @@ def test_context_parallel_ranks_have_part_of_the_queries_and_all_keys() -> None:
     assert (found.queries, found.keys, found.visible) == (2, 4, (1 + 2 + 3 + 4) / 16)
 
 
-# --------------------------------------------------------------------------------------------------------- runs
+# ---- runs
 
 
 def test_an_operator_of_one_layer_runs_once_for_each_microbatch() -> None:
@@ -199,7 +199,7 @@ def test_selective_recomputation_runs_attention_twice() -> None:
     assert [use.name for use in fused.values() if use.recomputed] == ["attention"]
 
 
-# ------------------------------------------------------------------------------------------------------ kernels
+# ---- kernels
 
 
 def test_a_gemm_has_tokens_by_columns_by_rows_of_its_weight() -> None:
@@ -267,7 +267,7 @@ def test_sinks_do_not_change_the_shape_of_attention() -> None:
     assert attention(model={"sinks": True}) == attention()
 
 
-# --------------------------------------------------------------------------------------------------- MoE and MLA
+# ---- MoE and MLA
 
 
 def test_experts_that_no_token_selects_are_not_read() -> None:
@@ -322,7 +322,7 @@ def test_decoding_without_mla_reads_the_keys_of_each_kv_head() -> None:
     assert found == Attention(batch=3, heads=2, kv_heads=1, queries=1, keys=6, width=4, value_width=4, visible=1)
 
 
-# ---------------------------------------------------------------------------------------------- bytes of serving
+# ---- bytes of serving
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_decoding_with_mla_reads_one_compressed_vector_a_token() -> None:
     assert found.bytes == 2 * (4 * (6 + 2) + 2 * (8 + 6))
 
 
-# ----------------------------------------------------------------------------------------------- flop of a model
+# ---- flop of a model
 
 LAYER = 2 * (4 * 8 * 8 + 2 * 8 * 16)
 """Flop of a layer's GEMMs for a token."""
@@ -474,7 +474,7 @@ def test_a_batch_of_designs_has_an_array_for_each_operator() -> None:
     assert found.kernel.fuses
 
 
-# --------------------------------------------------------------------------------------------------- lookups
+# ---- lookups
 
 
 @pytest.mark.parametrize("lookups", [1, 3])

@@ -65,7 +65,7 @@ def numbers(links: Any) -> list[float]:
     return [float(each) for each in links]
 
 
-# ----------------------------------------------------------------------------------------------- what fits
+# ---- what fits
 
 
 def test_components_that_live_outside_are_told_apart() -> None:
@@ -139,7 +139,7 @@ def test_what_is_offloaded_is_placed_if_something_says_how() -> None:
     assert not is_state_placed(tiny.point(offload=("optimizer",), memory={"prefetch": "step"}))
 
 
-# ------------------------------------------------------------------------------------------------- experts
+# ---- experts
 
 
 def test_experts_stay_where_other_weights_go() -> None:
@@ -220,7 +220,7 @@ def test_popular_experts_are_found_in_the_cache_more_often() -> None:
     assert skewed > 0.3
 
 
-# -------------------------------------------------------------------------------------------- what travels
+# ---- what travels
 
 
 def test_gradients_that_the_host_adds_to_do_not_come_back() -> None:
@@ -304,7 +304,7 @@ def test_only_the_update_reads_optimizer_states_that_are_apart() -> None:
     assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(100)
 
 
-# ------------------------------------------------------------------------------------------- blocks and words
+# ---- blocks and words
 
 
 @pytest.mark.parametrize(

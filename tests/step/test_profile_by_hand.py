@@ -44,7 +44,7 @@ def of(stage: Stage | None = "first", **changes: Any) -> StepProfile:
     return profile_step(batch(**changes), stage)
 
 
-# ------------------------------------------------------------------------------------------------------- traffic
+# ---- traffic
 
 
 def brief(each: CollectiveCost) -> tuple[Any, ...]:
@@ -147,7 +147,7 @@ def test_seconds_of_a_collective_take_its_copies_into_account() -> None:
     assert merged.seconds == pytest.approx(4 * (6.4 + 0.75 * 6.4))
 
 
-# ----------------------------------------------------------------------------------------------------- operators
+# ---- operators
 
 
 def runs(stage: Stage | None = "first", **changes: Any) -> dict[str, float]:
@@ -191,7 +191,7 @@ def test_a_recommender_has_neither_embedding_nor_head() -> None:
     assert set(found.counts.values()) == {1}
 
 
-# ------------------------------------------------------------------------------------------------------ profiles
+# ---- profiles
 
 
 MIXED = Experts(count=4, active=2, ffn=6, dense_first=1)
@@ -227,7 +227,7 @@ def test_a_device_waits_for_launches_that_take_longer_than_its_kernels() -> None
     assert np.asarray(launch_delay_s(np.array([1.0, 4.0]), 2.0)).tolist() == [0, 2]
 
 
-# ------------------------------------------------------------------------------------------------------ roofline
+# ---- roofline
 
 
 def test_the_ridge_is_where_peak_and_bandwidth_meet() -> None:
@@ -283,7 +283,7 @@ def test_a_fused_operator_moves_no_more_than_the_memory_transfers_in_its_time() 
     assert found["layer out, forward"].bytes == pytest.approx(2 * 256)
 
 
-# -------------------------------------------------------------------------------------------------- what bounds it
+# ---- what bounds it
 
 
 def test_the_network_dimension_that_is_busy_longest_bounds_communication() -> None:

@@ -26,7 +26,7 @@ from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weigh
 from cosmic.workload.recommender_blocks import touched_rows
 from tests.step.tiny import batch, point
 
-# --------------------------------------------------------------------------------------------------------- sizes
+# ---- sizes
 
 
 def test_the_batch_dimension_is_that_of_all_replicas() -> None:
@@ -74,7 +74,7 @@ def test_a_batch_of_designs_has_its_own_microbatches_each() -> None:
     assert np.asarray(microbatches(many)).tolist() == [12, 3, 1]
 
 
-# ------------------------------------------------------------------------------------------------- visible share
+# ---- visible share
 
 
 def seen(block: str = "layer", **changes: Any) -> float:
@@ -143,7 +143,7 @@ def test_a_batch_of_designs_sees_shares_of_its_own_sequences() -> None:
     assert np.asarray(visible_share(many, layer)).tolist() == [3 / 4, 10 / 16]
 
 
-# -------------------------------------------------------------------------------------------------------- stages
+# ---- stages
 
 
 def on_stages(pp: int, *names: str, model: dict[str, Any], **workload: Any) -> list[list[float]]:
@@ -242,7 +242,7 @@ def test_embedding_and_head_are_on_the_first_and_the_last_stage() -> None:
     assert on_stages(1, "embedding", "head", model={"layers": 3}) == [[1, 1]]
 
 
-# ------------------------------------------------------------------------------------------------- stated layers
+# ---- stated layers
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_a_part_of_a_model_has_its_layers_of_each_kind() -> None:
     assert layers_of_part(made.base.model, blocks, Cut(7, 4), 3, 0) == {"layer": 0, "moe_layer": 1}
 
 
-# ----------------------------------------------------------------------------------------------------- precision
+# ---- precision
 
 
 def numbers(recipe: Recipe) -> tuple[float, ...]:
@@ -447,7 +447,7 @@ def test_wide_weights_are_as_wide_as_the_recipe_says() -> None:
     assert weight_bytes(RECIPES["fp8"], "w_q", moe=True) == 2
 
 
-# ------------------------------------------------------------------------------------------------ rows of tables
+# ---- rows of tables
 
 
 def test_the_rows_that_samples_look_up_are_fewer_than_their_lookups() -> None:

@@ -37,7 +37,7 @@ SPARSE_KEPT = 4 * (2 * (64 + 2 + 16 + 2 * 8) + 16)
 """Of one of experts: 2 choices, 2 copies of 8, and 2 tensors of 2 x 4."""
 SIZES = {"batch": 2, "features": 8, "inner": 16, "classes": 4}
 
-# ------------------------------------------------------------------------------------------------ compiled steps
+# ---- compiled steps
 
 
 def test_a_compiled_backward_pass_ends_with_all_gradients_of_weights() -> None:
@@ -93,7 +93,7 @@ def test_a_compiled_pass_over_adapters_ends_with_their_gradients_alone() -> None
     assert found == (4 * (2 * 128 + 8 + 8), 0, 2 * 2 * 768 + 320)
 
 
-# ----------------------------------------------------------------------------------------------------- adapters
+# ---- adapters
 
 
 def test_the_largest_weight_gradient_of_adapters_is_an_adapters() -> None:
@@ -120,7 +120,7 @@ def test_gradients_of_adapters_are_whole_until_they_are_reduced() -> None:
     assert (found["gradients"], found["optimizer"]) == (4 * 2 * 192, 12 * 2 * 192)
 
 
-# -------------------------------------------------------------------------------------------------------- heads
+# ---- heads
 
 
 def test_each_further_token_that_is_predicted_has_logits_of_its_own() -> None:
@@ -135,7 +135,7 @@ def test_an_offset_of_the_head_makes_no_further_logits() -> None:
     assert parts({"biases": ["head"], "mtp_layers": 1}, loss="retained")["loss"] == 16 * 2 * 40
 
 
-# ------------------------------------------------------------------------------------------------------ moments
+# ---- moments
 
 
 def test_of_moments_with_the_same_sum_the_first_counts() -> None:
@@ -162,7 +162,7 @@ def test_weights_that_are_offloaded_leave_room_for_two_of_the_largest_blocks(pre
     assert adapted.offloaded["weights"] == width * (168 + 4 * (528 + 192))
 
 
-# --------------------------------------------------------------------------------------------------------- blocks
+# ---- blocks
 
 
 def test_a_layer_norm_keeps_a_mean_beside_its_scale() -> None:
@@ -219,7 +219,7 @@ def test_a_stage_recomputes_its_own_layers() -> None:
     assert last.parts["activations"] == 64 + SPARSE_KEPT - 64
 
 
-# ------------------------------------------------------------------------------------------------------- programs
+# ---- programs
 
 
 def tensor(name: str, *dims: str, role: TensorRole = "activation") -> ProgramTensor:

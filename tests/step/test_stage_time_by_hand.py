@@ -54,7 +54,7 @@ def exposed(found: StageTime) -> dict[tuple[str, str], float]:
     return {key: float(value) for key, value in found.exposed.items()}
 
 
-# ------------------------------------------------------------------------------------------------------- compute
+# ---- compute
 
 
 def test_operators_are_summed_by_class_and_by_phase() -> None:
@@ -177,7 +177,7 @@ def test_half_of_the_backward_pass_makes_the_gradients_of_weights() -> None:
     assert (early.weight_gradients_s, early.input_gradients_s) == (5, 5 + 5)
 
 
-# ----------------------------------------------------------------------------------------------------- launching
+# ---- launching
 
 
 def test_a_pass_whose_kernels_are_launched_late_lasts_until_they_are() -> None:
@@ -275,7 +275,7 @@ def test_the_host_is_not_late_while_compute_waits_for_communication() -> None:
     assert layer(operators, [collective("cp", "forward", 3.0, calls=0)]).delay["forward"] == 9 - (2 + 3)
 
 
-# ------------------------------------------------------------------------------------------------- communication
+# ---- communication
 
 
 def test_recomputed_collectives_are_in_both_passes() -> None:
@@ -318,7 +318,7 @@ def test_communication_that_overlaps_nothing_is_exposed() -> None:
     assert exposed(layer(operators, traffic)) == {(role, phase): 1 for role in roles for phase in PASSES}
 
 
-# ----------------------------------------------------------------------------------------------------- ring of keys
+# ---- ring of keys
 
 
 def test_a_ring_overlaps_the_attention_of_its_layer() -> None:
@@ -356,7 +356,7 @@ def test_full_recomputation_of_a_real_layer_moves_half_of_its_ring_backward() ->
     assert calls["full"] == pytest.approx([6 * send, 18 * send])
 
 
-# ------------------------------------------------------------------------------------------------ tensor parallelism
+# ---- tensor parallelism
 
 
 @pytest.mark.parametrize(("gemm_s", "hidden"), [(50.0, 5.0), (5.0, 5.0), (3.0, 3.0), (0.0, 0.0)])
@@ -381,7 +381,7 @@ def test_the_gemms_of_one_block_do_not_hide_the_communication_of_another() -> No
     assert exposed(found) == {("tp", "forward"): 2 * (10 - 1) + (10 - 5)}
 
 
-# ------------------------------------------------------------------------------------------------ expert parallelism
+# ---- expert parallelism
 
 
 def experts(sent_s: float, compute_s: float, **changes: Any) -> float:
@@ -427,7 +427,7 @@ def test_an_all_to_all_that_takes_no_time_exposes_none() -> None:
     assert experts(0.0, 12.0, ep_overlap=True) == 0
 
 
-# ----------------------------------------------------------------------------------------- weights and gradients
+# ---- weights and gradients
 
 
 def sharded(phase: Any, efficiency: float = 1.0, **changes: Any) -> float:
@@ -517,7 +517,7 @@ def test_gradients_of_a_step_are_no_part_of_its_passes() -> None:
     assert found.seconds("backward") == found.free_s("backward") == 10
 
 
-# --------------------------------------------------------------------------------------------------- parts and batches
+# ---- parts and batches
 
 
 def parts(**changes: Any) -> list[float]:

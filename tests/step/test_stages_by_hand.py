@@ -84,7 +84,7 @@ def test_every_mixture_of_layers_is_looked_at_where_it_comes_first(
     assert first <= set(found(made))
 
 
-# ------------------------------------------------------------------------------------------------------- in flight
+# ---- in flight
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def design(name: str = NANO, **workload: Any) -> DesignPoint:
     return load_design(name, usual | workload, plain=True)
 
 
-# -------------------------------------------------------------------------------------------- parameters
+# ---- parameters
 
 
 def test_a_mamba2_projects_convolves_decays_and_normalises() -> None:
@@ -139,7 +139,7 @@ def test_a_state_space_is_checked(changes: dict[str, Any], sentence: str) -> Non
     assert sentence in str(caught.value)
 
 
-# -------------------------------------------------------------------------------------------- operations
+# ---- operations
 
 
 def test_a_token_costs_the_products_of_its_chunk() -> None:
@@ -168,7 +168,7 @@ def test_a_long_sequence_costs_a_token_no_more() -> None:
     assert short == model_flop_per_token(model, 64, training=False) - 1.5 * (2 * 2 * 16 + 4 * 2 * 8)
 
 
-# ------------------------------------------------------------------------------------------------ a scan
+# ---- a scan
 
 
 def test_a_scan_moves_streams_states_and_scores() -> None:
@@ -207,7 +207,7 @@ def test_decoding_reads_and_writes_the_state() -> None:
     assert decode_scan_seconds(shape, ScanRates(4e12, 132)) == pytest.approx(16 * 2 * 4 * 64 * 64 * 128 / 4e12)
 
 
-# ------------------------------------------------------------------------------------------------ memory
+# ---- memory
 
 
 def test_the_cache_is_of_attention_layers_and_states_of_the_others() -> None:
@@ -237,7 +237,7 @@ def test_a_fused_scan_makes_its_convolution_again() -> None:
     assert kept[0] - kept[1] > 23 * 1024 * 2 * 6144 * 0.99
 
 
-# --------------------------------------------------------------------------------------------- mapping
+# ---- mapping
 
 
 def test_tensor_parallel_heads_are_gathered_before_and_summed_after() -> None:
@@ -305,7 +305,7 @@ def test_both_engines_agree(seed: int) -> None:
     assert found is None or 0.85 < found.ratio < 1.15
 
 
-# ---------------------------------------------------------------------------------- attention to few keys
+# ---- attention to few keys
 
 
 def test_a_query_reads_its_window_and_the_compressed_keys_that_it_picks() -> None:

@@ -37,7 +37,7 @@ def pooled(*tiers: MemoryTier, **changed: Any) -> TierTraffic:
     return traffic(placed(*tiers, **given))
 
 
-# ------------------------------------------------------------------------------------------------------- pools
+# ---- pools
 
 
 def test_every_replica_sends_gradients_to_switches_that_reduce() -> None:
@@ -97,7 +97,7 @@ def test_without_switches_that_work_all_that_accelerators_read_is_read_in_memory
     assert float(found.load_s("moe_layer", "forward")) == pytest.approx(76 * 4 * 4 / 5)
 
 
-# ------------------------------------------------------------------------------------------------------ experts
+# ---- experts
 
 
 def test_an_update_reads_and_writes_the_states_of_experts_in_use() -> None:
@@ -120,7 +120,7 @@ def test_the_processor_updates_experts_in_use_and_all_others() -> None:
     assert float(found.processor_s) == pytest.approx(30 * updated / 20)
 
 
-# ------------------------------------------------------------------------------------------------------- tables
+# ---- tables
 
 
 def recommender(**placement: Any) -> Batch:
@@ -150,7 +150,7 @@ def test_rows_in_hbm_do_not_travel() -> None:
     assert numbers(found.loads(name, "forward")) == [0]
 
 
-# ---------------------------------------------------------------------------------------------------- placement
+# ---- placement
 
 
 def test_what_is_in_hbm_and_may_live_further_out_can_move() -> None:
@@ -235,7 +235,7 @@ def test_experts_apart_from_their_states_have_16_bits() -> None:
     assert numbers(traffic(batch).loads("moe_layer", "forward")) == [2 * 1024 / 4]
 
 
-# --------------------------------------------------------------------------------------------------------- room
+# ---- room
 
 
 def test_what_kernels_read_in_place_has_no_buffer() -> None:
@@ -283,7 +283,7 @@ def test_only_gradients_of_experts_in_use_are_buffered() -> None:
     assert float(found.homes["host", "expert_gradients"]) == 4 * 2 * 1024 / 4
 
 
-# -------------------------------------------------------------------------------------------------- cached experts
+# ---- cached experts
 
 
 def test_a_cached_expert_has_its_states_with_it() -> None:
@@ -306,7 +306,7 @@ def test_a_cached_expert_of_a_master_copy_has_its_16_bits_beside(sharding: str, 
     assert float(plain.copies[HBM]) == 2 * 2 * DENSE  # buffers of two layers
 
 
-# ------------------------------------------------------------------------------------------------------- passes
+# ---- passes
 
 
 def test_gradients_of_experts_come_in_for_all_but_the_first_microbatch() -> None:
@@ -362,7 +362,7 @@ def test_a_served_model_updates_nothing() -> None:
     assert (found.links, found.links_s, found.processor_s, found.in_hbm) == ([0], 0, 0, 1)
 
 
-# -------------------------------------------------------------------------------------------------------- stages
+# ---- stages
 
 
 @pytest.mark.parametrize(("vocab", "stage"), [(150, 0), (200, 1)])

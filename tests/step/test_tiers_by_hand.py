@@ -55,7 +55,7 @@ def seconds(batch: Batch) -> float:
     return float(dissect_step(batch).step.seconds)
 
 
-# ---------------------------------------------------------------------------------------------------- homes
+# ---- homes
 
 
 def test_state_that_lives_outside_has_buffers_for_two_layers_inside() -> None:
@@ -110,7 +110,7 @@ def test_what_has_one_tier_alone_gets_its_room_first() -> None:
     assert memory.excess == 0
 
 
-# ------------------------------------------------------------------------------------------------ SE-MoE
+# ---- SE-MoE
 
 
 def test_the_capacity_rules_of_se_moe_come_out() -> None:
@@ -139,7 +139,7 @@ def test_the_capacity_rules_of_se_moe_come_out() -> None:
     assert float(memory.placed.used["ssd"]) == pytest.approx(12 * sparse)
 
 
-# --------------------------------------------------------------------------------------------------- time
+# ---- time
 
 
 def test_bytes_of_the_second_tier_cross_both_links_one_after_the_other() -> None:
@@ -250,7 +250,7 @@ def test_a_layer_hides_dense_and_sparse_fetches_at_the_same_time() -> None:
     assert float(slow.step.seconds) - float(inside.step.seconds) < moved
 
 
-# -------------------------------------------------------------------------------------------- load and store
+# ---- load and store
 
 
 def test_kernels_read_expanded_memory_at_its_bandwidth() -> None:
@@ -277,7 +277,7 @@ def test_optimizer_states_in_load_store_memory_slow_the_update_alone() -> None:
     assert kernel_bandwidth_bytes_per_s(alike) == kernel_bandwidth_bytes_per_s(alike, update=True)
 
 
-# -------------------------------------------------------------------------------------------------- names
+# ---- names
 
 
 def test_a_placement_names_tiers_that_are_there_nearest_first() -> None:

@@ -88,7 +88,7 @@ def written(made: Anonymized) -> bytes:
     return files + groups_text(made.groups).encode()
 
 
-# ------------------------------------------------------------------------------------------------- what is hidden
+# ---- what is hidden
 
 SECRET_GROUPS = '[\'[{"pg_name": "tensor_secret", "pg_desc": "Aurora run", "ranks": [0, 1]}]\']'
 
@@ -228,7 +228,7 @@ def test_unused_groups_are_left_out_and_others_are_numbered_from_1() -> None:
     assert [rank.groups for rank in made.traces.ranks] == [("1",), ("1",), ("2",)]
 
 
-# ------------------------------------------------------------------------------------------------------ what stays
+# ---- what stays
 
 
 def test_the_graph_and_all_that_simulators_need_stays(job: trace_generation.StepTraces) -> None:
@@ -322,7 +322,7 @@ def test_a_send_still_meets_its_receive_where_sizes_and_tags_repeat() -> None:
         assert len(set(made.traces.ranks[0].template.comm_tag.tolist())) == 3
 
 
-# ----------------------------------------------------------------------------------------------------------- times
+# ---- times
 
 
 def recorded(rows: Rows, draw: Any) -> Template:
@@ -386,7 +386,7 @@ def test_starts_of_a_cycle_are_refused_and_may_be_dropped() -> None:
     assert len(list_problems(made.traces)) == len(list_problems(traces)) == 1
 
 
-# ---------------------------------------------------------------------------------------------------------- policy
+# ---- policy
 
 
 @pytest.mark.parametrize(

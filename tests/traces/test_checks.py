@@ -25,7 +25,7 @@ def job(*ranks: tuple[Rows, str | tuple[str, ...], tuple[int, ...]]) -> TraceSet
     return TraceSet(tuple(RankTrace(template_of(rows), tuple(groups), peers) for rows, groups, peers in ranks))
 
 
-# ---------------------------------------------------------------------------------------------- within a rank
+# ---- within a rank
 
 
 @given(graphs())
@@ -95,7 +95,7 @@ def test_a_trace_says_whose_it_is() -> None:
     assert list_problems(traces) == ["trace: rank 0: its own rank = 1: the trace belongs to another rank"]
 
 
-# --------------------------------------------------------------------------------------------------- messages
+# ---- messages
 
 
 def test_a_send_belongs_to_a_receive() -> None:
@@ -152,7 +152,7 @@ def test_messages_are_left_over_as_many_as_counting_says(found: list[tuple[int, 
     assert (lone.side == 0).sum() == sum(count for count in counts.values() if count > 0)
 
 
-# ----------------------------------------------------------------------------------------------------- groups
+# ---- groups
 
 
 def twins(mine: Rows, theirs: Rows, name: str = "1") -> TraceSet:
@@ -245,7 +245,7 @@ def test_groups_that_metadata_states_are_known() -> None:
     assert list_problems(twins(rows, other, "3"), {"3": [0, 1]}) != []
 
 
-# ------------------------------------------------------------------------------------------------ real traces
+# ---- real traces
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="needs the reference traces")

@@ -55,7 +55,7 @@ def collectives(template: Template, of: str) -> Counter[str]:
     return Counter(names)
 
 
-# ------------------------------------------------------------------------------------------- known counts
+# ---- known counts
 
 
 def test_tensor_parallelism_is_two_all_reduces_each_way_per_layer() -> None:
@@ -141,7 +141,7 @@ def test_each_part_of_the_work_is_a_node() -> None:
     assert any(name.endswith("layer5.gradients.all_reduce") for name in template.names)
 
 
-# ------------------------------------------------------------------------------------------- groups and peers
+# ---- groups and peers
 
 
 def test_the_first_axis_of_the_placement_is_the_fastest() -> None:
@@ -187,7 +187,7 @@ def test_keys_and_values_go_round() -> None:
     assert len(beside) == 2  # forward and backward
 
 
-# ---------------------------------------------------------------------------------------------- sizes
+# ---- sizes
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_thousand_ranks_share_a_template_for_each_stage() -> None:
     assert len(job.traces.templates()) == 4
 
 
-# ------------------------------------------------------------------------------------------------ agreement
+# ---- agreement
 
 
 def test_without_communication_a_simulation_takes_as_long_as_the_closed_form() -> None:

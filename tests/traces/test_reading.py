@@ -51,7 +51,7 @@ def job(folder: Path, *ranks: bytes) -> Path:
     return folder / "job"
 
 
-# ---------------------------------------------------------------------------------------------------- one file
+# ---- one file
 
 
 def test_a_file_is_read_as_its_bytes_say(write: Callable[[bytes], Path]) -> None:
@@ -268,7 +268,7 @@ def test_a_file_may_be_compressed(tmp_path: Path) -> None:
     assert list(read_traces(tmp_path / "other").ranks[0].template.names) == ["one"]
 
 
-# --------------------------------------------------------------------------------------------- what is refused
+# ---- what is refused
 
 WRONG_FILES = {
     "empty": (b"", "the file is empty"),
@@ -388,7 +388,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_trace("a\0b")
 
 
-# ------------------------------------------------------------------------------------------------ many files
+# ---- many files
 
 
 def rank_file(rank: int, *, size: int = 64) -> bytes:
@@ -470,7 +470,7 @@ def test_a_rank_that_is_missing_is_named(tmp_path: Path) -> None:
         read_traces(tmp_path / "nowhere" / "job")
 
 
-# ---------------------------------------------------------------------------------- traces that others wrote
+# ---- traces that others wrote
 
 
 @needs_reference

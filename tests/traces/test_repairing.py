@@ -62,7 +62,7 @@ def same(one: Template, other: Template) -> bool:
     )
 
 
-# ----------------------------------------------------------------------------------------------- what is right
+# ---- what is right
 
 
 @settings(max_examples=30)
@@ -151,7 +151,7 @@ def test_a_repair_leaves_only_what_no_rank_can_know_and_is_done_once(
     )
 
 
-# ----------------------------------------------------------------------------------------------- dependencies
+# ---- dependencies
 
 
 def test_dependencies_that_cannot_be_satisfied_are_dropped_and_counted() -> None:
@@ -243,7 +243,7 @@ def test_too_many_cycles_are_broken_without_a_search() -> None:
     assert not any(each.any() for each in closing.certain)
 
 
-# -------------------------------------------------------------------------------------------------------- nodes
+# ---- nodes
 
 
 def test_nodes_with_the_same_id_are_renumbered_and_copies_dropped() -> None:
@@ -321,7 +321,7 @@ def test_dropping_nodes_says_when_too_many_dependencies_would_come_of_it(monkeyp
         repair_traces(one_rank(rows))
 
 
-# ------------------------------------------------------------------------------------------------ communication
+# ---- communication
 
 
 def test_communication_runs_on_the_accelerator_and_operators_that_launch_it_are_compute() -> None:
@@ -449,7 +449,7 @@ def test_one_rank_is_copied_to_others_with_its_peers_as_far_away() -> None:
     assert [rank.peers for rank in traces.ranks] == [(1, 3), (2, 0), (3, 1), (0, 2)]
 
 
-# --------------------------------------------------------------------------------------------------- edge cases
+# ---- edge cases
 
 
 @pytest.mark.parametrize("rows", [[], [comp(0)], [{"id": 0}]])

@@ -186,7 +186,7 @@ def test_served_formats_do_not_train() -> None:
     assert reasons("llama3-8b@dgx-h100:8", precision="int4", task="decode") == ()
 
 
-# ------------------------------------------------------------------------------------------- layers of stages
+# ---- layers of stages
 
 
 @pytest.mark.parametrize(

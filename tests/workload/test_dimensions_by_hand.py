@@ -141,7 +141,7 @@ def test_what_tp_does_not_divide_is_padded_if_that_is_asked_for() -> None:
     assert "heads" not in sizes_of(batch_of(tables))
 
 
-# --------------------------------------------------------------------------------------------------------- stages
+# ---- stages
 
 
 def test_stated_layers_leave_nothing_to_balance() -> None:

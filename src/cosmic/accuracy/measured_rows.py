@@ -188,7 +188,7 @@ def _finite(verdict: Verdict) -> Verdict:
     )
 
 
-# ------------------------------------------------------------------------------------------------- kinds
+# ---- kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def measure_fidelity(
     )
 
 
-# ------------------------------------------------------------------------------------------------ distances
+# ---- distances
 
 
 def _variation(synthetic: Mapping[int, float], source: Mapping[int, float]) -> float:
@@ -189,7 +189,7 @@ def _seconds(template: Template) -> Floats:
     return work if work.any() else np.ones(template.nodes)
 
 
-# ------------------------------------------------------------------------------------------------ simulated time
+# ---- simulated time
 
 
 def comparison_networks(ranks: int) -> dict[str, SimulatedNetwork]:

@@ -107,7 +107,7 @@ class Unwritable(FileError):  # noqa: N818  its base says that it is an error
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-# ------------------------------------------------------------------------------------------------------ looking
+# ---- looking
 
 
 def exists(path: str | Path) -> bool:
@@ -135,7 +135,7 @@ def _stat_path(path: str | Path) -> os.stat_result | None:
         return None
 
 
-# ------------------------------------------------------------------------------------------------------ reading
+# ---- reading
 
 
 def read_bytes(path: str | Path, where: str = "file", most: int = LARGEST_BYTES) -> bytes:
@@ -191,7 +191,7 @@ def _check_size(size: int, path: str | Path, where: str, most: int) -> None:
         raise Unreadable(where, str(path), f"has more than the {most / 2**20:,.0f} MiB that such a file may have")
 
 
-# ------------------------------------------------------------------------------------------------------ writing
+# ---- writing
 
 
 def write_text(path: str | Path, text: str, where: str = "file") -> None:
@@ -317,7 +317,7 @@ def _require_pipe_reader(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-# ------------------------------------------------------------------------------------ files that belong together
+# ---- files that belong together
 
 
 def write_all(contents: Iterable[tuple[str | Path, str | bytes]], where: str = "file") -> int:
@@ -413,7 +413,7 @@ def _defer_signals() -> Iterator[None]:
             signal.raise_signal(caught[0])
 
 
-# ------------------------------------------------------------------------------------------------ before the work
+# ---- before the work
 
 
 def check_writable(path: str | Path, where: str = "file") -> None:

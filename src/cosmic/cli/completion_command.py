@@ -64,7 +64,7 @@ def script_for(shell: str) -> str:
     return get_completion_script(prog_name="cosmic", complete_var=COMPLETE, shell=shell) + "\n"
 
 
-# --------------------------------------------------------------------------------------------------- at a TAB
+# ---- at a TAB
 
 
 class Commands(TyperGroup):

@@ -67,7 +67,7 @@ def complete_networks(incomplete: str) -> list[str]:
     return [name for name in entry_names("systems") if name.startswith(incomplete)]
 
 
-# ------------------------------------------------------------------------------------------------------------ writing
+# ---- writing
 
 
 def target_format(to: str, out: str) -> str:

@@ -122,7 +122,7 @@ def _format_usd(value: float) -> str:
     return f"{value:,.0f} USD"
 
 
-# ---------------------------------------------------------------------------------------------- what was found
+# ---- what was found
 
 
 def search_summary(outcome: Found, changes: Sequence[str] | None = None) -> SearchAnswer:

@@ -101,7 +101,7 @@ def size(  # noqa: PLR0913, PLR0917  one option each
         raise typer.Exit(FAILED)
 
 
-# ---------------------------------------------------------------------------------------------------- data
+# ---- data
 
 
 def _data(sizing: Sizing, risks: list[Risk | None], effects: list[Effect]) -> SizeAnswer:
@@ -160,7 +160,7 @@ def _row_data(row: Row, risk: Risk | None) -> SizedSystemRow:
     }
 
 
-# ---------------------------------------------------------------------------------------------------- words
+# ---- words
 
 
 def _print(

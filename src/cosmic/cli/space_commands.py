@@ -145,7 +145,7 @@ def _check_certificate(path: Path, *, json: bool) -> None:
     emit([f"{path}: the certificate holds", *(f"  {each}" for each in verdict)])
 
 
-# ------------------------------------------------------------------------------------------------ showing
+# ---- showing
 
 
 def _certificate_data(space: str, certified: Certified, simulated: Any, note: str, out: Path | None) -> ProofAnswer:

@@ -84,7 +84,7 @@ def diff(
         _print_trace_diff(contrast, limit)
 
 
-# --------------------------------------------------------------------------------------------------------- text
+# ---- text
 
 
 def difference_headline(contrast: TraceContrast) -> str:
@@ -263,7 +263,7 @@ def _sentences(contrast: TraceContrast) -> Iterator[str]:
     yield from (*contrast.a.notes, *contrast.b.notes)
 
 
-# --------------------------------------------------------------------------------------------------------- JSON
+# ---- JSON
 
 
 def _trace_diff_data(contrast: TraceContrast) -> TraceDiffAnswer:

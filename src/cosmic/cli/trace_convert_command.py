@@ -166,7 +166,7 @@ class _ConvertOutputs:
         emit([f"{trace_headline(traces)}, {groups:,} groups: {self.files:,} files, {self.bytes:,} bytes, {took:.2f} s"])
 
 
-# ------------------------------------------------------------------------------------------------------ profiles
+# ---- profiles
 
 
 def _print_profiles(converted: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
@@ -204,7 +204,7 @@ def _print_profiles(converted: ConvertedProfiles, outputs: _ConvertOutputs, took
     )
 
 
-# ------------------------------------------------------------------------------------------------------ others
+# ---- others
 
 
 def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:

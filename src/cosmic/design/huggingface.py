@@ -221,7 +221,7 @@ def _tower_parameters(keys: Mapping[str, Any]) -> float:
     return layers * (4 * hidden**2 + 2 * hidden * ffn)
 
 
-# ---------------------------------------------------------------------------------------------------- what is refused
+# ---- what is refused
 
 
 def _refuse_other_models(config: ConfigKeys) -> None:
@@ -251,7 +251,7 @@ def _refuse_other_models(config: ConfigKeys) -> None:
         raise SpecError(join_path(config.where, "architectures"), names, rule)
 
 
-# ------------------------------------------------------------------------------------------------------------- sizes
+# ---- sizes
 
 
 def _first_size(config: ConfigKeys, names: tuple[str, ...], least: int = 1) -> int | None:
@@ -329,7 +329,7 @@ def _usual_experts(config: ConfigKeys, layers: int, assumed: list[str]) -> Tree 
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- kinds
+# ---- kinds
 
 
 def _is_on(config: ConfigKeys, *names: str) -> bool:
@@ -443,7 +443,7 @@ def _divide_width(config: ConfigKeys, heads: int, width: int, where: str) -> int
     return width // heads
 
 
-# ------------------------------------------------------------------------------------------------ Mamba
+# ---- Mamba
 
 
 def read_mamba(config: ConfigKeys) -> Tree:
@@ -489,7 +489,7 @@ def read_mamba2(config: ConfigKeys) -> Tree:
     return _hybrid_decoder(config, **_state_space_decoder(heads, head_dim), **alone)
 
 
-# ----------------------------------------------------------------------------------------------- hybrids
+# ---- hybrids
 
 
 def read_nemotron_h(config: ConfigKeys) -> Tree:
@@ -627,7 +627,7 @@ def read_falcon_h1(config: ConfigKeys) -> Tree:
     return _hybrid_decoder(config, **_hybrid_attention(config, 8), **more)
 
 
-# ------------------------------------------------------------------------------- attention to few keys
+# ---- attention to few keys
 
 
 def read_deepseek_v4(config: ConfigKeys) -> Tree:
@@ -796,7 +796,7 @@ def _qwen_windows(config: ConfigKeys) -> Tree:
     return _read_windows(config, config.optional("sliding_window", 4096))
 
 
-# ------------------------------------------------------------------------- gated decoders, after Llama
+# ---- gated decoders, after Llama
 
 
 def _gated_decoder(config: ConfigKeys, *, kv_heads: int | None = None, tied: bool = False, **more: Any) -> Tree:
@@ -867,7 +867,7 @@ def _read_gemma3(config: ConfigKeys) -> Tree:
     return _gemma_decoder(config, kv_heads=4, norms_per_layer=4, qk_norm=True, **windows)
 
 
-# ------------------------------------------------------------------------------------------- MoE models
+# ---- MoE models
 
 
 def _local_experts(config: ConfigKeys) -> Tree:
@@ -950,7 +950,7 @@ def _read_deepseek(config: ConfigKeys) -> Tree:
     return model | {"kv_heads": model["heads"], "head_dim": config.size("qk_nope_head_dim", default=128)}
 
 
-# --------------------------------------------------------------------------------------- plain decoders
+# ---- plain decoders
 
 
 @architectures.register("gpt2")
@@ -1032,7 +1032,7 @@ def _read_phi(config: ConfigKeys) -> Tree:
     }
 
 
-# --------------------------------------------------------------------------------------------- encoders
+# ---- encoders
 
 
 @architectures.register("bert")

@@ -182,7 +182,7 @@ def _explain_unknown(name: str) -> str:
     return "is neither MODEL@SYSTEM nor the path of a YAML file"
 
 
-# -------------------------------------------------------------------------------------------- resolution
+# ---- resolution
 
 
 def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> DesignPoint:

@@ -92,7 +92,7 @@ def architecture(accelerator: str) -> str:
     return next((family for start, family in ARCHITECTURES.items() if accelerator.startswith(start)), "Other")
 
 
-# ---------------------------------------------------------------------------------------------- traits of designs
+# ---- traits of designs
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _novelty_level(sources: int) -> int:
     return 0 if sources >= SURE_SOURCES else 1
 
 
-# ------------------------------------------------------------------------------------------------------ ranges
+# ---- ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def slots_of(value: Any) -> dict[str, FieldSlot]:
     return slots(cls) if hasattr(cls, "__dataclass_fields__") else {}
 
 
-# ---------------------------------------------------------------------------------------------- reading
+# ---- reading
 
 
 def read_value(hint: Any, tree: Any, where: str, dimension: PhysicalDimension | None = None) -> Any:
@@ -191,7 +191,7 @@ def _read_mapping(tree: Any, where: str) -> Mapping[Any, Any]:
     return tree
 
 
-# ---------------------------------------------------------------------------------------------- writing
+# ---- writing
 
 
 def write_value(value: Any, dimension: PhysicalDimension | None = None, *, brief: bool = False) -> Any:
@@ -220,7 +220,7 @@ def _cast_declared(item: Any, hint: Any) -> Any:
     return float(item) if type(item) is int and float in (hint, *get_args(hint)) else item
 
 
-# ------------------------------------------------------------------------------------------------ paths
+# ---- paths
 
 
 def leaf_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

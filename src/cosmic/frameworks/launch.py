@@ -103,7 +103,7 @@ class Draft:
             self.warnings.append(sentence)
 
 
-# ------------------------------------------------------------------------------------------ helpers of targets
+# ---- helpers of targets
 
 
 def trained_decoder(point: DesignPoint, target: str) -> Transformer:
@@ -237,7 +237,7 @@ def places_otherwise(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> b
     return all(split != [axis for axis in order if axis in split] for order in orders)
 
 
-# ------------------------------------------------------------------------------------------------------ writing
+# ---- writing
 
 
 def render_script(launch: Launch, *, inline: bool = True) -> str:

@@ -24,7 +24,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-# -------------------------------------------------------------------------------------------------------- shells
+# ---- shells
 
 
 def quote_comment(text: str) -> str:
@@ -94,7 +94,7 @@ def quote_here_document(name: str, text: str) -> Iterator[str]:
     yield end
 
 
-# ---------------------------------------------------------------------------------------------------------- TOML
+# ---- TOML
 
 
 def dump_toml(keys: Mapping[str, ArgumentValue]) -> str:
@@ -138,7 +138,7 @@ def _toml_text(text: str) -> str:
     return json.dumps(one_line(text), ensure_ascii=False)
 
 
-# ---------------------------------------------------------------------------------------------------------- YAML
+# ---- YAML
 
 
 def dump_launch_yaml(tree: Any) -> str:

@@ -21,9 +21,7 @@ from cosmic.frameworks.launch_arguments import NamedArgument, NamedArguments, No
 from cosmic.frameworks.launch_readers import ImportRequest
 from cosmic.frameworks.shell_expansion import UNKNOWN
 
-# --------------------------------------------------------------------------------------
-# Arguments of Megatron-LM by what becomes of them: read, without a cost, not modelled, refused
-# --------------------------------------------------------------------------------------
+# ---- Arguments of Megatron-LM by what becomes of them: read, without a cost, not modelled, refused
 
 _NAMES: dict[str, Any] = load_mapping(Path(__file__).with_suffix(".yaml"))
 READ_ARGUMENTS = frozenset(f"--{name}" for name in _NAMES["read"].split())
@@ -107,9 +105,7 @@ def _check_values(arguments: NamedArguments, name: str) -> None:
             arguments.known(argument, word)
 
 
-# --------------------------------------------------------------------------------------
-# Nested configurations of Megatron-Core (NeMo, Megatron-Bridge, --yaml-cfg) as arguments of Megatron-LM
-# --------------------------------------------------------------------------------------
+# ---- Nested configurations of Megatron-Core (NeMo, Megatron-Bridge, --yaml-cfg) as arguments of Megatron-LM
 
 DEEPEST = 20
 MOST_KEYS = 20_000
@@ -251,7 +247,7 @@ def _resolve_reference(value: Any, tree: Mapping[Any, Any], path: tuple[str, ...
     return _resolve_reference(node, tree, (*base, *steps), depth + 1)
 
 
-# ------------------------------------------------------------------------------------------------------- one key
+# ---- one key
 
 
 def _add_value(arguments: NamedArguments, path: tuple[str, ...], value: Any) -> None:

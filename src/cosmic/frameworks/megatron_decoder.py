@@ -21,9 +21,7 @@ from cosmic.frameworks.launch_arguments import NamedArguments, parse_arguments
 from cosmic.frameworks.launch_quoting import quote_options
 from cosmic.frameworks.targets.megatron import add_model_arguments
 
-# --------------------------------------------------------------------------------------
-# A model from arguments of Megatron-LM: the inverse of `cosmic.frameworks.targets.megatron`
-# --------------------------------------------------------------------------------------
+# ---- A model from arguments of Megatron-LM: the inverse of `cosmic.frameworks.targets.megatron`
 
 Tree = dict[str, Any]
 SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
@@ -231,7 +229,7 @@ def _biases(arguments: NamedArguments, layers: int, experts: Tree) -> Tree:
     return {"biases": ["qkv", "out", *(["ffn"] if not all(moe) else []), *(["experts"] if any(moe) else [])]}
 
 
-# ------------------------------------------------------------------------------------------------------ patterns
+# ---- patterns
 
 
 def _pattern(arguments: NamedArguments, name: str, text: str) -> list[int]:
@@ -271,9 +269,7 @@ def _listed(node: ast.expr) -> int | list[int]:
     raise ValueError("not a list")
 
 
-# --------------------------------------------------------------------------------------
-# Models of the catalog that have the sizes that somebody's arguments state
-# --------------------------------------------------------------------------------------
+# ---- Models of the catalog that have the sizes that somebody's arguments state
 
 VOCABULARY_PADDING = 0.02
 """Share by which a vocabulary may be padded."""

@@ -86,7 +86,7 @@ def _resolve_model(request: ImportRequest, arguments: NamedArguments) -> str | d
     return {"name": re.sub(r"[^\w.-]+", "-", request.path.stem)[:60] or "model", **tree}
 
 
-# ------------------------------------------------------------------------------------------------------- scripts
+# ---- scripts
 
 
 def script_arguments(script: ShellScript) -> tuple[NamedArguments, LaunchScale]:
@@ -153,7 +153,7 @@ def _variable_arguments(script: ShellScript) -> tuple[str, ...]:
     return tuple(words_of_arguments)
 
 
-# ---------------------------------------------------------------------------------------------------------- YAML
+# ---- YAML
 
 
 def yaml_arguments(request: ImportRequest, text: str) -> tuple[NamedArguments, LaunchScale]:

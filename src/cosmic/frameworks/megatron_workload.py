@@ -213,7 +213,7 @@ def _offload(arguments: NamedArguments, shape: DecoderShape) -> Tree:
     return offload | ({} if layers >= shape.layers - 1 else {"offload_num_layers": layers})
 
 
-# ----------------------------------------------------------------------------------------------------- pipelines
+# ---- pipelines
 
 
 ENDS = {
@@ -289,7 +289,7 @@ def expand_layout(arguments: NamedArguments, text: str) -> list[int]:
     return [part.count("t") for part in spelled.split("|")]
 
 
-# ------------------------------------------------------------------------------------------ overlap, memory, kernels
+# ---- overlap, memory, kernels
 
 
 def _overlap(arguments: NamedArguments, mesh: Tree, dp: int, *, sharded: bool) -> Tree:

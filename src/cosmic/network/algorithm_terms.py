@@ -19,9 +19,7 @@ from cosmic.base.numeric import Numeric, log2
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.design.network_layer import topologies
 
-# --------------------------------------------------------------------------------------
-# Collective algorithms, one file each; `cosmic.design.collective_layer.algorithms` finds them here
-# --------------------------------------------------------------------------------------
+# ---- Collective algorithms, one file each; `cosmic.design.collective_layer.algorithms` finds them here
 
 
 def passes_of(kind: CollectiveKind) -> int:
@@ -52,9 +50,7 @@ def halving_distance(p: Numeric) -> Numeric:
     return np.maximum(1.0, np.log2(np.maximum(p, 2)) / 2 / share)
 
 
-# --------------------------------------------------------------------------------------
-# What an algorithm can use of a topology's bandwidth; both may be plugins, whose numbers are checked
-# --------------------------------------------------------------------------------------
+# ---- What an algorithm can use of a topology's bandwidth; both may be plugins, whose numbers are checked
 
 MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""

@@ -84,9 +84,7 @@ from cosmic.network.transport_protocols import (
     transport_of,
 )
 
-# --------------------------------------------------------------------------------------
-# All-to-alls over several dimensions: flat, where each message goes straight to its receiver, and what spines take
-# --------------------------------------------------------------------------------------
+# ---- All-to-alls over several dimensions: flat, where each message goes straight to its receiver, and what spines take
 
 CHANNELS = 2
 """Connections of NCCL to each peer over a network (NCCL_NCHANNELS_PER_NET_PEER): messages that are hashed apart."""
@@ -166,11 +164,6 @@ def entering_flat(members: Sequence[Numeric], straight: Sequence[Any]) -> list[N
             entering = entering + (1 - 1.0 * straight[outer]) * (within[outer + 1] - within[outer])
         shares.append(entering / within[-1])
     return shares
-
-
-# --------------------------------------------------------------------------------------
-# How long collectives take on a multi-dimensional network: a stage in each dimension, in chunks that pipeline
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def fault_reason(network: Network, fault: Fault) -> str:
     return ""
 
 
-# --------------------------------------------------------------------------------------------------- names
+# ---- names
 
 
 def label_of(topology: Label, wiring: Wiring) -> Label:
@@ -125,7 +125,7 @@ def topology_of(label: str) -> tuple[str, Wiring]:
     return name, _KEPT[mark] if mark else PLAIN
 
 
-# -------------------------------------------------------------------------------------------------- graphs
+# ---- graphs
 
 
 def copies_of(label: str, npus: int) -> Iterator[LinkGraph]:
@@ -187,7 +187,7 @@ def links_of_fault(graph: LinkGraph, fault: Fault) -> np.ndarray[tuple[int], np.
     return np.asarray((out & (graph.targets == fault.peer)) | (back & (graph.sources == fault.peer)))
 
 
-# ------------------------------------------------------------------------------------------------- designs
+# ---- designs
 
 
 def is_wiring(path: str, beside_faults: bool) -> bool:
@@ -228,7 +228,7 @@ def faults_sentence(point: DesignPoint) -> str:
     return "the NPUs are not connected"
 
 
-# ------------------------------------------------------------------------------------------------- problems
+# ---- problems
 
 
 @lru_cache(maxsize=4096)

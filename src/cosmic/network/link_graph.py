@@ -22,9 +22,7 @@ import numpy.typing as npt
 from cosmic.base.caching import digest
 from cosmic.base.errors import require
 
-# --------------------------------------------------------------------------------------
-# A network as a value: nodes, and directed links between them
-# --------------------------------------------------------------------------------------
+# ---- A network as a value: nodes, and directed links between them
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -122,9 +120,7 @@ def graph_of(npus: int, links: Sequence[tuple[int, int, float, float]], switches
     )
 
 
-# --------------------------------------------------------------------------------------
-# Which nodes of a network reach which
-# --------------------------------------------------------------------------------------
+# ---- Which nodes of a network reach which
 
 
 def reachable_nodes(graph: LinkGraph, start: int) -> npt.NDArray[np.bool_]:

@@ -20,9 +20,7 @@ import numpy.typing as npt
 from cosmic.base.errors import require
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 
-# --------------------------------------------------------------------------------------
-# Quickest paths over the links of a network, one for each pair of nodes
-# --------------------------------------------------------------------------------------
+# ---- Quickest paths over the links of a network, one for each pair of nodes
 
 NO_LINK = -1
 SAME = 1e-12
@@ -165,9 +163,7 @@ def next_links(graph: LinkGraph, size_bytes: float = TYPICAL_BYTES) -> Ints:
     return np.stack([by_node[node] for node in range(graph.nodes)])
 
 
-# --------------------------------------------------------------------------------------
-# Messages over the links of a graph: on shortest paths, and what they put on every link
-# --------------------------------------------------------------------------------------
+# ---- Messages over the links of a graph: on shortest paths, and what they put on every link
 
 ROOM = 4_000_000
 """Numbers of a table over sources and links that is held at once."""

@@ -100,7 +100,7 @@ def slowest_npu(graph: LinkGraph) -> float:
     return float(1 / np.minimum(sent, received).min())
 
 
-# ------------------------------------------------------------------------------------------------ patterns
+# ---- patterns
 
 
 def message_patterns(algorithm: str, kind: CollectiveKind, members: int) -> list[list[Messages]]:

@@ -32,9 +32,7 @@ from cosmic.network.network_files.named_nodes import check_size
 from cosmic.network.network_files.network_file import degrade_links, graph_of_data, is_network_data, read_graph
 from cosmic.network.switch_tiers import FAT_TREE, tiers_of
 
-# --------------------------------------------------------------------------------------
-# A network of named topologies as a graph: every NPU, switch and link of all dimensions
-# --------------------------------------------------------------------------------------
+# ---- A network of named topologies as a graph: every NPU, switch and link of all dimensions
 
 MOST_LINKS = 20_000_000
 """More would not fit into memory."""
@@ -124,9 +122,7 @@ def _place_ends(ends: Ints, size: int, first: Ints, stride: int, beyond: int, sw
     return np.where(ends < size, ranks, beyond + copy * switches + ends - size).reshape(-1, 2)
 
 
-# --------------------------------------------------------------------------------------
-# From what a user writes to the links of a network: a network file, a design, or a system of the catalog
-# --------------------------------------------------------------------------------------
+# ---- From what a user writes to the links of a network: a network file, a design, or a system of the catalog
 
 TREES = (*YAML_ENDINGS, ".json")
 NEITHER = "is no network: give a file of links, a design, MODEL@SYSTEM:N or SYSTEM:N of the catalog"

@@ -161,7 +161,7 @@ def _is_untiered(build: Names) -> Condition:
     return matches
 
 
-# --------------------------------------------------------------------------------------------------- tables
+# ---- tables
 
 
 @lru_cache(maxsize=65536)
@@ -297,7 +297,7 @@ def _count_links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers:
     return links
 
 
-# ------------------------------------------------------------------------------------------------- counting
+# ---- counting
 
 
 def _message_pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:

@@ -107,7 +107,7 @@ def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
     return low, min(distinct, key=lambda line: (line[0] + line[1] * meeting, line)), flat
 
 
-# ------------------------------------------------------------------------------------------------ schedules
+# ---- schedules
 
 
 def _slowest_lines(cache_kind: str, kind: CollectiveKind, label: str, shape: tuple[int, int, int]) -> list[Line]:

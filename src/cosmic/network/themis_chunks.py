@@ -38,9 +38,7 @@ from typing import Literal
 from cosmic.base.errors import require
 from cosmic.base.numeric import Numeric, larger, smaller, sum_of
 
-# --------------------------------------------------------------------------------------
-# How long a collective takes when its chunks visit the network's dimensions in orders of their own
-# --------------------------------------------------------------------------------------
+# ---- How long a collective takes when its chunks visit the network's dimensions in orders of their own
 
 FEW = 2
 """Dimensions of the smaller sets that count; of the larger ones all dimensions, or all but one. Up to four dimensions
@@ -142,9 +140,7 @@ def levelled_shares(lanes: Sequence[Lane], size_bytes: float, chunks: float) -> 
     return [share / (1 - 1 / float(lane.members)) for share, lane in zip(sent, lanes, strict=True)]
 
 
-# --------------------------------------------------------------------------------------
-# Themis: every chunk of a collective visits the network's dimensions in its own order
-# --------------------------------------------------------------------------------------
+# ---- Themis: every chunk of a collective visits the network's dimensions in its own order
 
 MIB = 2**20
 EVEN_ENOUGH = 16

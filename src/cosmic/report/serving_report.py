@@ -130,7 +130,7 @@ def _as_limit(slo: Slo) -> MetricLimit:
     return MetricLimit(f"{metric} <= {slo.limit_s:g} s", metric, most=True, bound=slo.limit_s)
 
 
-# ------------------------------------------------------------------------------------------------- deployments
+# ---- deployments
 
 
 def _deployment_rows(service: Service, plan: Plan) -> Iterator[DeploymentRow]:
@@ -186,7 +186,7 @@ def _designs(
         yield document
 
 
-# ------------------------------------------------------------------------------------------------------- trials
+# ---- trials
 
 
 def _deployment_block(
@@ -255,7 +255,7 @@ def _metric_column_of(name: str, values: Sequence[Any], point: DesignPoint, bina
     }
 
 
-# ------------------------------------------------------------------------------------------------------ verdict
+# ---- verdict
 
 
 def _deployment_verdict(service: Service, plan: Plan, slos: Sequence[Slo], command: str) -> VerdictJson:

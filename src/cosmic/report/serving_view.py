@@ -387,7 +387,7 @@ def describe_missed_slos(point: DesignPoint, limits: Sequence[MetricLimit] = (),
     return [f"The best design misses {missed}: search with {flags} for one that does not."]
 
 
-# -------------------------------------------------------------------------------------------------- verdict
+# ---- verdict
 
 
 def serving_headline(point: DesignPoint, metrics: Metrics, machine: str) -> str:

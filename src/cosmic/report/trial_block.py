@@ -90,7 +90,7 @@ def _is_disaggregated(point: DesignPoint) -> bool:
     return point.serving is not None and point.serving.disaggregated
 
 
-# ----------------------------------------------------------------------------------------------- parameters
+# ---- parameters
 
 
 def _parameter_columns(space: ParameterSet, rows: Indices, binary: Binary) -> list[Column]:
@@ -212,7 +212,7 @@ def _distinct_values(column: Any) -> tuple[list[Any], Indices]:
     return distinct.tolist(), which.reshape(-1)
 
 
-# -------------------------------------------------------------------------------------------------- metrics
+# ---- metrics
 
 
 def metrics_of(problem: Problem) -> list[str]:

@@ -37,9 +37,7 @@ from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.search.mapping.design_completion import complete_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 
-# --------------------------------------------------------------------------------------
-# How many accelerators to try: whole nodes, in numbers that parallelism can divide
-# --------------------------------------------------------------------------------------
+# ---- How many accelerators to try: whole nodes, in numbers that parallelism can divide
 
 FACTORS = (2, 3, 5)
 MOST_ACCELERATORS = 2_000_000
@@ -214,9 +212,7 @@ def finer_counts(node: int, largest: int, batch: int) -> Iterator[int]:
             yield npus
 
 
-# --------------------------------------------------------------------------------------
-# What a buyer asks: a model to train on so many tokens, and what may be spent on it
-# --------------------------------------------------------------------------------------
+# ---- What a buyer asks: a model to train on so many tokens, and what may be spent on it
 
 OBJECTIVES = ("train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost_usd")
 """What may be made small."""
@@ -329,9 +325,7 @@ def _is_recent_system(name: str) -> bool:
     return "node" in entry and year >= RECENT
 
 
-# --------------------------------------------------------------------------------------
-# Designs with some of their numbers multiplied, such as another price or bandwidth
-# --------------------------------------------------------------------------------------
+# ---- Designs with some of their numbers multiplied, such as another price or bandwidth
 
 EVERY_DIMENSION = "network.dims.*"
 """In a path of factors: each dimension of the network."""
@@ -361,10 +355,6 @@ def _scaled_paths(point: DesignPoint, path: str) -> list[str]:
         return [path.replace(OUTERMOST, f"network.dims.{dims - 1}")] if dims > 1 else []
     return [path]
 
-
-# --------------------------------------------------------------------------------------
-# Sizes clusters: for each system, the number of accelerators that fits, its best mapping, and what the run takes
-# --------------------------------------------------------------------------------------
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
 """Ways to keep the state that are tried, if nobody states one."""
@@ -831,9 +821,7 @@ def _is_in_time(tried: Tried, goal: Question) -> bool:
     return goal.deadline_days is not None and days is not None and days <= goal.deadline_days
 
 
-# --------------------------------------------------------------------------------------
-# How sure the days of a run are: by chance of failures (simulated), and by the error of predicted steps (measured)
-# --------------------------------------------------------------------------------------
+# ---- How sure the days of a run are: by chance of failures (simulated), and by the error of predicted steps (measured)
 
 SIMULATED_RUNS = 100
 
@@ -876,9 +864,7 @@ def simulate_risk(point: DesignPoint, metrics: Metrics, runs: int = SIMULATED_RU
     )
 
 
-# --------------------------------------------------------------------------------------
-# What +10 % of each input does to the answer: which of them are worth a second look before money is spent
-# --------------------------------------------------------------------------------------
+# ---- What +10 % of each input does to the answer: which of them are worth a second look before money is spent
 
 CHANGE_FACTOR = 1.1
 """By how much an input is changed."""

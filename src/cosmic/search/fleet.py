@@ -30,9 +30,7 @@ from cosmic.simulate.metrics import Infeasible
 from cosmic.step.bottleneck import network_loads, sent_collectives
 from cosmic.step.step_profile import profile_step
 
-# --------------------------------------------------------------------------------------
-# What a job takes on a cluster: its design on so many accelerators, evaluated by the cost model
-# --------------------------------------------------------------------------------------
+# ---- What a job takes on a cluster: its design on so many accelerators, evaluated by the cost model
 
 CONTENTION_POINTS = 9
 """How many factors of contention a step is evaluated at; in between it is interpolated."""
@@ -190,10 +188,6 @@ def _mapping_text(point: DesignPoint) -> str:
     degrees = {axis: getattr(point.workload, axis) for axis in ("tp", "cp", "pp", "ep", "dp")}
     return " ".join(f"{axis}{size}" for axis, size in degrees.items() if size > 1) or "one accelerator"
 
-
-# --------------------------------------------------------------------------------------
-# Several jobs on one cluster: read, price, place and run them. Read this first
-# --------------------------------------------------------------------------------------
 
 SIMULATED_TURNS = 2000
 """Turns that are played to measure shares, for each tenant."""

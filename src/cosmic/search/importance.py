@@ -117,7 +117,7 @@ def _sort_weight(factor: Factor, trusted: bool = False) -> float:
     return (factor.total if trusted else factor.alone) or 0.0
 
 
-# ------------------------------------------------------------------------------------------------- by itself
+# ---- by itself
 
 
 def _measure_factors(parameter: Parameter, chosen: Indices, target: Floats, total: float | None) -> list[Factor]:
@@ -161,7 +161,7 @@ def _share_alone(chosen: Indices, target: Floats) -> tuple[int, float | None]:
     return count, min(1.0, max(0.0, (between - by_chance) / total))
 
 
-# --------------------------------------------------------------------------------------------- with the others
+# ---- with the others
 
 
 def _total_shares(

@@ -40,9 +40,7 @@ from cosmic.search.study.study_comparison import Course, course_of, metric_of_lo
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.user_engines import read_own_point
 
-# --------------------------------------------------------------------------------------
-# Tournaments: agents on one problem with one budget and several seeds each; every winner is evaluated again
-# --------------------------------------------------------------------------------------
+# ---- Tournaments: agents on one problem with one budget and several seeds each; every winner is evaluated again
 
 ENUMERATED_DESIGNS = 20_000
 """Spaces up to this size are enumerated, so that regret is against the true optimum."""
@@ -188,9 +186,7 @@ def _make_entry(result: Found) -> TournamentEntry:
     return TournamentEntry(course, result.elapsed_s, problem.space.labels(row), same, tuple(row.tolist()))
 
 
-# --------------------------------------------------------------------------------------
-# A kept leaderboard: one problem, and what agents and people entered. Nothing counts that was not evaluated here
-# --------------------------------------------------------------------------------------
+# ---- A kept leaderboard: one problem, and what agents and people entered. Nothing counts that was not evaluated here
 
 PROBLEM, ENTRIES = "problem.json", "entries.jsonl"
 MAX_ENTRIES = 10_000

@@ -51,9 +51,7 @@ from cosmic.simulate.metrics import (
 from cosmic.simulate.step_evaluation import IN_THE_NODE, NEEDS, NO_TOKENS, unknown_metrics
 from cosmic.simulate.user_engines import BUILT_IN, EngineAnswer, UserEngine, engine_of, metrics_of
 
-# --------------------------------------------------------------------------------------
-# Which metrics no design of a parameter set has, and why
-# --------------------------------------------------------------------------------------
+# ---- Which metrics no design of a parameter set has, and why
 
 SERVING = "serving a load"
 TASK_METRICS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
@@ -135,9 +133,7 @@ def _has_limits(space: ParameterSet) -> bool:
     )
 
 
-# --------------------------------------------------------------------------------------
-# Why points cannot run, for many points: few texts, and a code into them for each point
-# --------------------------------------------------------------------------------------
+# ---- Why points cannot run, for many points: few texts, and a code into them for each point
 
 Codes = npt.NDArray[np.uint32]
 
@@ -223,10 +219,6 @@ class Reasons(Sequence[str]):
     def __repr__(self) -> str:
         return f"Reasons.encode({list(self)!r})"
 
-
-# --------------------------------------------------------------------------------------
-# The problem that a search solves: a parameter set, objectives and limits, and the evaluation of its points
-# --------------------------------------------------------------------------------------
 
 METRICS = tuple(BETTER)
 MAXIMUM_METRICS = (
@@ -604,9 +596,7 @@ def _reason_texts(why: Mapping[str, agent_Flags], n: int) -> Reasons:
     return Reasons.encode(texts).select(codes.reshape(-1))
 
 
-# --------------------------------------------------------------------------------------
-# Bounds: what no mapping can be faster than, so that most of them need not be evaluated
-# --------------------------------------------------------------------------------------
+# ---- Bounds: what no mapping can be faster than, so that most of them need not be evaluated
 
 FASTEST_SWITCHES: dict[str, Any] = {
     "workload.recompute": "none",

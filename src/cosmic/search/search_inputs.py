@@ -161,7 +161,7 @@ def task_of(problem: Problem, trials: int, lessons: Lessons | None = None, *, ex
     )
 
 
-# ------------------------------------------------------------------------------------------- from plain data
+# ---- from plain data
 
 
 def read_inputs(tree: Any) -> Inputs:
@@ -238,7 +238,7 @@ def _check_inputs(values: Mapping[str, Any]) -> None:
         require(holds(value), name, value, rule)
 
 
-# --------------------------------------------------------------------------------------------- from options
+# ---- from options
 
 
 def check_trials(trials: int) -> None:

@@ -45,9 +45,7 @@ from cosmic.search.trials import Ledger, Trials
 from cosmic.search.worker_pools import Evaluate, PoolEvaluator, check_workers, open_evaluator
 from cosmic.simulate.user_engines import BUILT_IN
 
-# --------------------------------------------------------------------------------------
-# What agents propose, checked before it is evaluated: an agent may be a plugin that does as it likes
-# --------------------------------------------------------------------------------------
+# ---- What agents propose, checked before it is evaluated: an agent may be a plugin that does as it likes
 
 T = TypeVar("T")
 
@@ -143,9 +141,7 @@ def evaluate_proposals(
     return joined.select(np.argsort(np.concatenate((np.flatnonzero(valid), invalid)), kind="stable"))
 
 
-# --------------------------------------------------------------------------------------
-# The batches of a study: checked while a resumed search repeats them, then appended to
-# --------------------------------------------------------------------------------------
+# ---- The batches of a study: checked while a resumed search repeats them, then appended to
 
 
 class BatchLog:
@@ -214,10 +210,6 @@ class BatchLog:
             and np.array_equal(self.recorded_trials.points[first : first + len(points)], points)
         )
 
-
-# --------------------------------------------------------------------------------------
-# Search: ask an agent for points, evaluate them, write the results to a study, tell the agent
-# --------------------------------------------------------------------------------------
 
 PATIENCE = 200
 """A search ends after this many batches in a row without a new design: its agent has nothing left to propose."""
@@ -432,7 +424,7 @@ def read_interrupted(folder: Path, progress: Progress | None = None) -> Found | 
     return Found(study.inputs, trials, "interrupted", elapsed_s, computed, folder, sizes)
 
 
-# --------------------------------------------------------------------------------------------------- the loop
+# ---- the loop
 
 
 def run_search(

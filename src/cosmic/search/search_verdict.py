@@ -29,10 +29,6 @@ from cosmic.search.space.space_files import load_space
 from cosmic.search.study.measured_runs import summarize_evidence
 from cosmic.simulate.metrics import Metrics
 
-# --------------------------------------------------------------------------------------
-# The verdict on a search in one sentence: how much better than the base its best design is, and what bounds it
-# --------------------------------------------------------------------------------------
-
 BASE_TEXT = "the base design"
 CANNOT_RUN = "cannot run"
 SAME_GAIN = 5e-3
@@ -358,9 +354,7 @@ def design_in_few_words(point: DesignPoint) -> str:
     return f"{mapping_in_words(point)}{f', on {network}' if network else ''}"
 
 
-# --------------------------------------------------------------------------------------
-# Co-design compared with tuning one layer: a full-stack search, and a search of each layer alone
-# --------------------------------------------------------------------------------------
+# ---- Co-design compared with tuning one layer: a full-stack search, and a search of each layer alone
 
 FULL_STACK = "full stack"
 MAX_LAYER_DESIGNS = 12_000

@@ -25,9 +25,7 @@ from cosmic.search.problem import METRICS, Problem, Reasons, Results
 from cosmic.search.space.diagram import Flags, Indices
 from cosmic.search.space.parameter_set import ParameterSet
 
-# --------------------------------------------------------------------------------------
-# Trials in columns that grow: a batch is added without touching those before it, and all of them are one value
-# --------------------------------------------------------------------------------------
+# ---- Trials in columns that grow: a batch is added without touching those before it, and all of them are one value
 
 MIN_ROOM = 256
 """Rows that a column has room for at first."""
@@ -133,9 +131,7 @@ def _has_numbers(column: Floats) -> bool:
     return not np.isnan(seen).all()
 
 
-# --------------------------------------------------------------------------------------
-# Where points are in a list: a dictionary while they are few, then a hash table of numbers
-# --------------------------------------------------------------------------------------
+# ---- Where points are in a list: a dictionary while they are few, then a hash table of numbers
 
 Keys = npt.NDArray[np.uint64]
 DICTIONARY_POINTS = 65_536
@@ -297,11 +293,6 @@ def _radix_weights(sizes: tuple[int, ...]) -> Keys:
     for size in sizes[:0:-1]:
         values.append(values[-1] * size)
     return np.array(values[::-1][: len(sizes)], dtype=np.uint64)
-
-
-# --------------------------------------------------------------------------------------
-# Trials: every design that a search proposed, with its results
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,6 @@ from cosmic.search.optional_libraries import import_optional
 from cosmic.search.problem import Problem, Results
 from cosmic.search.space.diagram import Indices
 
-# --------------------------------------------------------------------------------------
-# Worker pools: designs are evaluated in this process, in several on this machine, or on a Ray cluster
-# --------------------------------------------------------------------------------------
-
 Evaluate = Callable[[Indices], Results]
 MAX_DEATHS = 3
 """A point has failed once it has killed this many workers."""
@@ -222,7 +218,7 @@ def _retries(chunk: _Chunk) -> list[_Chunk]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------- processes
+# ---- processes
 
 
 class ProcessPool:
@@ -344,9 +340,7 @@ def results_or_error(problem: Problem, rows: Indices) -> Results | BaseException
         return error
 
 
-# --------------------------------------------------------------------------------------
-# Evaluation on a Ray cluster: the same search, with its points distributed over many machines
-# --------------------------------------------------------------------------------------
+# ---- Evaluation on a Ray cluster: the same search, with its points distributed over many machines
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a cluster may take to answer; Ray itself would ask for minutes."""

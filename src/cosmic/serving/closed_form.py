@@ -153,7 +153,7 @@ def _rate(deployment: Deployment) -> Any:
     return np.asarray(deployment.batch["serving.load.rate"], dtype=float)
 
 
-# -------------------------------------------------------------------------------------------- what clients see
+# ---- what clients see
 
 
 @dataclass(frozen=True, slots=True)

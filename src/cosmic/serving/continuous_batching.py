@@ -68,9 +68,7 @@ import numpy as np
 from cosmic.design.serving_engine import Engine
 from cosmic.serving.step_price import StepPrice
 
-# --------------------------------------------------------------------------------------
-# What the steps of an engine instance take by the prompts in them: the closed form of continuous batching
-# --------------------------------------------------------------------------------------
+# ---- What the steps of an engine instance take by the prompts in them: the closed form of continuous batching
 
 FLOOR_TOLERANCE = 1e-9
 MOST_CUT, TAIL = 16, 4.0
@@ -325,9 +323,7 @@ def _above_normal(value: Any) -> Any:
     return 1 / (1 + np.exp(1.5976 * value + 0.07056 * value**3))
 
 
-# --------------------------------------------------------------------------------------
-# How prompts of all ranks come together in steps
-# --------------------------------------------------------------------------------------
+# ---- How prompts of all ranks come together in steps
 
 HALVINGS = 16
 """Of the interval in which the mean step lies that arrivals at random find, or the prompts of one."""
@@ -477,11 +473,6 @@ def _prompts_at_once(per_step: Any, room: Any) -> Any:
     return np.clip(arriving / -np.expm1(-arriving), 1.0, room)
 
 
-# --------------------------------------------------------------------------------------
-# Continuous batching in closed form: what clients see of an engine instance, by its steps
-# --------------------------------------------------------------------------------------
-
-
 WAVES = 12.0
 """Of a uniform distribution, the square of its width over its variance."""
 FULLEST = 0.95
@@ -536,7 +527,7 @@ class ClientTimes:
         return self.front_s + self.queueing_s + self.own_s + sum(self.waits_s) / len(self.waits_s)
 
 
-# ----------------------------------------------------------------------------------------------- closed loops
+# ---- closed loops
 
 
 def estimate_closed_loop(price: StepPrice, load: RankLoad) -> ClientTimes:
@@ -811,7 +802,7 @@ def front_s(engine: Engine, load: RankLoad, in_flight: Any) -> Any:
     return engine.front_s(in_flight, load.devices, load.mla)
 
 
-# ------------------------------------------------------------------------------------------------ open loops
+# ---- open loops
 
 
 def estimate_open_loop(price: StepPrice, load: RankLoad, rate: Any, arrival_cv: Any = 1.0) -> ClientTimes:

@@ -42,9 +42,7 @@ from cosmic.design.systems import REST_OF_NPUS, entry_dimensions, read_system_en
 from cosmic.serving.step_price import StepPrice, with_collectives
 from cosmic.workload.mapping_rules import RULES, Rule
 
-# --------------------------------------------------------------------------------------
-# The machines of a pool: its share of the design's network, or a system of the catalog
-# --------------------------------------------------------------------------------------
+# ---- The machines of a pool: its share of the design's network, or a system of the catalog
 
 PLACEHOLDER_NPUS = 2
 """Stands for the size of a dimension that grows with the accelerators, until a pool cuts its own."""
@@ -158,10 +156,6 @@ def machine_of_system(system: str) -> tuple[Compute, Memory, Network, Collective
         schema.read_value(Node, node_figures(entry["node"]) if "node" in entry else {}, f"{where} node"),
     )
 
-
-# --------------------------------------------------------------------------------------
-# A deployment: engine instances in one pool, or in two of which one only prefills. One design, or many at once
-# --------------------------------------------------------------------------------------
 
 MESH = ("tp", "pp", "dp", "ep", "etp")
 """What a prefill pool says of its mapping."""
@@ -349,7 +343,7 @@ def _is_number(column: Any) -> bool:
     return isinstance(column, np.ndarray) and column.dtype.kind in "iufb"
 
 
-# ------------------------------------------------------------------------------------------------- pools
+# ---- pools
 
 
 def _by_form(batch: Batch) -> Iterator[tuple[npt.NDArray[np.intp], Batch]]:
@@ -494,9 +488,7 @@ def _dimension_of_path(path: str) -> int | None:
     return None
 
 
-# --------------------------------------------------------------------------------------
-# What a deployment must meet, besides the rules of a mapping: each a test over many designs, and a sentence
-# --------------------------------------------------------------------------------------
+# ---- What a deployment must meet, besides the rules of a mapping: each a test over many designs, and a sentence
 
 
 def _prefill_npus_of_network(batch: Batch) -> Any:

@@ -31,9 +31,7 @@ from cosmic.serving.deployment_estimates import DeploymentEstimates, estimate_de
 from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.serving.slo import Slo, all_hold
 
-# --------------------------------------------------------------------------------------
-# Shapes of engine instances: how one of them lays the model on its accelerators
-# --------------------------------------------------------------------------------------
+# ---- Shapes of engine instances: how one of them lays the model on its accelerators
 
 MOST_STAGES = 16
 """Pipeline stages of an instance; more only add latency."""
@@ -155,9 +153,7 @@ def _matches_fixed(shape: InstanceShape, fixed: Mapping[str, Any], npus: int) ->
     return all(fixed.get(name) in (None, value) for name, value in degrees.items())
 
 
-# --------------------------------------------------------------------------------------
-# Deployments to compare: kinds of them, in numbers of instances, under loads, as rows of a batch
-# --------------------------------------------------------------------------------------
+# ---- Deployments to compare: kinds of them, in numbers of instances, under loads, as rows of a batch
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

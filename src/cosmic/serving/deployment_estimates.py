@@ -21,9 +21,7 @@ from cosmic.serving.served_evaluation import evaluate_served
 from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
 from cosmic.simulate.metrics import Infeasible
 
-# --------------------------------------------------------------------------------------
-# Dollars and joules of tokens: what pools cost to own and what they draw, over the tokens that come out
-# --------------------------------------------------------------------------------------
+# ---- Dollars and joules of tokens: what pools cost to own and what they draw, over the tokens that come out
 
 MILLION = 1e6
 
@@ -52,10 +50,6 @@ def _deployment_machines(deployment: Deployment) -> list[Batch]:
     prefill_machines = [deployment.prefill.batch] if deployment.prefill is not None and has_own_system else []
     return [deployment.batch, *prefill_machines]
 
-
-# --------------------------------------------------------------------------------------
-# The closed form over many deployments, in whatever groups they come, and one of them in words
-# --------------------------------------------------------------------------------------
 
 Flags = npt.NDArray[np.bool_]
 BORNE_SHARE = 0.98
@@ -151,7 +145,7 @@ def _valid_deployments(deployment: Deployment, size: int) -> Flags:
     return valid
 
 
-# ------------------------------------------------------------------------------------------------------- leaves
+# ---- leaves
 
 TIMES = ("ttft", "tpot", "e2e")
 OPEN = ("goodput_per_s", "within_slo", "usd_per_million_tokens", "j_per_million_tokens")

@@ -239,7 +239,7 @@ def _numbers_between(low: Ints, high: Ints) -> Ints:
     return clipped
 
 
-# ------------------------------------------------------------------------------------------------------- two pools
+# ---- two pools
 
 
 def search_in_two(base: DesignPoint, limits: Sequence[Slo], most_npus: int | None = None) -> FoundDeployments:
@@ -357,7 +357,7 @@ def _prompts_per_s(
     return np.where(holding & (busy > 0), rate / np.where(busy > 0, busy, 1.0), 0.0)
 
 
-# ------------------------------------------------------------------------------------------------ the best mapping
+# ---- the best mapping
 
 
 def best_mappings(base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, int]) -> tuple[list[DesignPoint], int]:

@@ -65,10 +65,6 @@ from cosmic.serving.deployment import Deployment, Pool
 from cosmic.serving.serving_metrics import QUANTILES, Percentiles, ServingMetrics
 from cosmic.serving.step_price import StepPrice, total_step_s
 
-# --------------------------------------------------------------------------------------
-# Disaggregated serving: a pool of instances prefills, another decodes, and caches move from one to the other
-# --------------------------------------------------------------------------------------
-
 HANDOVER_FILE = "handovers.yaml"
 HALVINGS = 45
 """Of the interval in which the number of decoding requests lies."""
@@ -267,7 +263,7 @@ class PoolPairTimes:
         return np.maximum(self.ttft_s - self.prefill_s - self.handover_s, 0.0)
 
 
-# ------------------------------------------------------------------------------------------------- prices
+# ---- prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +342,7 @@ def transfer_s(price: StepPrice, isl: Any, link_bytes_per_s: Any) -> Any:
     return price.steps("decode", 1.0, isl)["memory.kv_cache"] / link_bytes_per_s
 
 
-# --------------------------------------------------------------------------------------------- closed form
+# ---- closed form
 
 
 def solve_pools_closed_loop(
@@ -452,9 +448,7 @@ def _first_round(pools: PoolPair, clients: Any, stay: Any, to_first: Any) -> Any
     return step_s + np.maximum(burst, slot) + pools.handover_s + to_first
 
 
-# --------------------------------------------------------------------------------------
-# What a deployment of two pools achieves under its load, in closed form: one design, or many at once
-# --------------------------------------------------------------------------------------
+# ---- What a deployment of two pools achieves under its load, in closed form: one design, or many at once
 
 Floats = npt.NDArray[np.float64]
 MIDDLES = (np.arange(8) + 0.5) / 8
@@ -620,7 +614,7 @@ def _pool_metrics(
     )
 
 
-# ------------------------------------------------------------------------------------------- distributions
+# ---- distributions
 
 
 def _sample_pool_times(
@@ -664,7 +658,7 @@ def _share_within(deployment: Deployment, request_class: RequestClass, ttft: Flo
     return np.mean(within, axis=0)
 
 
-# -------------------------------------------------------------------------------------------------- fields
+# ---- fields
 
 
 def _handover_of_deployment(deployment: Deployment) -> Handover:

@@ -30,10 +30,6 @@ from cosmic.serving.engine_scheduling import AttentionRank
 from cosmic.serving.step_price import LINEAR, SENT, StepPrice, total_step_s
 from cosmic.simulate.analytic_step import COMPUTE_PARTS
 
-# --------------------------------------------------------------------------------------
-# Engine instances that step: their ranks of attention go through every step together, so the slowest decides
-# --------------------------------------------------------------------------------------
-
 MOST_SPANS = 50_000
 """The most that is noted of one instance."""
 SUMMED = ("busy_s", "prefill_s", "running", "waiting", "kv", "steps", "decode_steps", "decoded", "read")
@@ -311,9 +307,7 @@ class EngineInstance:
         tally.prefill_s += prefills if steps else seconds
 
 
-# --------------------------------------------------------------------------------------
-# The price of steps as tables: what a simulation of many thousand steps looks up
-# --------------------------------------------------------------------------------------
+# ---- The price of steps as tables: what a simulation of many thousand steps looks up
 
 NODES_PER_OCTAVE = 4
 MOST_ROWS = 16_384

@@ -25,9 +25,7 @@ from cosmic.serving.engine_instances import EngineInstance, RankSteps, StepTally
 from cosmic.serving.engine_scheduling import AttentionRank, RequestBook, StepLimits
 from cosmic.serving.serving_requests import BLOCK_TOKENS, Requests
 
-# --------------------------------------------------------------------------------------
-# Where a request goes: to which rank of which instance, and what the prefix cache there has of it
-# --------------------------------------------------------------------------------------
+# ---- Where a request goes: to which rank of which instance, and what the prefix cache there has of it
 
 RoutingPolicy = Literal["least_loaded", "round_robin", "prefix_aware"]
 ROUTING_POLICIES: tuple[str, ...] = get_args(RoutingPolicy)
@@ -113,9 +111,7 @@ class Router:
         return costs.index(min(costs))
 
 
-# --------------------------------------------------------------------------------------
-# The clock of a simulation: arrivals, steps that end, and what moves between two pools
-# --------------------------------------------------------------------------------------
+# ---- The clock of a simulation: arrivals, steps that end, and what moves between two pools
 
 Delay = Callable[[int], float]
 

@@ -41,9 +41,7 @@ from cosmic.serving.serving_requests import Requests, draw_requests
 from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.step_evaluation import evaluate_step
 
-# --------------------------------------------------------------------------------------
-# What a simulation makes of a deployment: the same metrics that the closed form gives out
-# --------------------------------------------------------------------------------------
+# ---- What a simulation makes of a deployment: the same metrics that the closed form gives out
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -184,10 +182,6 @@ def _ttft_breakdown(times: Mapping[str, Floats], measured: Flags) -> dict[str, f
         parts["transfer"] = times["first"] - prefilled - agreed
     return {name: float(part[measured].mean()) for name, part in parts.items()}
 
-
-# --------------------------------------------------------------------------------------
-# Serving simulated request by request: what each request of a load sees of a deployment
-# --------------------------------------------------------------------------------------
 
 Ints = npt.NDArray[np.int64]
 LEAST_STEADY, LEAST_ROUNDS = 20, 4
@@ -368,7 +362,7 @@ def _broken_pools(deployment: Deployment, pools: Sequence[Pool]) -> tuple[str, .
     return tuple(reasons)
 
 
-# ------------------------------------------------------------------------------------------------------ pools
+# ---- pools
 
 
 def _pool_model(pool: Pool, requests: Requests, *, only_prefill: bool, single: bool) -> PoolModel | Infeasible:
@@ -480,7 +474,7 @@ def _handover_of_pools(deployment: Deployment) -> Handover:
     return handover_of(name) if knows_handover(name) else Handover()
 
 
-# ----------------------------------------------------------------------------------------------------- results
+# ---- results
 
 
 def _collect_simulated(deployment: Deployment, loop: EventLoop) -> SimulatedLoad:

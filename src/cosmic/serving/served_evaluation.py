@@ -163,7 +163,7 @@ def _explain_failure(point: DesignPoint, outcome: BatchOutcome) -> tuple[str, ..
     return (f"its numbers are too large or too small to compute with: {names}",)
 
 
-# ------------------------------------------------------------------------------------------------- many
+# ---- many
 
 
 def evaluate_served_batch(batch: Batch) -> BatchOutcome:

@@ -33,10 +33,6 @@ from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_text
 from cosmic.design.serving_layer import Load, RequestClass
 
-# --------------------------------------------------------------------------------------
-# The requests of a load: when each arrives, how long it is, of which class, and what the prefix cache has of it
-# --------------------------------------------------------------------------------------
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -208,9 +204,7 @@ def _draw_arrivals(rate: float, cv: float, count: int, stream: np.random.Generat
     return np.concatenate([[0.0], np.cumsum(between)])
 
 
-# --------------------------------------------------------------------------------------
-# Traces of requests as files: CSV or JSON lines, told apart by their columns
-# --------------------------------------------------------------------------------------
+# ---- Traces of requests as files: CSV or JSON lines, told apart by their columns
 
 MOST_BLOCKS = 100_000
 """The most blocks of one request."""
@@ -311,7 +305,7 @@ def _as_requests(rows: list[tuple[Any, ...]], skipped: int, kind: RequestClass |
     )
 
 
-# ------------------------------------------------------------------------------------------------------ rows
+# ---- rows
 
 
 def _read_csv_rows(text: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -291,7 +291,7 @@ def _exposed_beyond_passes_s(
     return np.maximum(alone, among_passes)
 
 
-# --------------------------------------------------------------------------------- pipeline and optimizer
+# ---- pipeline and optimizer
 
 
 def _mean_of_other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:

@@ -28,9 +28,7 @@ from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.strategy_tables import STREAM
 
-# --------------------------------------------------------------------------------------
-# What a block of the model is cut into: runs of compute, collectives, and the units that they form
-# --------------------------------------------------------------------------------------
+# ---- What a block of the model is cut into: runs of compute, collectives, and the units that they form
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +156,7 @@ def collectives_of(piece: Piece) -> Iterator[TracedCollective]:
     yield from (*piece.reduces, *piece.updates, *piece.exchanged)
 
 
-# --------------------------------------------------------------------------------------
-# A block of the model as steps: runs of compute, blocking collectives, and collectives that compute overlaps
-# --------------------------------------------------------------------------------------
+# ---- A block of the model as steps: runs of compute, blocking collectives, and collectives that compute overlaps
 
 
 def cut_into_pieces(profile: StepProfile) -> tuple[Piece, ...]:
@@ -507,7 +503,7 @@ def join_names(*names: str) -> str:
     return ".".join(name for name in names if name)
 
 
-# ------------------------------------------------------------------------------------------------- sections
+# ---- sections
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,7 @@ from cosmic.step.stage_time import StageTime, part_times
 from cosmic.workload.mesh_sizes import microbatches
 from cosmic.workload.pipeline_schedule import PipelineTask, TaskKind, schedules
 
-# --------------------------------------------------------------------------------------
-# Simulate a pipeline schedule: when each task of each stage begins, given the duration of each task
-# --------------------------------------------------------------------------------------
+# ---- Simulate a pipeline schedule: when each task of each stage begins, given the duration of each task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,9 +180,7 @@ def simulate_tasks(
     return SimulatedTasks(simulation.tasks, stage, times[:, 0], times[:, 1], sender, receiver, sent, arrived, free)
 
 
-# --------------------------------------------------------------------------------------
-# How long each task of a pipeline schedule takes, and of what: the closed form's seconds, shared out over its tasks
-# --------------------------------------------------------------------------------------
+# ---- How long each task of a pipeline schedule takes, and of what: the closed form's seconds, shared out over its tasks
 
 
 class TaskPiece(NamedTuple):
@@ -334,9 +330,7 @@ def _merge_alike_pieces(pieces: Iterable[TaskPiece]) -> tuple[TaskPiece, ...]:
     return tuple(piece for piece in merged.values() if piece.seconds > 0)
 
 
-# --------------------------------------------------------------------------------------
-# The analytic engine's timeline: the order of the schedule, with the closed form's times
-# --------------------------------------------------------------------------------------
+# ---- The analytic engine's timeline: the order of the schedule, with the closed form's times
 
 MOST_SPANS = 60_000
 """With more, each task is one span, or several tasks are."""

@@ -43,9 +43,7 @@ from cosmic.step.stage_time import FETCHED_AHEAD
 from cosmic.traces.trace import ABSENT, RECORDED, CollectiveType, Ints, NodeType, Template
 from cosmic.workload.pipeline_schedule import PipelineTask, TaskKind
 
-# --------------------------------------------------------------------------------------
-# Tapes: the nodes of one task of a pipeline stage, as rows that repeat for every microbatch
-# --------------------------------------------------------------------------------------
+# ---- Tapes: the nodes of one task of a pipeline stage, as rows that repeat for every microbatch
 
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
 """Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values. Those beside it
@@ -361,10 +359,6 @@ def units_of(piece: Piece, work: TaskKind) -> tuple[FetchUnit, ...]:
     """Return the units of a block in one kind of task."""
     return piece.forward if work == "F" else piece.backward
 
-
-# --------------------------------------------------------------------------------------
-# The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step
-# --------------------------------------------------------------------------------------
 
 Floats = npt.NDArray[np.float64]
 NUMBERS = ("type", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag", "group", "peer", "comm_priority")

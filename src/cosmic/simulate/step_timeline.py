@@ -26,10 +26,6 @@ import numpy.typing as npt
 from cosmic.base.files import replace_file
 from cosmic.traces.trace import ABSENT, CollectiveType
 
-# --------------------------------------------------------------------------------------
-# The timeline of a step, the same value for both engines
-# --------------------------------------------------------------------------------------
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 SpanClass: TypeAlias = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
@@ -145,7 +141,7 @@ class Timeline:
         return self.duration_ns / 1e9
 
 
-# ------------------------------------------------------------------------------------------------ building
+# ---- building
 
 
 @dataclass(slots=True)
@@ -291,7 +287,7 @@ def subtracks_of(start: Ints, end: Ints) -> Ints:
     return subtracks
 
 
-# ------------------------------------------------------------------------------------------------ critical path
+# ---- critical path
 
 
 def critical_path(process: Ints, kind: Ints, start: Ints, end: Ints, flows: tuple[Ints, Ints]) -> npt.NDArray[np.bool_]:
@@ -341,7 +337,7 @@ def _last_span_before(ends: tuple[list[int], list[int]], moment: int, marked: np
     return rows[index] if index >= 0 else None
 
 
-# ----------------------------------------------------------------------------------------------------- arithmetic
+# ---- arithmetic
 
 
 def merge_spans(start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -386,9 +382,7 @@ def average_levels(times_ns: Ints, values: Floats, edges_ns: Ints) -> tuple[Ints
     return edges, np.append(means, 0.0)
 
 
-# --------------------------------------------------------------------------------------
-# Write a timeline in Chrome's trace format, which Perfetto opens
-# --------------------------------------------------------------------------------------
+# ---- Write a timeline in Chrome's trace format, which Perfetto opens
 
 BATCH = 10_000
 """Events per write."""

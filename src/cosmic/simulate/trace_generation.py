@@ -57,9 +57,7 @@ from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, folded_order, layers_of_
 from cosmic.workload.operator_graph import PASSES
 from cosmic.workload.pipeline_schedule import PipelineTask, schedules
 
-# --------------------------------------------------------------------------------------
-# Ranks on the mesh: their coordinates, groups and neighbours
-# --------------------------------------------------------------------------------------
+# ---- Ranks on the mesh: their coordinates, groups and neighbours
 
 EXPERT_PARTS = ("tep", "oep")
 """The parts of ep inside and outside tp."""
@@ -168,9 +166,7 @@ def name_groups(
     return groups, names
 
 
-# --------------------------------------------------------------------------------------
-# Traffic with outer tiers of memory, as a plan of traces states it: the closed form's seconds of each transfer
-# --------------------------------------------------------------------------------------
+# ---- Traffic with outer tiers of memory, as a plan of traces states it: the closed form's seconds of each transfer
 
 
 def plan_outer_memory(profile: StepProfile, parts: Sequence[Sequence[Layer]], passes: int) -> dict[str, Any]:
@@ -226,10 +222,6 @@ def _moved_by_phase(traffic: TierTraffic, name: str, phase: str) -> TierTransfer
         float(traffic.load_s(name, phase)), near[0], float(traffic.store_s(name, phase)), near[1], shards
     )
 
-
-# --------------------------------------------------------------------------------------
-# From a design to execution traces: what every rank computes, sends and receives in one step
-# --------------------------------------------------------------------------------------
 
 MOST_RANKS = 2**20
 """Most ranks that are traced or simulated."""

@@ -56,9 +56,7 @@ from cosmic.design import catalog_entries, schema
 from cosmic.design.design_point import DesignPoint, EngineFields, design_to_tree
 from cosmic.simulate.metrics import BETTER, Infeasible
 
-# --------------------------------------------------------------------------------------
-# What an engine is, the registry of those that others bring, and what is made of their answers
-# --------------------------------------------------------------------------------------
+# ---- What an engine is, the registry of those that others bring, and what is made of their answers
 
 F = TypeVar("F", bound=Callable[[Any], Any])
 BUILT_IN = ("analytic", "event")
@@ -195,7 +193,7 @@ def _read_source(path: str | None) -> bytes:
         return b""
 
 
-# ------------------------------------------------------------------------------------------------ the registry
+# ---- the registry
 
 engines: Registry[UserEngine] = Registry("engine", group="cosmic.engines", members=("ask", "metrics", "version"))
 """Engines that others bring, by name."""
@@ -288,9 +286,7 @@ def direction(metric: str) -> str:
     raise SpecError("metric", metric, "no engine gives it")
 
 
-# --------------------------------------------------------------------------------------
-# Engines that are programs: a point goes in as JSON on standard input, its metrics come out as JSON
-# --------------------------------------------------------------------------------------
+# ---- Engines that are programs: a point goes in as JSON on standard input, its metrics come out as JSON
 
 MOST_OUTPUT = 2**20
 """Most bytes that a program may print on either stream; of errors, the last are kept."""
@@ -348,7 +344,7 @@ def _quote_output(output: bytes) -> str:
     return (text if len(text) <= MOST_QUOTED else f"…{text[-MOST_QUOTED:]}") or "nothing"
 
 
-# ----------------------------------------------------------------------------------------------- the process
+# ---- the process
 
 
 def _run_program(command: list[str], question: bytes, timeout_s: float) -> bytes:
@@ -482,14 +478,7 @@ def _read_outputs(stream: Any, printed: bytearray, stream_name: str) -> bool:
     return not some
 
 
-# --------------------------------------------------------------------------------------
-# Engines that others bring: functions or programs that evaluate designs, or points of fields of their own
-# --------------------------------------------------------------------------------------
-
-
-# --------------------------------------------------------------------------------------
-# Choices of an engine's own fields, as files write them: ``engine: NAME`` and ``fields:``
-# --------------------------------------------------------------------------------------
+# ---- Choices of an engine's own fields, as files write them: ``engine: NAME`` and ``fields:``
 
 
 def read_own_point(engine: UserEngine, design: str, overrides: Mapping[str, Any]) -> Any:

@@ -100,7 +100,7 @@ def activation_policy(workload: Workload, part: str = "layers") -> ActivationPol
     return policy if part == "layers" else policy.all
 
 
-# ------------------------------------------------------------------------------------------------ weights
+# ---- weights
 
 
 def used_elements(plan: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
@@ -162,7 +162,7 @@ def replica_axes(sharding: Sharding) -> tuple[str, ...]:
     return tuple(axis for axis in replicating_axes(sharding) if axis not in sharding.used)
 
 
-# -------------------------------------------------------------------------------------------- activations
+# ---- activations
 
 
 @cache
@@ -341,7 +341,7 @@ def elementwise_largest(values: Iterable[Numeric]) -> Numeric:
     return largest
 
 
-# ------------------------------------------------------------------------------------------ recomputation
+# ---- recomputation
 
 
 @cache

@@ -178,7 +178,7 @@ def _plain_number(value: Numeric) -> Numeric:
     return float(array) if array.ndim == 0 else array
 
 
-# ----------------------------------------------------------------------------------------------- offloading
+# ---- offloading
 
 NEAREST = ("weights", "activations", "optimizer")
 """What goes to the nearest tier first: what travels most often."""

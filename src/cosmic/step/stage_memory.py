@@ -243,7 +243,7 @@ class MemoryConstants:
 CONSTANTS = load_constants("memory", MemoryConstants)
 
 
-# ------------------------------------------------------------------------------------------------- blocks
+# ---- blocks
 
 
 class ModelMemory:
@@ -359,7 +359,7 @@ def model_memory(batch: Batch) -> ModelMemory:
     return batch.once(ModelMemory, lambda: ModelMemory(batch))
 
 
-# ------------------------------------------------------------------------------------------------- stages
+# ---- stages
 
 
 class StageMemory:

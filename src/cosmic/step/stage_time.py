@@ -135,7 +135,7 @@ class StageTime:
         return free
 
 
-# ------------------------------------------------------------------------------------------------ blocks
+# ---- blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def part_times(batch: Batch) -> list[StageTime]:
     return times
 
 
-# ----------------------------------------------------------------------------------------------- tiers
+# ---- tiers
 
 
 def _stall_for_tiers(
@@ -349,7 +349,7 @@ def _hidden_s(in_hbm: StageTime, phase: str, placed: Collection[str]) -> Numeric
     return fetched + gradient_hidden
 
 
-# ----------------------------------------------------------------------------------------------- overlap
+# ---- overlap
 
 
 @dataclass(frozen=True, slots=True)

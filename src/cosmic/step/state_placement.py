@@ -241,7 +241,7 @@ def _state_component(state: str) -> str:
     return COMPONENT.get(state, state)
 
 
-# -------------------------------------------------------------------------------------------------- classes
+# ---- classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def _cast_state(stage: StageMemory) -> bool:
     return cast_from_master(stage.batch.base, stage.recipe.master)
 
 
-# ------------------------------------------------------------------------------------------------- placing
+# ---- placing
 
 
 def place_state(stage: StageMemory, parts: Mapping[str, Numeric]) -> PlacedState:

@@ -253,7 +253,7 @@ def _dropped_repair(
     return ranks.repair(what, int(dropped.sum()), f"{node} waited for node {dependencies.wanted[first]}")
 
 
-# ------------------------------------------------------------------------------------------------------- cycles
+# ---- cycles
 
 
 def without_cycles(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
@@ -299,7 +299,7 @@ def _time_order(template: Template) -> Ints:
     return position
 
 
-# ------------------------------------------------------------------------------------------------ dropped nodes
+# ---- dropped nodes
 
 
 class ChosenNames(Sequence[str]):
@@ -407,7 +407,7 @@ class _RowDependencies:
         return _RowDependencies(self.dependent[source][first], self.row[onward][first], ctrl[first])
 
 
-# ---------------------------------------------------------------------------------------------------------- ids
+# ---- ids
 
 
 def with_distinct_ids(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
@@ -463,7 +463,7 @@ def _first_node_sentence(template: Template, chosen: Mask, text: str) -> str:
     return f"{node_text(template, int(np.argmax(chosen)))} {text}" if chosen.any() else ""
 
 
-# -------------------------------------------------------------------------------------------------------- types
+# ---- types
 
 
 def with_types(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
@@ -495,7 +495,7 @@ def without_untyped(template: Template, ranks: TemplateRanks) -> tuple[Template,
     return repaired, ranks.repair("nodes without a type dropped", int(unknown.sum()), example)
 
 
-# ------------------------------------------------------------------------------------------------ communication
+# ---- communication
 
 COLLECTIVE_WORDS = {
     "reducescatter": CollectiveType.REDUCE_SCATTER,
@@ -598,7 +598,7 @@ def with_changes(
     return TraceSet(tuple(ranks), traces.where)
 
 
-# ------------------------------------------------------------------------------------------------------- groups
+# ---- groups
 
 
 def with_groups(traces: TraceSet, groups: Groups | None) -> tuple[TraceSet, Groups | None, list[Repair]]:
@@ -676,7 +676,7 @@ def _without_group(template: Template) -> Mask:
     return groupless
 
 
-# -------------------------------------------------------------------------------------------------- collectives
+# ---- collectives
 
 
 def with_sizes_of_others(traces: TraceSet, groups: Groups | None) -> tuple[TraceSet, list[Repair]]:
@@ -770,7 +770,7 @@ def _column_repair(traces: TraceSet, changes: Mapping[int, Ints], column: int, w
     return [Repair(what, sum(int(count.sum()) for count in counts.values()), example)]
 
 
-# ----------------------------------------------------------------------------------------------------- messages
+# ---- messages
 
 
 def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:

@@ -40,7 +40,7 @@ def build_transformer_blocks(model: Transformer, dropout: bool = False) -> tuple
     return (*parts, build_head(model))
 
 
-# ------------------------------------------------------------------------------------------------ layers
+# ---- layers
 
 
 def _build_layer(model: Transformer, name: str, repeats: int, *, cross: bool = False, dropout: bool = False) -> Block:
@@ -254,7 +254,7 @@ def _add_attention(build: Builder, model: Transformer, prefix: str, read: tuple[
     return build.apply("view", f"{prefix}leaving", (attended,), dims)
 
 
-# ------------------------------------------------------------------------------------------ feed-forward
+# ---- feed-forward
 
 
 def add_feed_forward(build: Builder, model: Transformer, read: Tensor, moe: bool) -> Tensor:
@@ -323,7 +323,7 @@ def _add_moe(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     return build.linear("latent_up", combined, ("latent",), ("hidden",)) if latent else combined
 
 
-# ---------------------------------------------------------------------------------------- first and last
+# ---- first and last
 
 
 def build_embedding(model: Transformer) -> Block:

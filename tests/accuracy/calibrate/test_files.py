@@ -76,7 +76,7 @@ def test_links_learn_from_nccl_tests(tmp_path: Path) -> None:
     assert errors.after < errors.before
 
 
-# ------------------------------------------------------------------------------------------------------- Kineto
+# ---- Kineto
 
 
 def event(name: str, start: float, took: float, kind: str = "kernel") -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_a_trace_without_steps_is_one_sentence(tree: Any, rule: str) -> None:
         read_kineto(b'{"traceEvents": [', "trace.json")
 
 
-# ---------------------------------------------------------------------------------------------------------- CSV
+# ---- CSV
 
 DESIGN = "llama3-8b@dgx-h100:16"
 

@@ -75,7 +75,7 @@ def test_only_relations_that_exist_are_known_to_be_contradicted() -> None:
     assert all(reason.strip() for reason in KNOWN.values())
 
 
-# ------------------------------------------------------------------------------------------------ commands
+# ---- commands
 
 
 def read(command: str) -> DesignPoint:
@@ -102,7 +102,7 @@ def test_a_change_is_given_as_options() -> None:
     )
 
 
-# ------------------------------------------------------------------------------- relations find what is wrong
+# ---- relations find what is wrong
 
 
 def answer(step_s: float, memory_bytes: float = 1.0, excess: float = 0.0) -> RelatedAnswer:

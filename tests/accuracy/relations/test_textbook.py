@@ -33,7 +33,7 @@ A100, H100 = 312e12, 989.4e12
 GIB = 2**30
 
 
-# ------------------------------------------------------------------------------------------------ 1
+# ---- 1
 # GPT-3 175B on 64 A100 (Korthikanti et al., tables 3 and 5): t = 8, p = 8, interleaved with 3 chunks, 64 sequences of
 # 2,048 tokens, one at a time, sequence parallelism, selective recomputation, dropout, scores written to memory.
 
@@ -151,7 +151,7 @@ def test_gpt3_activations_of_the_first_stage(gpt3: DesignPoint) -> None:
     assert run(gpt3).memory["activations"] == near(layers + masks, 0.02)
 
 
-# ------------------------------------------------------------------------------------------------ 2
+# ---- 2
 # GPT 22B on 8 A100 (Korthikanti et al., tables 2, 3 and 5): t = 8, 4 sequences of 2,048 tokens at once.
 
 S2, B2, H2, A2, L2 = 2048, 4, 6144, 64, 48
@@ -210,7 +210,7 @@ def test_22b_reduces_twice_a_layer_each_way() -> None:
     assert layers.calls == 6 * L2 + 2
 
 
-# ------------------------------------------------------------------------------------------------ 3
+# ---- 3
 # GPT 145.6B on 1,536 A100 (Narayanan et al., SC'21, table 1): t = 8, p = 8, d = 24, 2,304 sequences of 2,048 tokens.
 
 H3, L3, V3, D3, M3 = 12288, 80, 51200, 24, 96
@@ -275,7 +275,7 @@ def test_sc21_states_of_the_fullest_stage(sc21: DesignPoint) -> None:
     within(run(sc21).memory["activations"], kept, 1.05 * (kept + layer_at_once + 8 * 2 * 2048 * H3))
 
 
-# ------------------------------------------------------------------------------------------------ 4
+# ---- 4
 # LLaMA-3 8B on eight H100 with FSDP: sequences of 8,192 tokens, one a GPU.
 
 LAYER8 = llama_layer(4096, 1024, 14336)
@@ -362,7 +362,7 @@ def test_fsdp_logits(fsdp: DesignPoint) -> None:
     within(found, 8192 * 128256 * 8, 8192 * 128256 * 16)
 
 
-# ------------------------------------------------------------------------------------------------ 5
+# ---- 5
 # DeepSeek-V3 on 2,048 H800 (technical report, sections 3 and 4.2): pp 16, ep 64 over eight nodes, dp 128, ZeRO-1;
 # 15,360 sequences of 4,096 tokens. GEMMs and dispatch in fp8, combine in bf16.
 
@@ -472,7 +472,7 @@ def test_v3_trains_at_about_the_published_rate() -> None:
     within(run(point).step_s, 0.7 * 19.9, 1.6 * 19.9)
 
 
-# ------------------------------------------------------------------------------------------------ 6
+# ---- 6
 # Ring attention at 131,072 tokens: LLaMA-3 8B on 16 H100, one sequence over two nodes (Liu et al., ICLR 2024).
 
 S6, CP = 131072, 16
@@ -549,7 +549,7 @@ def test_ring_activations_are_those_of_a_sixteenth() -> None:
     within(found, kept, 1.05 * (kept + layer + 3 * S6 // CP * 4096 * BF16))
 
 
-# ------------------------------------------------------------------------------------------------ 7
+# ---- 7
 # Decoding: LLaMA-3 70B on 8 H200, tp 8, 64 sequences of 4,096 tokens: every weight and the whole cache is read.
 
 LAYER70 = llama_layer(8192, 1024, 28672)
@@ -597,7 +597,7 @@ def test_decode_step_and_rate(decode70: DesignPoint) -> None:
     assert found.mfu * found.step_s == near(64 * (dense + core) / (8 * H100), 1e-3)
 
 
-# ------------------------------------------------------------------------------------------------ 8
+# ---- 8
 # Prefill: LLaMA-3 70B on 8 H100, tp 8, one prompt of 8,192 tokens.
 
 
@@ -646,7 +646,7 @@ def test_an_encoder_keeps_no_cache(model: str, sequence: int) -> None:
     assert run(point).memory["kv_cache"] == 0
 
 
-# ------------------------------------------------------------------------------------------------ 9
+# ---- 9
 # DLRM on Criteo (MLPerf) on 8 A100: 65,536 samples a step, 26 tables of 204 million rows, width 128.
 
 LARGE_ROWS = [40000000] * 5 + [3067956, 590152, 405282]
@@ -701,7 +701,7 @@ def test_dlrm_step_takes_milliseconds(dlrm: DesignPoint) -> None:
     assert found.breakdown["optimizer"] < 1e-3
 
 
-# ------------------------------------------------------------------------------------------------ 10
+# ---- 10
 # ViT-H/14 on 8 A100 with DDP: 512 images of 257 tokens.
 
 S10, H10, B10 = 257, 1280, 64
@@ -744,7 +744,7 @@ def test_vit_memory(vit: DesignPoint) -> None:
     assert found["activations"] == near(32 * layer, 0.03)
 
 
-# ------------------------------------------------------------------------------------------------ 11
+# ---- 11
 # Mixtral 8x7B on 16 H200, ep 8 inside a node, ZeRO-1: sequences of 4,096 tokens.
 
 S11, H11 = 4096, 4096
@@ -813,7 +813,7 @@ def test_mixtral_work() -> None:
     within(found.breakdown["gemm"], 3 * dense / (0.85 * H100), 3 * dense / (0.45 * H100))
 
 
-# ------------------------------------------------------------------------------------------------ 12
+# ---- 12
 # LLaMA-3 405B on 8,192 GPUs (Grattafiori et al., table 4): tp 8, pp 16, dp 64, 2,048 sequences of 8,192 tokens; 430
 # TFLOP/s, 43 % MFU on H100. Here on H200, whose memory takes the activations without Meta's own ways to save some.
 
@@ -875,7 +875,7 @@ def test_405b_activations_of_the_first_stage() -> None:
     within(found, 0.97 * layers * S12 * token / 8, 1.03 * 128 / 126 * layers * S12 * (token + BF16 * 53248 + 64) / 8)
 
 
-# ------------------------------------------------------------------------------------------------ 13
+# ---- 13
 # DeepSeek-V3 decoding on 8 H200 in fp8: data-parallel attention, ep 8, 256 sequences of 4,096 tokens.
 
 
@@ -923,7 +923,7 @@ def test_v3_decode_all_to_all(v3_decode: DesignPoint) -> None:
     within(run(v3_decode).breakdown["ep"], 116 * 15e-6, 116 * 80e-6)
 
 
-# ------------------------------------------------------------------------------------------------ 14
+# ---- 14
 # Mistral 7B, a window of 4,096 keys, at 131,072 tokens; T5 11B, an encoder-decoder.
 
 
@@ -960,7 +960,7 @@ def test_t5_decodes_with_its_decoder_only() -> None:
     assert flop(point, "einsum", "forward") == near(32 * token, 1e-3)
 
 
-# ------------------------------------------------------------------------------------------------ the optimizer
+# ---- the optimizer
 
 
 def test_adam_moves_its_states_once(fsdp: DesignPoint) -> None:

@@ -101,7 +101,7 @@ def flop(point: DesignPoint, kind: str, phase: str) -> float:
     )
 
 
-# ------------------------------------------------------------------------------------------------ parameters and flop
+# ---- parameters and flop
 
 
 def gpt_layer(h: int) -> int:
@@ -124,7 +124,7 @@ def core_flop(pairs: int, width: int) -> int:
     return 2 * 2 * pairs * width
 
 
-# ------------------------------------------------------------------------------------------------ communication
+# ---- communication
 
 
 def ring(size: float, n: int, bandwidth: float, latency: float = 0.0) -> float:
@@ -142,7 +142,7 @@ def near(expected: float, tolerance: float) -> Any:
     return pytest.approx(expected, rel=tolerance)
 
 
-# ------------------------------------------------------------------------------------------------ activation memory
+# ---- activation memory
 
 
 def korthikanti(s: int, b: int, h: int, a: int, *, t: int, sequence_parallel: bool, recompute: str) -> float:

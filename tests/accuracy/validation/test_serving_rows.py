@@ -60,7 +60,7 @@ def mean_error(verdicts: list[Verdict], name: str) -> float:
     return fmean(abs(verdict.error) for verdict in verdicts if verdict.set.endswith(name) and verdict.error is not None)
 
 
-# ------------------------------------------------------------------------------------------------ accuracy
+# ---- accuracy
 
 
 @pytest.mark.long
@@ -102,7 +102,7 @@ def test_columns_say_the_kind() -> None:
     assert len(found) <= 300
 
 
-# ----------------------------------------------------------------------------------------------- mappings
+# ---- mappings
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_no_precision_is_16_bits_and_said_so() -> None:
     assert "precision: bf16 assumed" in found.assumed
 
 
-# -------------------------------------------------------------------------------------------------- pools
+# ---- pools
 
 
 def test_a_known_recipe_says_how_many_requests_decode_at_once() -> None:
@@ -198,7 +198,7 @@ def test_experts_are_held_twice_where_ranks_do_not_divide_them() -> None:
     assert found.decode.model.experts.count == 288  # type: ignore[union-attr]
 
 
-# ------------------------------------------------------------------------------------------------- recipes
+# ---- recipes
 
 
 def test_lengths_are_drawn_or_exact() -> None:
@@ -309,7 +309,7 @@ def test_recipes_say_how_much_memory_is_used() -> None:
     assert read(**exact, backend="sglang").recipe.memory_fraction == 0.88
 
 
-# ------------------------------------------------------------------------------------------------ refusals
+# ---- refusals
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_a_fleet_is_a_function_of_its_inputs() -> None:
     assert two_mixtures(oversubscription=4) == two_mixtures(oversubscription=4)
 
 
-# ------------------------------------------------------------------------------------------------------ formulas
+# ---- formulas
 
 
 def network(*sizes: int) -> Network:
@@ -153,7 +153,7 @@ def test_fairness_is_one_where_all_are_equal() -> None:
     assert jain_index([1.0, 3.0]) == pytest.approx(16 / 20)  # (1 + 3)^2 / (2 * (1 + 9))
 
 
-# ------------------------------------------------------------------------------------------------------ pictures
+# ---- pictures
 
 
 def test_a_timeline_has_each_job_on_the_rows_of_its_accelerators(tmp_path: Path) -> None:

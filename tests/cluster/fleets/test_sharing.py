@@ -74,7 +74,7 @@ def test_no_more_than_all_of_the_device_is_given_out(tenants: list[Tenant], quan
     assert all(0 < got <= tenant.most * (1 + 1e-12) for got, tenant in zip(found, tenants, strict=True))
 
 
-# ---------------------------------------------------------------------------------------------- gangs over time
+# ---- gangs over time
 
 
 def test_two_equal_jobs_take_turns_until_one_ends() -> None:

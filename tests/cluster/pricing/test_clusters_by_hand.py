@@ -119,7 +119,7 @@ def test_nics_of_all_dimensions_inside_are_on_one_tree() -> None:
     assert bill(batch_of(cluster(halves, halves, tree())), 2) == [[1, 24, 12]]
 
 
-# -------------------------------------------------------------------------------------------------- spares
+# ---- spares
 
 
 def test_spares_are_whole_nodes() -> None:
@@ -163,7 +163,7 @@ def test_spares_of_a_ring_are_another_ring_those_of_a_switch_take_ports() -> Non
     assert bill(both, 0) == [[0, 0, 6], [1, 10, 5]]
 
 
-# -------------------------------------------------------------------------------------------- listed links
+# ---- listed links
 
 
 def test_listed_links_cost_by_their_own_bandwidth() -> None:

@@ -70,7 +70,7 @@ def test_owning_is_depreciation_upkeep_and_energy() -> None:
     assert owned_usd_per_s(100, 0, 1, 0, 0.08) * year == near(100)
 
 
-# ------------------------------------------------------------------------------------------------- by hand
+# ---- by hand
 
 
 @pytest.mark.parametrize(

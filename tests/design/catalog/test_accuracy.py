@@ -102,7 +102,7 @@ def test_traits_are_those_of_the_design() -> None:
     assert served.task == "decode with fused kernels"
 
 
-# ---------------------------------------------------------------------------------------------- ratios of predictions
+# ---- ratios of predictions
 
 
 def test_designs_are_related_by_what_they_differ_in() -> None:

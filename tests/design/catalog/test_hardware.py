@@ -90,7 +90,7 @@ def test_bits_and_bytes_of_links_are_distinct() -> None:
     assert read_quantity(catalog_entries.read_entry("links", "pcie5-x16")["bandwidth"], BYTES_PER_S) == 63e9
 
 
-# ------------------------------------------------------------------------------------ the collected numbers
+# ---- the collected numbers
 
 RATES = {
     "bf16": "bf16_tflops_dense",

@@ -408,7 +408,7 @@ def test_any_config_gives_a_model_or_one_sentence(config: Any) -> None:
     assert tree["workload"]["sequence"] >= 1
 
 
-# ------------------------------------------------------------------------------------- architectures without a name
+# ---- architectures without a name
 
 UNKNOWN = {
     "architectures": ["AcmeForCausalLM"],

@@ -107,7 +107,7 @@ def test_a_mapping_may_override_what_it_merges_and_be_merged_itself() -> None:
     assert tree["c"] == {"x": 2, "y": 4, "z": 3}
 
 
-# ------------------------------------------------------------------------------------------------- files
+# ---- files
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_is_no_json_is_refused(text: str | bytes, message: str) -> None:
     assert message in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------ writing
+# ---- writing
 
 
 def test_inner_lists_and_mappings_are_written_on_one_line() -> None:

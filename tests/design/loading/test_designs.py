@@ -42,7 +42,7 @@ def named(**layers: Any) -> dict[str, Any]:
     return {"model": "gpt3-13b", "system": "dgx-h100:16", **layers}
 
 
-# ------------------------------------------------------------------------------------------------ sources
+# ---- sources
 
 
 def test_a_design_is_named_by_model_and_system() -> None:
@@ -95,7 +95,7 @@ def test_what_a_design_does_not_know_of_its_accelerator_stays_unknown() -> None:
     assert load_design({**named(), "compute": {"accelerator": "h100-sxm-80gb", "fp8": None, "price": None}}) == point
 
 
-# ------------------------------------------------------------------------------------------------- models
+# ---- models
 
 
 def test_a_model_of_the_catalog_can_be_changed() -> None:
@@ -145,7 +145,7 @@ def test_a_hugging_face_config_is_a_model(tmp_path: Path) -> None:
     assert load_design(f"{tmp_path / 'tiny'}@dgx-h100:8") == by_file
 
 
-# --------------------------------------------------------------------------------------------- precedence
+# ---- precedence
 
 
 def test_given_beats_system_beats_model_beats_rule() -> None:
@@ -184,7 +184,7 @@ def test_an_accelerator_file_is_found_relative_to_the_design_file(tmp_path: Path
     assert point.memory.capacity_bytes == 2**30
 
 
-# ---------------------------------------------------------------------------------------------- overrides
+# ---- overrides
 
 
 def test_overrides_reach_into_lists_by_place() -> None:
@@ -238,7 +238,7 @@ def test_merging_changes_neither_side() -> None:
     assert (below, above) == ({"a": [{"x": 1}], "b": 1}, {"a": {"0": {"x": 2}}, "c": 3})
 
 
-# ------------------------------------------------------------------------------------------------- errors
+# ---- errors
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_traces_of_a_larger_job_are_not_mixed_in(tmp_path: Path) -> None:
         write_launch(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL, plain=True)), tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------- outer memory
+# ---- outer memory
 
 HOST = {"name": "host", "capacity": "1 TB", "bandwidth": "20 GB/s", "latency": "10 us"}
 SSD = {"name": "ssd", "capacity": "4 TB", "bandwidth": "5 GB/s"}

@@ -71,7 +71,7 @@ def variants() -> Iterator[DesignPoint]:
         yield serve(model, {"tp": 8, "precision": "fp8"}, draft_tokens=1)
 
 
-# ------------------------------------------------------------------------------------------------ reading back
+# ---- reading back
 
 
 def commands(text: str) -> list[list[str]]:
@@ -113,7 +113,7 @@ def expected(pool: EnginePool) -> dict[str, int]:
     return {"tp": pool.tp, "pp": pool.pp, "ranks": pool.ranks}
 
 
-# -------------------------------------------------------------------------------------------------------- names
+# ---- names
 
 
 @pytest.mark.parametrize("to", ["vllm", "sglang", "trtllm"])
@@ -206,7 +206,7 @@ def test_every_key_of_a_deployment_is_one_of_dynamo_s_and_its_arguments_are_the_
     assert seen == keys
 
 
-# ------------------------------------------------------------------------------------------------------- meaning
+# ---- meaning
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -340,7 +340,7 @@ def test_pools_share_hosts_unless_they_are_of_different_systems() -> None:
     assert [(each.first, len(each.gpus)) for each in place_servers([odd])] == [(0, 6), (2, 6)]
 
 
-# ---------------------------------------------------------------------------------------------------- sentences
+# ---- sentences
 
 
 @pytest.mark.parametrize(
@@ -589,7 +589,7 @@ def test_the_longest_of_several_classes_counts() -> None:
     assert found["--enable-prefix-caching"] is True
 
 
-# ------------------------------------------------------------------------------------------------------- writing
+# ---- writing
 
 
 def golden() -> list[tuple[str, str]]:

@@ -76,7 +76,7 @@ def flat(tree: dict[str, Any], before: str = "") -> Iterator[str]:
             yield f"{before}{key}"
 
 
-# -------------------------------------------------------------------------------------------------------- names
+# ---- names
 
 
 @pytest.mark.parametrize("to", ["megatron", "torchtitan"])
@@ -127,7 +127,7 @@ def test_nccl_is_held_to_the_design_s_algorithms_or_says_that_it_cannot_be(
         assert part.rpartition(":")[2] in CHECKED["nccl"]["algorithms"]
 
 
-# ------------------------------------------------------------------------------------------------------- meaning
+# ---- meaning
 
 
 def test_degrees_multiply_to_the_number_of_npus() -> None:
@@ -286,7 +286,7 @@ def test_accelerators_that_the_software_does_not_drive_are_named() -> None:
     assert any("Google" in warning for warning in targets["megatron"](other).warnings)
 
 
-# ------------------------------------------------------------------------------------------------------- writing
+# ---- writing
 
 
 @pytest.mark.parametrize("name", DESIGNS)

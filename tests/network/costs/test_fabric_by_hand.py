@@ -46,7 +46,7 @@ def group(algorithm: str, transport: Transport = IDEAL, inner: Numeric = 4.0, ou
     return subgroups(network(algorithm, transport), [Span(inner, 1.0), Span(outer, 1.0)])
 
 
-# ----------------------------------------------------------------------------------------- share of bandwidth
+# ---- share of bandwidth
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_terms_are_hops_in_turn_and_traffic_over_the_usable_share() -> None:
     assert point_to_point_terms("fully_connected", "direct", 8, 8, 1) == near((1.0, 2 / 7))
 
 
-# --------------------------------------------------------------------------------------------- collectives
+# ---- collectives
 
 
 def test_chunks_pipeline_over_dimensions() -> None:
@@ -287,7 +287,7 @@ def test_switches_reduce_only_if_one_dimension_has_all_members() -> None:
     assert np.asarray(some).tolist() == near([in_switch, inner + outer])
 
 
-# ------------------------------------------------------------------------------------------------ messages
+# ---- messages
 
 
 def test_a_message_takes_the_outermost_dimension() -> None:
@@ -318,7 +318,7 @@ def test_a_barrier_takes_the_latency_of_an_all_reduce() -> None:
     assert barrier_seconds(group("ring")) == near(6 * 2 * 1e-6 + 14 * 2 * 2e-6)
 
 
-# ----------------------------------------------------------------------------------------- distinct designs
+# ---- distinct designs
 
 
 @pytest.mark.parametrize("npus", [np.array([8.0, 16.0, 8.0]), np.array([600_000.0, 2.0**19, 8.0]), 600_000.0])

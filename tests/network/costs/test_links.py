@@ -84,7 +84,7 @@ def seconds(
     return collective_seconds(subgroups(lanes, [Span(each, 1.0) for each in members]), kind, size, 16, "blueconnect")
 
 
-# ------------------------------------------------------------------------------------------------ measured
+# ---- measured
 
 
 @pytest.mark.parametrize("hardware", LINK_OF)
@@ -142,7 +142,7 @@ def test_the_catalog_has_what_the_calibration_finds(monkeypatch: pytest.MonkeyPa
     assert found.transport.overhead_s == pytest.approx(kept.transport.overhead_s, rel=0.02)
 
 
-# --------------------------------------------------------------------------------------------------- laws
+# ---- laws
 
 
 @every_link

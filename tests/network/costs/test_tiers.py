@@ -61,7 +61,7 @@ def seconds(kind: CollectiveKind, algorithm: str, members: float, step: float, d
     return float(collective_seconds([Subgroup(lane, Span(members, step))], kind, 1e9, 1, "blueconnect"))
 
 
-# ------------------------------------------------------------------------------------------------ by hand
+# ---- by hand
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -179,7 +179,7 @@ def test_only_fat_trees_take_longer_paths() -> None:
     assert across_pods * 4 == 6  # without a fabric, two levels up to 2,048 NPUs
 
 
-# ------------------------------------------------------------------------------------------------- relations
+# ---- relations
 
 shapes = st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(0, 3)).map(
     lambda drawn: GroupShape(2 ** sum(drawn), 2 ** drawn[0], 2 ** drawn[1])
@@ -229,7 +229,7 @@ def test_what_is_synthesised_is_at_least_as_good(
     assert tier_share(kind, "synthesized", group, tiers) == max(tier_share(kind, each, group, tiers) for each in others)
 
 
-# ---------------------------------------------------------------------------------------------------- graphs
+# ---- graphs
 
 
 def busiest(graph: LinkGraph, group: GroupShape) -> float:
@@ -265,7 +265,7 @@ def test_a_network_of_links_has_its_tiers() -> None:
     assert tiers_of((dim,), 0) == (FabricTier(2, 4.0),)
 
 
-# ----------------------------------------------------------------------------------------------------- builds
+# ---- builds
 
 
 @pytest.mark.usefixtures("leaves")

@@ -40,7 +40,7 @@ def network(*dims: Dimension, **collective: Any) -> Batch:
     return tiny.batch(dims=dims, collective=collective, dp=int(np.prod([dim.npus for dim in dims])))
 
 
-# ------------------------------------------------------------------------------------------- when they matter
+# ---- when they matter
 
 
 def test_a_tree_at_full_bandwidth_is_a_switch() -> None:
@@ -91,7 +91,7 @@ def test_a_switch_has_two_ports_at_least() -> None:
     assert float(ports_at(64, 1.0, 16.0)) == 4
 
 
-# ------------------------------------------------------------------------------------------------- by hand
+# ---- by hand
 
 
 def test_one_member_or_no_tiers_lose_nothing() -> None:
@@ -153,7 +153,7 @@ def test_a_flat_all_to_all_hashes_its_messages_over_the_uplinks_of_a_leaf() -> N
     assert hashed == pytest.approx(19 / 30 / busiest_link(480.0, 160))
 
 
-# ------------------------------------------------------------------------------------------------ plugins
+# ---- plugins
 
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])

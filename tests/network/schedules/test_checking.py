@@ -38,7 +38,7 @@ def counts(schedule: Schedule) -> dict[str, int]:
     return {kind: count for kind, count in check_schedule(schedule).counts.items() if count}
 
 
-# ------------------------------------------------------------------------------------------------------------- by hand
+# ---- by hand
 
 
 def test_each_violation_of_a_copy_is_found_by_itself() -> None:
@@ -172,7 +172,7 @@ def test_what_is_no_schedule_is_refused(change: dict[str, Any], said: str) -> No
         check_schedule(replace(schedule, **change))
 
 
-# ------------------------------------------------------------------------------------------------------------- random
+# ---- random
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,7 +218,7 @@ def test_the_validator_knows_nothing_of_synthesis() -> None:
     ]
 
 
-# ----------------------------------------------------------------------------------------------------------- recorded
+# ---- recorded
 
 RECORDED = {
     "DGX1V_hybridcubemesh_8": {1: (56, 8), 4: (224, 27)},

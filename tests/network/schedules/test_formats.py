@@ -51,7 +51,7 @@ def read(folder: Path, text: str, stated: ScheduleOptions, name: str = "schedule
     return read_schedule(folder / name, stated)
 
 
-# ------------------------------------------------------------------------------------------------------------- tables
+# ---- tables
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +98,7 @@ def test_the_first_tacos_csv_is_timed_in_the_order_of_each_link(tmp_path: Path) 
     assert read(tmp_path, text, faster).time_s < schedule.time_s
 
 
-# --------------------------------------------------------------------------------------------------------------- MSCCL
+# ---- MSCCL
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -270,7 +270,7 @@ def test_what_is_no_schedule_is_one_sentence(tmp_path: Path, text: str, stated: 
         read(tmp_path, text, stated)
 
 
-# ------------------------------------------------------------------------------------------------------------- Chakra
+# ---- Chakra
 
 SYSTEM = {
     "scheduling-policy": "LIFO",
@@ -314,7 +314,7 @@ def test_ranks_of_traces_are_positions_in_a_group_alone() -> None:
     assert len(traces_of_schedule(several).ranks) == 4
 
 
-# ------------------------------------------------------------------------------------------------------- for the eye
+# ---- for the eye
 
 
 def test_perfetto_has_a_span_for_each_transfer() -> None:

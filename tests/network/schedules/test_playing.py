@@ -77,7 +77,7 @@ def test_half_nanoseconds_are_rounded_up_whatever_their_last_bit() -> None:
         assert {to_nanoseconds(exact / 1e9 * (1 + sign * 1e-16)) for sign in (-1, 0, 1)} == {int(exact + 0.5)}
 
 
-# ------------------------------------------------------------------------------------------------------------- fabric
+# ---- fabric
 
 
 def test_messages_queue_on_a_shared_link() -> None:
@@ -123,7 +123,7 @@ def test_tables_of_next_links_follow_the_paths() -> None:
             assert table[source, target] == (path[0] if path else NO_LINK)
 
 
-# ----------------------------------------------------------------------------------------------------------- textbook
+# ---- textbook
 
 SIZE, TAU = 8e6, 1e-6 + 1e6 / 1e9
 """A buffer of 8 MB on 8 NPUs, and what a shard takes on a link of 1 GB/s and 1 us."""

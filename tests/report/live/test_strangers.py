@@ -150,7 +150,7 @@ def test_nonsense_is_answered_with_a_status_below_500(quick: Owner) -> None:
     assert quick.ask("GET", "/api/session")[0] == 200
 
 
-# ---------------------------------------------------------------------------------------------- crafted studies
+# ---- crafted studies
 
 CRAFTED = (
     *("trials_are_endless", "trials_never_come", "inputs_are_endless", "sql_column_generated", "schema_generated"),
@@ -224,7 +224,7 @@ def test_what_took_long_to_fail_is_not_tried_again(client: Client, runs: Path, m
     assert problems["study"] == "study: was not read yet, as others took long"
 
 
-# ------------------------------------------------------------------------------------------------------ Ctrl-C
+# ---- Ctrl-C
 
 HANGING = """
 import sys, threading, time

@@ -308,7 +308,7 @@ def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
             schema.slot_at(base, field["path"])  # refuses what is no field
 
 
-# ------------------------------------------------------------------------------------------------- the headline
+# ---- the headline
 
 
 def launched(settings: dict[str, Any]) -> LaunchJson:
@@ -375,7 +375,7 @@ def test_nothing_feasible_has_no_headline() -> None:
     assert (nothing["verdict"]["headline"], nothing["verdict"]["plateau"]) == ("", None)
 
 
-# -------------------------------------------------------------------------------------------------- the plateau
+# ---- the plateau
 
 
 def test_designs_as_good_as_the_best_are_counted(full: ReportDocument) -> None:

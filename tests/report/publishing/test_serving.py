@@ -73,7 +73,7 @@ def value(facts: list[Fact], label: str) -> float:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------ verdict
+# ---- verdict
 
 
 def test_the_verdict_is_in_words_of_serving(document: ReportDocument) -> None:
@@ -122,7 +122,7 @@ def test_limits_are_those_of_requests_and_of_the_search_and_the_tightest_counts(
     ]
 
 
-# ------------------------------------------------------------------------------------------------------- trials
+# ---- trials
 
 
 def test_trials_say_where_they_prefill(made: Found, document: ReportDocument, binary: Binary) -> None:
@@ -137,7 +137,7 @@ def test_trials_say_where_they_prefill(made: Found, document: ReportDocument, bi
     assert labels["tokens_per_s_per_npu"] == "tokens/s per GPU"
 
 
-# ------------------------------------------------------------------------------------------------------- design
+# ---- design
 
 
 def test_pools_take_every_accelerator_once(document: ReportDocument) -> None:
@@ -188,7 +188,7 @@ def test_a_deployment_is_launched_by_its_engine(document: ReportDocument) -> Non
     assert launch["export"].endswith("--to vllm")
 
 
-# ------------------------------------------------------------------------------------------------------- curves
+# ---- curves
 
 
 def curves(point: DesignPoint) -> Curves:
@@ -258,7 +258,7 @@ def test_a_load_that_is_far_too_much_has_curves_of_what_can_be_served() -> None:
     assert shown["reading"].startswith("Its own load, 1,000,000 requests/s, is more than it can serve.")
 
 
-# --------------------------------------------------------------------------------------------------- whole pages
+# ---- whole pages
 
 
 def test_each_workload_of_a_mix_is_in_its_own_words() -> None:

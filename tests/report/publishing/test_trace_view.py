@@ -47,7 +47,7 @@ def facts(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {each["label"]: (each["text"], each["note"]) for each in found["facts"]}
 
 
-# ------------------------------------------------------------------------------------------------------ times
+# ---- times
 
 
 def test_nodes_start_when_all_that_they_depend_on_is_done() -> None:
@@ -114,7 +114,7 @@ def test_the_covered_time_is_that_of_the_union(spans: list[tuple[int, int]]) -> 
     assert covered_time(start, start + length) == len(union)
 
 
-# ------------------------------------------------------------------------------------------------------- rows
+# ---- rows
 
 
 def test_nested_nodes_of_a_thread_are_drawn_on_rows_below() -> None:
@@ -144,7 +144,7 @@ def test_unrecorded_nodes_are_in_slots() -> None:
     assert [tracks.names[each] for each in tracks.of] == ["compute", "communication", "CPU", "other"]
 
 
-# ---------------------------------------------------------------------------------------------------- numbers
+# ---- numbers
 
 
 def test_shares_of_the_span_by_hand() -> None:
@@ -199,7 +199,7 @@ def test_shares_are_never_rounded_to_nothing_or_all() -> None:
     assert percent_of(1, 1) == "100 %"
 
 
-# -------------------------------------------------------------------------------------------- what is wrong
+# ---- what is wrong
 
 
 def test_a_cycle_is_said_and_the_rest_is_drawn() -> None:
@@ -240,7 +240,7 @@ def test_too_many_nodes_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatc
     assert len(found["ranks"]) == 9
 
 
-# ---------------------------------------------------------------------------------------------------- columns
+# ---- columns
 
 
 def test_columns_read_back_as_they_were() -> None:
@@ -298,7 +298,7 @@ def test_ranks_that_run_the_same_share_a_view() -> None:
     assert said == {"ranks": "3", "nodes of all ranks": "4"}
 
 
-# ------------------------------------------------------------------------------------------------------- page
+# ---- page
 
 
 def test_the_page_holds_its_document_and_hostile_names_as_text() -> None:

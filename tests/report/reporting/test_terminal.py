@@ -91,7 +91,7 @@ def test_many_points_are_drawn_quickly_and_the_same_each_time() -> None:
     assert plot_curves(series, x=X, y=Y) == plot_curves(series, x=X, y=Y)
 
 
-# ------------------------------------------------------------------------------------------------- clouds of points
+# ---- clouds of points
 
 MANY = [(float(place % 17), float(place % 23)) for place in range(400)]
 

@@ -124,7 +124,7 @@ def test_what_depends_on_a_move_moves_along() -> None:
             assert workload.global_batch % (workload.dp * workload.micro_batch) == 0
 
 
-# --------------------------------------------------------------------------------------------- what it promises
+# ---- what it promises
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 5])
@@ -173,7 +173,7 @@ def test_a_list_that_was_given_as_a_whole_is_changed_as_a_whole() -> None:
     assert settings["collective.algorithms"] == ["ring", "direct", "ring", "ring"]
 
 
-# ---------------------------------------------------------------------------------------------- what cannot run
+# ---- what cannot run
 
 
 def test_a_design_that_does_not_fit_is_told_what_makes_it_fit_fastest_first() -> None:
@@ -218,7 +218,7 @@ def test_what_no_mapping_mends_is_not_advised() -> None:
     assert find_repairs(point) == []
 
 
-# --------------------------------------------------------------------------------------------------- effects
+# ---- effects
 
 
 def test_what_makes_a_design_run_is_no_slower_than_its_own_mapping() -> None:
@@ -270,7 +270,7 @@ def test_a_key_that_is_said_to_have_no_effect_has_none(seed: int) -> None:
                 assert evaluate(plain) == evaluate(point), (name, other)
 
 
-# ------------------------------------------------------------------------------------------------- the command
+# ---- the command
 
 
 def test_commands_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:

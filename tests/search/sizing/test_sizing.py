@@ -51,7 +51,7 @@ def days_of(question: Question, system: str = "dgx-h100") -> float:
     return row.best.metrics.train_days
 
 
-# ---------------------------------------------------------------------------------------------------- answers
+# ---- answers
 
 
 def test_a_row_is_the_run_that_its_design_states(small: Sizing) -> None:
@@ -159,7 +159,7 @@ def test_a_number_that_the_batch_cannot_use_is_not_bought() -> None:
     assert (row.best.accelerators, row.bound_by) == (24, LARGER_IS_NO_BETTER)
 
 
-# ---------------------------------------------------------------------------------------------------- deadlines
+# ---- deadlines
 
 
 @pytest.mark.long
@@ -222,7 +222,7 @@ def test_the_loss_is_lateness_then_dollars_then_days(small: Sizing) -> None:
     assert Sizer(asked).loss(unknown) == (float("inf"),)
 
 
-# ---------------------------------------------------------------------------------------------------- refusals
+# ---- refusals
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_systems_are_those_named_or_recent_ones_that_are_sold() -> None:
     assert not {"dgx-1v", "dgx-a100", "tpu-v5p", "cosmic-1024"} & set(every)
 
 
-# ---------------------------------------------------------------------------------------------------- what moves it
+# ---- what moves it
 
 
 def test_a_tenth_more_tokens_is_a_tenth_more_days_and_dollars(effects: dict[str, Effect]) -> None:

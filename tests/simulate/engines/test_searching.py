@@ -152,7 +152,7 @@ def test_commands_ask_an_engine(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert run(capsys, "evaluate", "tiles", "--engine", "tiles", "--advice")[0] == 2
 
 
-# ----------------------------------------------------------------------------------------- learning and measuring
+# ---- learning and measuring
 
 
 def test_runs_of_an_engines_own_metrics_are_put_in_and_others_are_refused(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_nothing_changes_without_oversubscription() -> None:
     assert directly(thinned) > directly(thinned.changed(ON_LEAVES))
 
 
-# ------------------------------------------------------------------------------------- one answer by all ways
+# ---- one answer by all ways
 
 
 def directly(point: DesignPoint) -> float:
@@ -166,7 +166,7 @@ def test_both_engines_charge_the_same(place: int) -> None:
     assert abs(found.ratio - 1) < max(0.05, 2 * abs(usual.ratio - 1))
 
 
-# -------------------------------------------------------------------------------------------------- relations
+# ---- relations
 
 
 def test_more_oversubscription_is_never_faster_and_more_ports_never_slower() -> None:
@@ -200,7 +200,7 @@ def test_designs_are_drawn_with_tiers() -> None:
     assert with_tiers(plain) == plain  # nothing is known of its switches
 
 
-# ----------------------------------------------------------------------------------------------------- reports
+# ---- reports
 
 
 def test_the_busiest_of_links_and_uplinks_is_stated() -> None:

@@ -209,7 +209,7 @@ def test_classes_of_kernels(name: str, work: str, operators: tuple[str, ...], ex
     assert classify_kernel(name, work, operators).text.endswith(expected)
 
 
-# ------------------------------------------------------------------------------------------------------- designs
+# ---- designs
 
 
 def test_the_parts_of_a_design_are_its_step() -> None:

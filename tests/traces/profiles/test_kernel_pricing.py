@@ -176,7 +176,7 @@ def test_a_depthwise_convolution_takes_what_was_measured() -> None:
     assert micro("convolution bf16 2048 8204 1 4 67174400") == pytest.approx(181, rel=0.25)
 
 
-# --------------------------------------------------------------------------------------------------------- power
+# ---- power
 
 
 def test_products_that_fill_a_step_run_at_the_power_limit() -> None:
@@ -212,7 +212,7 @@ def test_a_power_cap_slows_products_down() -> None:
     assert capped[0] > 1.2 * kernel_seconds(works, *H200)[0]
 
 
-# ----------------------------------------------------------------------------------------------------- any of them
+# ---- any of them
 
 
 def test_works_that_are_not_known_have_no_price() -> None:

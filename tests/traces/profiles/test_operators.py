@@ -27,7 +27,7 @@ def texts(
     return [work.text if work else None for work in operator_works(operator, names, launches)]
 
 
-# ------------------------------------------------------------------------------------------------------ products
+# ---- products
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_depthwise_convolutions_are_groups() -> None:
     assert text.startswith("convolution bf16 8 32 1 9 ")
 
 
-# ------------------------------------------------------------------------------------------------------- streams
+# ---- streams
 
 
 def test_an_addition_reads_two_tensors_and_writes_one() -> None:
@@ -304,7 +304,7 @@ def test_a_kernel_walks_as_its_name_says(name: str, walk: str) -> None:
     assert stream(ProfiledOperator("aten::somewhat", (bf16(8),), (bf16(8),)), name).walk == walk
 
 
-# ------------------------------------------------------------------------------------------------------- unknown
+# ---- unknown
 
 
 @pytest.mark.parametrize(

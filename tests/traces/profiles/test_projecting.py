@@ -145,7 +145,7 @@ def test_impossible_questions_are_refused(asked: dict[str, Any], words: str) -> 
         project_traces(step(), {}, H200, WhatIf(**asked))
 
 
-# ------------------------------------------------------------------------------------------------------ recordings
+# ---- recordings
 
 
 def test_a_recorded_step_is_replayed_and_repriced() -> None:
@@ -201,7 +201,7 @@ def test_a_trace_without_kernels_is_refused_whatever_is_asked(asked: dict[str, A
         project_traces(traces, {}, "", WhatIf(**asked))
 
 
-# ------------------------------------------------------------------------------------------------------ parts
+# ---- parts
 
 
 def test_runs_are_found_forward_and_backward() -> None:

@@ -26,7 +26,7 @@ def starts(made: ConvertedProfiles, name: str) -> list[list[int]]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ clocks
+# ---- clocks
 
 
 def stage(rank: int, clock_us: int = 0) -> Rank:
@@ -104,7 +104,7 @@ def test_a_clock_is_corrected_if_ranks_recorded_different_collectives(tmp_path: 
     assert is_exact(made)
 
 
-# ------------------------------------------------------------------------------------------------------ groups
+# ---- groups
 
 
 def test_two_groups_of_one_name_are_two_groups(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_collectives_of_unknown_groups_take_what_they_took(tmp_path: Path) -> No
     assert not list_problems(made.traces, made.groups)
 
 
-# ------------------------------------------------------------------------------------------------------ which is which
+# ---- which is which
 
 
 def test_collectives_meet_by_their_sequence_numbers(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_ranks_with_equal_collectives_need_no_tags(tmp_path: Path) -> None:
     assert tags(made) == [[-1, -1, -1], [-1, -1, -1]]
 
 
-# ------------------------------------------------------------------------------------------------------ sizes
+# ---- sizes
 
 
 def test_gathers_and_scatters_move_the_whole_buffer(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_uneven_sizes_of_an_all_to_all_stay(tmp_path: Path) -> None:
     assert sizes(job(tmp_path, *ranks)) == [[1200], [0]]
 
 
-# ------------------------------------------------------------------------------------------------------ messages
+# ---- messages
 
 
 def test_peers_of_nccl_are_ranks_of_the_job(tmp_path: Path) -> None:

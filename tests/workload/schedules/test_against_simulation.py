@@ -82,7 +82,7 @@ def test_how_far_the_published_form_of_dualpipe_is_off(fbw: Times, pairs: int) -
     assert excess == (expected if n else 0)
 
 
-# ----------------------------------------------------------------------------------------------------- transfers
+# ---- transfers
 
 
 def waited(name: str, sizes: PipelineSizes, times_s: tuple[float, float, float], transfer_s: float = 1 / 64) -> float:

@@ -84,7 +84,7 @@ def agrees(shards: Shards, full: Array, dims: tuple[str, ...], sharding: Shardin
     return True
 
 
-# ------------------------------------------------------------------------------------------------- steps
+# ---- steps
 
 
 def apply(step: Step, dims: tuple[str, ...], shards: Shards, mesh: Mesh) -> Shards:
@@ -161,7 +161,7 @@ STEPS: dict[str, Callable[[Step, tuple[str, ...], Device, Shards, Mesh], Array]]
 }
 
 
-# ------------------------------------------------------------------------------------------------ graphs
+# ---- graphs
 
 
 def compute(operator: Operator, read: list[Array]) -> Array:

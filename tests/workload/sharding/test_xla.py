@@ -26,7 +26,7 @@ from tests.workload.sharding.layers import layer, with_gradients
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "sharding"
 BYTES = 2  # bf16
 
-# ------------------------------------------------------------------------------------- one matrix product
+# ---- one matrix product
 
 SIZES = {"i": 1024, "k": 2048, "j": 4096, "x": 2, "y": 8}
 PRODUCT = Graph(
@@ -122,7 +122,7 @@ def test_all_matrix_products_send_no_more_than_in_xla_but_for_those_explained() 
     assert len(worse) <= 0.04 * len(cases)
 
 
-# --------------------------------------------------------------------------------------------- one layer
+# ---- one layer
 
 LAYER = {"batch": 64, "sequence": 1024, "context": 1024, "hidden": 8192, "ffn": 65536, "heads": 128, "head_dim": 256}
 LAYER |= {"x": 8, "y": 8}

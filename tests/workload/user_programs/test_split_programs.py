@@ -52,7 +52,7 @@ def both_engines(point: DesignPoint) -> tuple[Metrics, Metrics]:
     return ours, event
 
 
-# ------------------------------------------------------------------------------------------------- samples
+# ---- samples
 
 
 def test_a_program_without_a_sequence_counts_samples(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_program_with_a_sequence_counts_tokens(tmp_path: Path) -> None:
     assert found.samples_per_s is None
 
 
-# ------------------------------------------------------------------------------------------------- formats
+# ---- formats
 
 PERCEPTRON: dict[str, Any] = {
     "program": "perceptron",
@@ -143,7 +143,7 @@ def test_formats_that_nothing_can_have_are_refused(widths: Any, rule: str) -> No
         read_program({**PERCEPTRON, "element_bytes": widths})
 
 
-# ------------------------------------------------------------------------------------------- boundary rows
+# ---- boundary rows
 
 PICTURE: dict[str, Any] = {
     "program": "picture",
@@ -192,7 +192,7 @@ def test_cosmic_shard_prices_boundary_rows() -> None:
     assert found.gap < 1e-9
 
 
-# ------------------------------------------------------------------------------------------- recurrences
+# ---- recurrences
 
 RECURRENCE: dict[str, Any] = {
     "program": "recurrence",
@@ -262,7 +262,7 @@ def test_no_axis_splits_the_time_of_a_recurrence(tmp_path: Path) -> None:
         evaluate(design(tmp_path, split, micro_batch=32))
 
 
-# ---------------------------------------------------------------------------------------- gather and scatter
+# ---- gather and scatter
 
 SCATTER: dict[str, Any] = {
     "program": "scatter",
@@ -317,7 +317,7 @@ def test_rows_are_picked_where_they_are_kept(tmp_path: Path) -> None:
     assert {key: use.bytes for key, use in sent(point).items()} == {("picked", "forward", "all_reduce"): BF16 * picked}
 
 
-# ------------------------------------------------------------------------------------------- context, padding
+# ---- context, padding
 
 
 @pytest.mark.parametrize("how", ["ring", "all_gather"])
@@ -351,7 +351,7 @@ def test_what_an_axis_does_not_divide_is_padded(tmp_path: Path) -> None:
     assert found.flop == 2 * 32 * 256 * 4096
 
 
-# ------------------------------------------------------------------------------------------------- sub-axes
+# ---- sub-axes
 
 TWO_D: dict[str, Any] = {
     **PERCEPTRON,

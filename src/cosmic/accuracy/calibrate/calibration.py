@@ -296,7 +296,7 @@ def _estimate(
     )
 
 
-# ---------------------------------------------------------------------------------------------------- the factor
+# ---- the factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ class _Fit:
         return np.asarray(gain[parameter_index] * (self.measured - self.found.at_zero))
 
 
-# ---------------------------------------------------------------------------------------------------- the verdict
+# ---- the verdict
 
 
 def _learned_parameters(

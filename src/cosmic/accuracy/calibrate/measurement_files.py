@@ -181,7 +181,7 @@ def _system(row: Row, kind: str) -> str:
     return find_system(AICONFIGURATOR.get(hardware, "")) or system_of_device(row.get("device") or "")
 
 
-# ------------------------------------------------------------------------------------------------------- steps
+# ---- steps
 
 
 def _designs(rows: Sequence[Row], target: Target, _: list[str]) -> list[PredictedMeasurements]:

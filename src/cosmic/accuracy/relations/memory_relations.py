@@ -50,7 +50,7 @@ def less_without_buffers(before: RelatedAnswer, after: RelatedAnswer) -> Iterabl
         yield Finding(f"{bytes_before:.6g} -> {bytes_after:.6g} bytes, buffers aside", bytes_after / bytes_before - 1)
 
 
-# ------------------------------------------------------------------------------------------------ variants
+# ---- variants
 
 
 def shardings(point: DesignPoint, _: Random) -> list[Changes]:
@@ -153,7 +153,7 @@ def moved(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
         )
 
 
-# ---------------------------------------------------------------------------------------- the whole model
+# ---- the whole model
 
 
 def holds_the_model(point: DesignPoint, _: Random) -> list[Violation]:

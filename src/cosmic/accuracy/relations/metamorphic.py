@@ -268,7 +268,7 @@ def make_violation(
     return Violation(name, finding, command, settings_of(first, second))
 
 
-# --------------------------------------------------------------------------------------------------- laws
+# ---- laws
 
 
 def at_most(metric: str, rounding: float = ROUNDING) -> Law:

@@ -96,7 +96,7 @@ def _skipped_verdict(row: Row, error: SpecError) -> Verdict:
     return Verdict(id=_name(row), set=_gemm_set(row), row=row, skipped=str(error))
 
 
-# ---------------------------------------------------------------------------------------------------- GEMMs
+# ---- GEMMs
 
 
 def _graph_gemms(rows: Sequence[Row]) -> list[Verdict]:
@@ -167,7 +167,7 @@ def _size(row: Row) -> str:
     return "≥ 10 GFLOP" if flop >= 1e10 else "1–10 GFLOP" if flop >= 1e9 else "< 1 GFLOP"
 
 
-# ------------------------------------------------------------------------------------- attention, streaming
+# ---- attention, streaming
 
 
 def _attention(row: Row) -> list[Verdict]:

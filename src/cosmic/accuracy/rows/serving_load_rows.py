@@ -74,7 +74,7 @@ def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     return verdicts
 
 
-# --------------------------------------------------------------------------------------------------- steps
+# ---- steps
 
 
 def _step(fields: Fields) -> Verdict:
@@ -106,7 +106,7 @@ def _or_zero(fields: Fields, name: str) -> int:
     return 0 if fields.text(name, "0") in ("0", "0.0") else fields.whole(name)
 
 
-# --------------------------------------------------------------------------------------------------- loads
+# ---- loads
 
 
 def _load(row: Row) -> list[Verdict]:
@@ -214,7 +214,7 @@ def _draw_requests(fields: Fields, load: Load) -> Requests:
     )
 
 
-# -------------------------------------------------------------------------------------------------- designs
+# ---- designs
 
 
 def plain_engine() -> Engine:

@@ -168,7 +168,7 @@ def predict_rows(read: Sequence[ServedPool | ServedPools]) -> list[tuple[float, 
     return [next(of_one if isinstance(row, ServedPool) else of_two) for row in read]
 
 
-# ----------------------------------------------------------------------------------------------- two pools
+# ---- two pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ def _replicated(cells: Fields) -> int:
     return spread // tp
 
 
-# ------------------------------------------------------------------------------------------------- pools
+# ---- pools
 
 
 def pools_of_row(cells: Fields, setting: Setting) -> Split:

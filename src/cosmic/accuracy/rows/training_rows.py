@@ -557,7 +557,7 @@ def _needs(point: DesignPoint) -> str:
     return f"{needed_share(point) * capacity_gib:.4g} of {capacity_gib:.4g} GiB"
 
 
-# ------------------------------------------------------------------------------------------------- readings
+# ---- readings
 
 
 def _alternative_mappings(
@@ -605,7 +605,7 @@ def _regrouped(point: DesignPoint, held_fields: dict[str, object]) -> DesignPoin
     return _applied(point, mapping) if mapping is not None and mapping.fits else None
 
 
-# ------------------------------------------------------------------------------------------------ searching
+# ---- searching
 
 
 def _search_choices(

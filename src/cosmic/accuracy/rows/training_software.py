@@ -145,7 +145,7 @@ def _practice_by_date(framework: str) -> list[dict[str, Any]]:
     )
 
 
-# ------------------------------------------------------------------------------------------------ framework
+# ---- framework
 
 
 def framework_of(fields: Fields) -> str:
@@ -186,7 +186,7 @@ def _structural(fields: Fields) -> str:
     return "pytorch" if stage == "3" else "deepspeed" if stage == "2" else UNKNOWN
 
 
-# ----------------------------------------------------------------------------------------------------- date
+# ---- date
 
 
 def date_of(fields: Fields, year: int) -> str:
@@ -327,7 +327,7 @@ def _words_of_row(fields: Fields) -> str:
     return " ".join(fields.text(name) for name in ("notes", "overlap", "schedule", "source_loc")).lower()
 
 
-# ------------------------------------------------------------------------------------------------- formats
+# ---- formats
 
 
 def precision_of(fields: Fields, software: Software) -> str:
@@ -378,7 +378,7 @@ def _scaling(fields: Fields) -> str | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------- kernels
+# ---- kernels
 
 
 def _attention(fields: Fields, software: Software) -> str:
@@ -427,7 +427,7 @@ def _dropout(fields: Fields) -> dict[str, bool]:
     return {"dropout": match[1] not in NO} if match else {}
 
 
-# ------------------------------------------------------------------------------------------------- overlap
+# ---- overlap
 
 
 def _overlaps(fields: Fields, software: Software) -> bool:
@@ -475,7 +475,7 @@ def _dispatcher(fields: Fields) -> dict[str, str]:
     return {"moe_token_dispatcher_type": "alltoall"} if "all-to-all dispatcher" in words else {}
 
 
-# ------------------------------------------------------------------------------------------------ adapters
+# ---- adapters
 
 
 def is_adapted(fields: Fields) -> bool:
@@ -513,7 +513,7 @@ def _packing(fields: Fields) -> dict[str, float]:
     return {"packed_length": float(density[1])} if density else {}
 
 
-# ---------------------------------------------------------------------------------------------- recomputing
+# ---- recomputing
 
 
 def recompute_of(fields: Fields, software: Software) -> dict[str, Any]:
@@ -660,7 +660,7 @@ def _sizes_agree(model: Transformer, fields: Fields) -> bool:
     return all(fields.number(name) in (None, size) for name, size in sizes.items())
 
 
-# ------------------------------------------------------------------------------------------- of the catalog
+# ---- of the catalog
 
 
 def catalog_name(name: str) -> str:
@@ -769,7 +769,7 @@ def shared_out(model: Transformer, stages: int, virtual: int) -> Transformer:
     return replace(model, layers=model.layers + model.mtp_layers, mtp_layers=0)
 
 
-# ----------------------------------------------------------------------------------------------- from sizes
+# ---- from sizes
 
 
 def _from_sizes(fields: Fields, arch: str, tp: int) -> Transformer:

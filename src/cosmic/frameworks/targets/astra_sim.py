@@ -85,7 +85,7 @@ def _json(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-# ------------------------------------------------------------------------------------------------------ system
+# ---- system
 
 
 def _system(draft: Draft, point: DesignPoint) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _direct(dim: Dimension) -> str:
     return "direct" if dim.topology == "fully_connected" else "direct1"
 
 
-# ----------------------------------------------------------------------------------------------------- network
+# ---- network
 
 
 def _network(draft: Draft, point: DesignPoint) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _bandwidth(dim: Dimension) -> float:
     return round(reached / at_once / GIB, 6)
 
 
-# ------------------------------------------------------------------------------------------------------ memory
+# ---- memory
 
 
 NO_MEMORY = {"memory-type": "NO_MEMORY_EXPANSION"}

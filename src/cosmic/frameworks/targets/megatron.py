@@ -25,9 +25,7 @@ from cosmic.step.cuts.balanced import state_end_layers
 from cosmic.workload.pipeline_cut import layers_per_part
 from cosmic.workload.precision import recipe_for
 
-# --------------------------------------------------------------------------------------
-# A decoder as arguments of Megatron-LM
-# --------------------------------------------------------------------------------------
+# ---- A decoder as arguments of Megatron-LM
 
 
 def add_model_arguments(draft: Draft, model: Transformer, workload: Workload) -> None:
@@ -147,10 +145,6 @@ def _warn_unexpressed(draft: Draft, model: Transformer) -> None:
     draft.warn("Megatron-LM has a norm after the last layer", when=not model.final_norm)
     draft.warn("Megatron-LM's layer norm has a bias", when=model.norm == "layernorm" and not model.norm_bias)
 
-
-# --------------------------------------------------------------------------------------
-# Megatron-LM: arguments of `pretrain_gpt.py`
-# --------------------------------------------------------------------------------------
 
 COMMIT = "000c4ac24f61"
 """Of github.com/NVIDIA/Megatron-LM."""

@@ -142,7 +142,7 @@ def _unsupported(draft: Draft, design: Served) -> None:
     draft.warn("SGLang runs int4 weights from quantized checkpoints only", when=design.workload.precision == "int4")
 
 
-# ------------------------------------------------------------------------------------------------------ scripts
+# ---- scripts
 
 
 def _body(design: Served, servers: list[Server], pools: dict[str, dict[str, ArgumentValue]]) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ def _unsupported(draft: Draft, design: Served) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ scripts
+# ---- scripts
 
 
 def _disaggregated(servers: list[Server]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _unsupported(draft: Draft, design: Served) -> None:
     draft.warn("vLLM runs int4 weights from quantized checkpoints only", when=design.workload.precision == "int4")
 
 
-# ------------------------------------------------------------------------------------------------------ scripts
+# ---- scripts
 
 
 def _body(

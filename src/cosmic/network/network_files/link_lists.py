@@ -39,9 +39,7 @@ from cosmic.network.network_files.named_nodes import (
     sort_names,
 )
 
-# --------------------------------------------------------------------------------------
-# Networks as plain lists of links: TACOS' text, and CSV
-# --------------------------------------------------------------------------------------
+# ---- Networks as plain lists of links: TACOS' text, and CSV
 
 COLUMNS = ("source", "target", "bandwidth", "latency")
 TYPES = ("source_type", "target_type")
@@ -103,7 +101,7 @@ def _format_number(value: float) -> str:
     return repr(float(f"{value:.15g}")).removesuffix(".0")
 
 
-# ------------------------------------------------------------------------------------------------------------- CSV
+# ---- CSV
 
 
 def parse_csv(text: str, where: str) -> LinkGraph:
@@ -170,9 +168,7 @@ def links_csv(graph: LinkGraph) -> str:
     return out.getvalue()
 
 
-# --------------------------------------------------------------------------------------
-# ASTRA-sim's physical topology, as its ns-3 back end reads it
-# --------------------------------------------------------------------------------------
+# ---- ASTRA-sim's physical topology, as its ns-3 back end reads it
 
 
 def parse_physical_topology(text: str, where: str) -> LinkGraph:

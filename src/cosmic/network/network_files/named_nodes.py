@@ -16,9 +16,7 @@ from cosmic.base.units import BYTES_PER_S, SECONDS
 from cosmic.base.units import read_quantity as units_read_quantity
 from cosmic.network.link_graph import LinkGraph, graph_of
 
-# --------------------------------------------------------------------------------------
-# Nodes of a network by name: how files and options name them, and a network put together from named links
-# --------------------------------------------------------------------------------------
+# ---- Nodes of a network by name: how files and options name them, and a network put together from named links
 
 MOST_NODES = 2**20
 """The most accelerators and switches that a network is taken apart into."""
@@ -200,9 +198,7 @@ def read_whole_number(text: Any, where: str, least: int = 0) -> int:
     return int(text)
 
 
-# --------------------------------------------------------------------------------------
-# XML from outside: parsed without entities, which could expand without end or name files
-# --------------------------------------------------------------------------------------
+# ---- XML from outside: parsed without entities, which could expand without end or name files
 
 _DOCTYPE = re.compile(r"<!(DOCTYPE|ENTITY)", re.IGNORECASE)
 

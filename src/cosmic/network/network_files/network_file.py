@@ -52,9 +52,7 @@ from cosmic.network.network_files.named_nodes import (
     read_whole_number,
 )
 
-# --------------------------------------------------------------------------------------
-# Networks with broken and slow links
-# --------------------------------------------------------------------------------------
+# ---- Networks with broken and slow links
 
 RULE = "write A-B for both directions of a link, A>B for one, A-B*0.25 to slow it"
 
@@ -112,9 +110,7 @@ def _split_share(failure: str, where: str) -> Iterator[tuple[str, float]]:
     yield failure, 0.0
 
 
-# --------------------------------------------------------------------------------------
-# Networks as YAML: NPUs, switches and the links between them
-# --------------------------------------------------------------------------------------
+# ---- Networks as YAML: NPUs, switches and the links between them
 
 KEYS = ("npus", "switches", "reducing", "bandwidth", "latency", "links", "fail")
 LINK_KEYS = ("source", "target", "bandwidth", "latency", "both")
@@ -187,10 +183,6 @@ def _read_links(entry: Any, common: dict[str, Any], where: str) -> list[NamedLin
     link = NamedLink(source, target, rate_of(attributes, where), latency_of(attributes, where))
     return [link, link.turned()] if both else [link]
 
-
-# --------------------------------------------------------------------------------------
-# Read a network from a file of any known format
-# --------------------------------------------------------------------------------------
 
 TREES = (".yaml", ".yml", ".json")
 NO_LINKS = (

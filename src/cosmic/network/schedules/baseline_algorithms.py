@@ -35,9 +35,7 @@ from cosmic.network.link_paths import Routes
 from cosmic.network.schedules.collective_schedule import Kind
 from cosmic.network.schedules.schedule_replay import PICOSECONDS, WiredFabric
 
-# --------------------------------------------------------------------------------------
-# Textbook algorithms on any network: their messages on the quickest paths, with congestion on every link
-# --------------------------------------------------------------------------------------
+# ---- Textbook algorithms on any network: their messages on the quickest paths, with congestion on every link
 
 Round = list[tuple[int, int, float]]
 """Messages that go out at once: from and to positions in a group, and bytes."""
@@ -101,7 +99,7 @@ def _count_hops(routes: Routes, programs: Sequence[list[Round]], groups: Sequenc
     return total, longest
 
 
-# ------------------------------------------------------------------------------------------------------------ rounds
+# ---- rounds
 
 
 def algorithm_rounds(algorithm: str, kind: Kind, members: int, size_bytes: float, root: int = 0) -> list[Round]:
@@ -160,7 +158,7 @@ def _tree_rounds(members: int, size_bytes: float, root: int) -> Iterator[Round]:
         yield [((root + a) % members, (root + b) % members, size_bytes) for a, b in pairs]
 
 
-# ------------------------------------------------------------------------------------------------------- simulation
+# ---- simulation
 
 
 class _AlgorithmRun:
@@ -221,9 +219,7 @@ class _AlgorithmRun:
         self._fabric.now_s = now
 
 
-# --------------------------------------------------------------------------------------
-# Algorithms of trees on any network, as baselines: double binary trees, C-Cube and MultiTree
-# --------------------------------------------------------------------------------------
+# ---- Algorithms of trees on any network, as baselines: double binary trees, C-Cube and MultiTree
 
 CHUNKS = (1, 4, 16, 64)
 """Chunks of each tree that are tried."""

@@ -25,10 +25,6 @@ import numpy as np
 from cosmic.base.errors import require
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 
-# --------------------------------------------------------------------------------------
-# A schedule as a value: which chunk crosses which link when
-# --------------------------------------------------------------------------------------
-
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -87,9 +83,7 @@ def chunk_count(kind: Kind, members: int, chunks_per_npu: int) -> int:
     return chunks_per_npu * {"all_to_all": members * members, "broadcast": 1, "reduce": 1}.get(kind, members)
 
 
-# --------------------------------------------------------------------------------------
-# The chunks of a schedule: where each begins, where it is to be, and how large it is
-# --------------------------------------------------------------------------------------
+# ---- The chunks of a schedule: where each begins, where it is to be, and how large it is
 
 SUMS: tuple[Kind, ...] = ("reduce_scatter", "all_reduce", "reduce")
 """Collectives that add up."""

@@ -42,9 +42,7 @@ from cosmic.network.schedules.schedule_replay import PICOSECONDS, WiredFabric
 from cosmic.network.schedules.schedule_tables import link_finder, sort_transfers
 from cosmic.network.schedules.schedule_transfers import Messages, carries_whole, messages_of, needed_messages
 
-# --------------------------------------------------------------------------------------
-# MSCCL-XML: a schedule as the steps of thread blocks, which runtimes of NCCL and RCCL execute
-# --------------------------------------------------------------------------------------
+# ---- MSCCL-XML: a schedule as the steps of thread blocks, which runtimes of NCCL and RCCL execute
 
 NAMES: dict[Kind, str] = {
     "all_gather": "allgather",
@@ -192,9 +190,7 @@ def _step_line(index: int, step: _Step) -> str:
     return f'      <step s="{index}" type="{step.type}" {places} cnt="1" {waits}/>'
 
 
-# --------------------------------------------------------------------------------------
-# Read MSCCL-XML, our own and that of others, as steps of thread blocks that run on a network
-# --------------------------------------------------------------------------------------
+# ---- Read MSCCL-XML, our own and that of others, as steps of thread blocks that run on a network
 
 COLLECTIVES: dict[str, Kind] = {name.replace("_", ""): kind for kind, name in NAMES.items()}
 SENDS = ("s", "rcs", "rrs", "rrcs")
@@ -329,9 +325,7 @@ def _read_whole(element: ElementTree.Element, key: str, where: str, least: int =
     return read_whole_number(text, f"{where}: {key}", max(least, 0))
 
 
-# --------------------------------------------------------------------------------------
-# Run the steps of MSCCL-XML on a network: a schedule with times, in the order of their dependencies
-# --------------------------------------------------------------------------------------
+# ---- Run the steps of MSCCL-XML on a network: a schedule with times, in the order of their dependencies
 
 Where = tuple[int, int, int]
 """A step: rank, thread block, number."""

@@ -38,9 +38,7 @@ from cosmic.network.schedules.schedule_transfers import (
     look_up,
 )
 
-# --------------------------------------------------------------------------------------
-# Sums: whether partial sums are added up once each, and the whole sum arrives where it is to be
-# --------------------------------------------------------------------------------------
+# ---- Sums: whether partial sums are added up once each, and the whole sum arrives where it is to be
 
 
 @dataclass
@@ -63,7 +61,7 @@ def follow_sums(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> OddSu
     return problems
 
 
-# ------------------------------------------------------------------------------------------------ plain ones, at once
+# ---- plain ones, at once
 
 
 def _find_plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
@@ -126,7 +124,7 @@ def _find_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools
     return plain
 
 
-# ---------------------------------------------------------------------------------------------- others, event by event
+# ---- others, event by event
 
 
 class _ChunkSums:
@@ -195,9 +193,7 @@ class _ChunkSums:
             self._content[target] = own | message
 
 
-# --------------------------------------------------------------------------------------
-# Whether a schedule can run as it is, and does what it is for. It shares no code with what makes schedules
-# --------------------------------------------------------------------------------------
+# ---- Whether a schedule can run as it is, and does what it is for. It shares no code with what makes schedules
 
 Violation = Literal["not_causal", "overlapping", "too_short", "duplicate", "missing"]
 VIOLATIONS: tuple[Violation, ...] = get_args(Violation)

@@ -29,9 +29,7 @@ from cosmic.network.schedules.schedule_tables import (
     parse_v1,
 )
 
-# --------------------------------------------------------------------------------------
-# A schedule in Chrome's trace format, which Perfetto opens: a track for each link, grouped by the node that sends
-# --------------------------------------------------------------------------------------
+# ---- A schedule in Chrome's trace format, which Perfetto opens: a track for each link, grouped by the node that sends
 
 
 def perfetto_text(schedule: Schedule) -> str:
@@ -61,9 +59,7 @@ def _perfetto_events(schedule: Schedule) -> Iterator[str]:
         yield f'{{"ph":"X","name":"chunk {chunk}","cat":"transfer","pid":{nodes[link]},"tid":{link + 1},{times}}}'
 
 
-# --------------------------------------------------------------------------------------
-# Read a schedule of any known format: our CSV, TACOS' two, and MSCCL-XML
-# --------------------------------------------------------------------------------------
+# ---- Read a schedule of any known format: our CSV, TACOS' two, and MSCCL-XML
 
 FORMATS = "our CSV (source,target,chunk,start_s,end_s), TACOS' log (src,dst,chunk,arrival_us), TACOS 1.1 or MSCCL-XML"
 

@@ -28,9 +28,7 @@ from cosmic.network.schedules.collective_schedule import SUMS, Chunks, Schedule,
 from cosmic.network.schedules.schedule_tables import sort_transfers
 from cosmic.network.schedules.schedule_transfers import TransferFlow, flow_of, forwarded_pairs, look_up
 
-# --------------------------------------------------------------------------------------
-# A fabric of arbitrary links: every link is a queue with a bandwidth and a latency of its own
-# --------------------------------------------------------------------------------------
+# ---- A fabric of arbitrary links: every link is a queue with a bandwidth and a latency of its own
 
 NANOSECONDS, PICOSECONDS = 1e9, 1e12
 """Ticks in a second."""
@@ -99,9 +97,7 @@ class WiredFabric:
         return {self._graph.describe(link): round(busy * 1e9) for link, busy in enumerate(self._busy_s) if busy}
 
 
-# --------------------------------------------------------------------------------------
-# Simulate a schedule in the event engine: by what each transfer waits for, and not by the times that it states
-# --------------------------------------------------------------------------------------
+# ---- Simulate a schedule in the event engine: by what each transfer waits for, and not by the times that it states
 
 NO_DIFFERENCE_NS = 1e-6
 

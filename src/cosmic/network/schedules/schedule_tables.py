@@ -25,9 +25,7 @@ from cosmic.network.link_graph import Floats, Ints, LinkGraph, graph_of
 from cosmic.network.network_files.named_nodes import check_size, node_of, read_number, read_whole_number
 from cosmic.network.schedules.collective_schedule import Kind, Schedule, chunk_bytes, chunks_of
 
-# --------------------------------------------------------------------------------------
-# Which link a transfer between two nodes takes; several may join the same two
-# --------------------------------------------------------------------------------------
+# ---- Which link a transfer between two nodes takes; several may join the same two
 
 
 def link_finder(graph: LinkGraph) -> dict[tuple[int, int], list[int]]:
@@ -69,10 +67,6 @@ def links_of_times(
         free[int(links[row])] = end
     return links
 
-
-# --------------------------------------------------------------------------------------
-# Schedules as tables: our CSV, TACOS' log of transfers, and the CSV of its version 1.1
-# --------------------------------------------------------------------------------------
 
 HEADER = ("source", "target", "chunk", "start_s", "end_s")
 LOG_HEADER = ("src", "dst", "chunk", "arrival_us")
@@ -237,7 +231,7 @@ def _transfer_sizes(about: StatedCollective, k: int, chunk: Ints, where: str) ->
     return sizes[chunk]
 
 
-# --------------------------------------------------------------------------------------- version 1.1: order, no times
+# ---- version 1.1: order, no times
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,7 @@ from cosmic.base.errors import require
 from cosmic.network.link_graph import Floats, Ints
 from cosmic.network.schedules.collective_schedule import SUMS, Schedule, chunks_of
 
-# --------------------------------------------------------------------------------------
-# Transfers as columns, and what of them is in order: every copy held before it is sent on, none delivered twice
-# --------------------------------------------------------------------------------------
+# ---- Transfers as columns, and what of them is in order: every copy held before it is sent on, none delivered twice
 
 Bools = npt.NDArray[np.bool_]
 OF_TIME, OF_CLOCK_S = 1e-9, 1e-12
@@ -170,9 +168,7 @@ def look_up(keys: Ints, wanted: Ints) -> tuple[Ints, Bools]:
     return position, keys[position] == wanted
 
 
-# --------------------------------------------------------------------------------------
-# A schedule as messages between accelerators: what passes through switches is one message from end to end
-# --------------------------------------------------------------------------------------
+# ---- A schedule as messages between accelerators: what passes through switches is one message from end to end
 
 
 @dataclass(frozen=True, eq=False)

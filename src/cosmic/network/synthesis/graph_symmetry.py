@@ -24,9 +24,7 @@ from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
 from cosmic.network.synthesis.synthesis_native import Transfers
 
-# --------------------------------------------------------------------------------------
-# Networks that look the same from every accelerator: rings, tori, hypercubes, all-to-all, one switch for all
-# --------------------------------------------------------------------------------------
+# ---- Networks that look the same from every accelerator: rings, tori, hypercubes, all-to-all, one switch for all
 
 MOST_SWITCH_IMAGES = 20_000_000
 """The most pairs of a translation and a switch that are tabled."""
@@ -208,9 +206,7 @@ def _classify_links(graph: LinkGraph, radices: tuple[int, ...], switches: Ints) 
     return Symmetry(graph.npus, radices, link_class, anchor, link_at)
 
 
-# --------------------------------------------------------------------------------------
-# Schedules of symmetric networks: the transfers of accelerator 0's chunks stand for those of all others
-# --------------------------------------------------------------------------------------
+# ---- Schedules of symmetric networks: the transfers of accelerator 0's chunks stand for those of all others
 
 MOST_TRANSFERS = 20_000_000
 """The most transfers that are written out one by one."""

@@ -52,9 +52,7 @@ from cosmic.network.synthesis.max_flow import (
     net_of,
 )
 
-# --------------------------------------------------------------------------------------
-# Cuts that are cheap to try: between the first nodes of a network, by number, and the rest; of a few nodes, all
-# --------------------------------------------------------------------------------------
+# ---- Cuts that are cheap to try: between the first nodes of a network, by number, and the rest; of a few nodes, all
 
 FEW_NODES = 12
 """Nodes of which all cuts are tried."""
@@ -157,9 +155,7 @@ def _leaving_bytes(kind: Kind, size_bytes: float, count: int, inside: Ints, begu
     return np.asarray(size_bytes / count * inside * (outside > 0), np.float64)
 
 
-# --------------------------------------------------------------------------------------
-# What all-reduces must send between the parts of a network
-# --------------------------------------------------------------------------------------
+# ---- What all-reduces must send between the parts of a network
 
 MOST_LEVELS = 48
 """Bandwidths that are tried as the narrow ones."""
@@ -217,9 +213,7 @@ def _connected_parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.
         part = after
 
 
-# --------------------------------------------------------------------------------------
-# How fast a collective can be at all on a network, whatever the algorithm
-# --------------------------------------------------------------------------------------
+# ---- How fast a collective can be at all on a network, whatever the algorithm
 
 MOST_SOURCES = 1024
 """How many members distances are measured from where the network is not symmetric; fewer make a bound no less valid."""

@@ -30,9 +30,7 @@ from cosmic.base.native.library import native_library
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import KINDS, Kind
 
-# --------------------------------------------------------------------------------------
-# What a network lets through: its tightest cut by maximum flows, and its distances
-# --------------------------------------------------------------------------------------
+# ---- What a network lets through: its tightest cut by maximum flows, and its distances
 
 SMALL, CLOSE = 1e-12, 1e-9
 """Of a flow that is wanted: what counts as nothing, and how near is near enough."""
@@ -341,9 +339,7 @@ def _declare_functions(core: CDLL) -> CDLL:
     return core
 
 
-# --------------------------------------------------------------------------------------
-# Who takes part in a collective: groups of accelerators, checked against a network
-# --------------------------------------------------------------------------------------
+# ---- Who takes part in a collective: groups of accelerators, checked against a network
 
 Groups = tuple[tuple[int, ...], ...]
 MOST_CHUNKS = 1_000_000

@@ -43,9 +43,7 @@ from cosmic.network.synthesis.synthesis_native import (
     routes_of,
 )
 
-# --------------------------------------------------------------------------------------
-# Chunks that spread from where they begin: what all-gather, all-to-all and broadcast are
-# --------------------------------------------------------------------------------------
+# ---- Chunks that spread from where they begin: what all-gather, all-to-all and broadcast are
 
 MOST_ROUTES = 2_000_000
 """The most routes through switches; where there would be more, accelerators send to fewer others."""
@@ -145,9 +143,7 @@ class Spread:
         return int(np.count_nonzero(keeps[self.graph.targets[transfers.link]])) == int(np.count_nonzero(problem.need))
 
 
-# --------------------------------------------------------------------------------------
-# The shortest of several schedules of one spread: ways of growing and playing, and numbers of chunks
-# --------------------------------------------------------------------------------------
+# ---- The shortest of several schedules of one spread: ways of growing and playing, and numbers of chunks
 
 Progress = Callable[[float], None]
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -396,9 +392,7 @@ def _busiest_s(problem: SpreadProblem) -> float:
     return float(load_s.max())
 
 
-# --------------------------------------------------------------------------------------
-# Make the transfers of a schedule as early as they can be, so that nothing waits for what it does not need
-# --------------------------------------------------------------------------------------
+# ---- Make the transfers of a schedule as early as they can be, so that nothing waits for what it does not need
 
 MOST_SETTLED = 300_000
 """Transfers that are looked at one by one; more stay as they are."""
@@ -462,9 +456,7 @@ def _first_come(graph: LinkGraph, transfers: Transfers, wanted: Ints, filled: In
     return {row: waiting[int(wanted[row])].popleft() for row in out}
 
 
-# --------------------------------------------------------------------------------------
-# Schedules made to measure: for any network, kind, size and groups
-# --------------------------------------------------------------------------------------
+# ---- Schedules made to measure: for any network, kind, size and groups
 
 WRITTEN_OUT = 2_000_000
 """Schedules of at most as many transfers are written out at once, symmetric or not."""

@@ -18,9 +18,7 @@ from cosmic.base.native.library import native_library
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.synthesis import synthesis_python
 
-# --------------------------------------------------------------------------------------
-# The ways from one node that keeps data to the next: a link, or links through switches
-# --------------------------------------------------------------------------------------
+# ---- The ways from one node that keeps data to the next: a link, or links through switches
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +124,7 @@ def _trace_path(entry: int, end: int, last: dict[int, list[int]], sources: list[
     return links[::-1]
 
 
-# --------------------------------------------------------------------------------------
-# The inner loops of the synthesis, in C where the library is there, else in Python with the same results
-# --------------------------------------------------------------------------------------
+# ---- The inner loops of the synthesis, in C where the library is there, else in Python with the same results
 
 Small = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]

@@ -19,9 +19,7 @@ import numpy as np
 from cosmic.base.numeric import Numeric
 from cosmic.design.network_layer import Edges, Parts, Topology, edges_of
 
-# --------------------------------------------------------------------------------------
-# A line: the side of a mesh, a ring without one of its links; not registered as a topology
-# --------------------------------------------------------------------------------------
+# ---- A line: the side of a mesh, a ring without one of its links; not registered as a topology
 
 
 class Line:
@@ -85,9 +83,7 @@ class Line:
             yield npu + 1, npu, 1 / min(2, npus - 1)
 
 
-# --------------------------------------------------------------------------------------
-# Products of simpler topologies: NPUs on a grid, joined along each of its sides
-# --------------------------------------------------------------------------------------
+# ---- Products of simpler topologies: NPUs on a grid, joined along each of its sides
 
 
 class Product(ABC):

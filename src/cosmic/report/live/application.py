@@ -377,7 +377,7 @@ def _file_response(content: bytes, kind: str, name: str) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-# -------------------------------------------------------------------------------------------------- addresses
+# ---- addresses
 
 
 def _add_pages(app: FastAPI, site: LiveSite) -> None:

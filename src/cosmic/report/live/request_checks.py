@@ -121,7 +121,7 @@ def _check_nesting(value: Any, depth: int) -> None:
             _check_nesting(inner, depth - 1)
 
 
-# ----------------------------------------------------------------------------------------------------- values
+# ---- values
 
 
 def check_keys(body: Mapping[str, Any], allowed: Sequence[str]) -> None:
@@ -171,7 +171,7 @@ def read_mapping(body: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-# ---------------------------------------------------------------------------------------------------- queries
+# ---- queries
 
 
 def read_query(pairs: Iterable[tuple[str, str]], allowed: Sequence[str], several: str = "") -> dict[str, list[str]]:

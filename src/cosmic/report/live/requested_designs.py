@@ -110,7 +110,7 @@ def parameter_values(design: StudyDesign) -> dict[str, Any]:
     return {"trial": design.trial, "values": texts, "derived": derived}
 
 
-# ------------------------------------------------------------------------------------------------- what if
+# ---- what if
 
 
 def requested_design(library: Library, body: Mapping[str, Any]) -> NamedDesign:

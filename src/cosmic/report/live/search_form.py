@@ -87,7 +87,7 @@ SEARCH_KEYS = (*SEARCH_SETUP_KEYS, "trials", "seed", "engine")
 SPACE_KEYS = ("space", "task", "stacks", "restrict", "fixed")
 
 
-# ------------------------------------------------------------------------------------------------------ choices
+# ---- choices
 
 
 @lru_cache(maxsize=1)
@@ -121,7 +121,7 @@ def _agent_choice(name: str) -> dict[str, Any]:
     return {"name": name, "summary": summary, "settings": settings}
 
 
-# --------------------------------------------------------------------------------------------- parameter sets
+# ---- parameter sets
 
 
 @lru_cache(maxsize=16)
@@ -211,7 +211,7 @@ def index_of_label(parameter: Parameter, label: Any) -> int | None:
     return None
 
 
-# --------------------------------------------------------------------------------------------------- searches
+# ---- searches
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,7 @@ from cosmic.serving.simulation_check import choose_part, simulate_part_of_design
 from cosmic.serving.slo import Slo, all_hold, shares_used
 from cosmic.simulate.metrics import Infeasible
 
-# --------------------------------------------------------------------------------------
-# How many accelerators a service takes: deployments of one machine after another, the best of each simulated
-# --------------------------------------------------------------------------------------
+# ---- How many accelerators a service takes: deployments of one machine after another, the best of each simulated
 
 GROWTH_FACTOR = 1.08
 """By what a machine grows if no deployment of it holds, and shrinks if one does."""
@@ -421,9 +419,7 @@ def next_machine_size(service: Service, npus: int) -> int | None:
     return next((size for size in range(npus, npus + SIZE_RANGE) if service.sized(size)), None)
 
 
-# --------------------------------------------------------------------------------------
-# Which deployment: the front, the cheapest within the limits, one pool beside two, confirmed by simulation
-# --------------------------------------------------------------------------------------
+# ---- Which deployment: the front, the cheapest within the limits, one pool beside two, confirmed by simulation
 
 SHORTFALL_FACTOR = 1.25
 """By how many times the closed form's fewest accelerators must be too many for nothing to be simulated."""

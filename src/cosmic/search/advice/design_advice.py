@@ -46,9 +46,7 @@ from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
 
-# --------------------------------------------------------------------------------------
-# The nearest valid mapping of a design whose mapping is not: every rule of `cosmic.workload.mapping_rules`, met in turn
-# --------------------------------------------------------------------------------------
+# ---- The nearest valid mapping of a design whose mapping is not: every rule of `cosmic.workload.mapping_rules`, met in turn
 
 MESH_AXES = ("tp", "cp", "pp", "dp")
 
@@ -167,9 +165,7 @@ def _mend_schedule(point: DesignPoint, fields: dict[str, Any]) -> None:
             fields["schedule"] = "1f1b"
 
 
-# --------------------------------------------------------------------------------------
-# Tries moves, alone and in pairs, and ranks what came of them
-# --------------------------------------------------------------------------------------
+# ---- Tries moves, alone and in pairs, and ranks what came of them
 
 MIN_SPEEDUP = 1.005
 """By how much a change must be faster to be worth a line."""
@@ -233,7 +229,7 @@ class _MoveTrial:
         return any(move.is_switch for move in self.moves)
 
 
-# ----------------------------------------------------------------------------------------------- improving
+# ---- improving
 
 
 def find_improvements(point: DesignPoint, base: Metrics, most: int = 2 * MAX_ACTIONS) -> list[Change]:
@@ -323,7 +319,7 @@ def _select_pairs(pairs: Iterable[_MoveTrial], singles: Sequence[_MoveTrial], ra
     return selected
 
 
-# ----------------------------------------------------------------------------------------------- repairing
+# ---- repairing
 
 
 def find_repairs(point: DesignPoint) -> list[Change]:
@@ -358,7 +354,7 @@ def _first_of_levers(trials: Iterable[_MoveTrial]) -> list[_MoveTrial]:
     return list(first_trials.values())
 
 
-# ------------------------------------------------------------------------------------------------- trying
+# ---- trying
 
 
 def _try_moves(point: DesignPoint, combinations_of_moves: Iterable[tuple[Move, ...]]) -> list[_MoveTrial]:
@@ -410,9 +406,7 @@ def write_field(point: DesignPoint, path: str, value: Any) -> Any:
     return schema.write_value(value, schema.slot_at(point, path).dimension)
 
 
-# --------------------------------------------------------------------------------------
-# What must be set so that a design loads as a changed one: the change, and what would otherwise be chosen anew
-# --------------------------------------------------------------------------------------
+# ---- What must be set so that a design loads as a changed one: the change, and what would otherwise be chosen anew
 
 STATED_MESH = ("workload.tp", "workload.cp", "workload.pp")
 """A mesh that is stated is kept; where it is not, one is looked for."""
@@ -553,11 +547,6 @@ def apply_change(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:
     read = {path: schema.read_value(slot.hint, change[path], path, slot.dimension) for path, slot in slots.items()}
     changed: DesignPoint = schema.assign_fields(point, read)
     return changed
-
-
-# --------------------------------------------------------------------------------------
-# What bounds a design, and what would help it most: moves of an engineer first, then what could be bought
-# --------------------------------------------------------------------------------------
 
 
 def explain_bound(point: DesignPoint, metrics: Metrics) -> str:

@@ -18,9 +18,7 @@ from cosmic.step.device_memory import memory_of
 from cosmic.step.state_placement import is_state_placed, placed_states
 from cosmic.workload.mapping_rules import invalid_reasons
 
-# --------------------------------------------------------------------------------------
-# Fields of the memory layer, and what a workload offloads, that have no effect, each with the reason
-# --------------------------------------------------------------------------------------
+# ---- Fields of the memory layer, and what a workload offloads, that have no effect, each with the reason
 
 SERVED_STATES = ("weights", "experts", "kv_cache")
 """Classes of state of a served model; training has all but keys and values."""
@@ -110,7 +108,7 @@ def _why_missing(point: DesignPoint, state: str) -> str:
     return ""
 
 
-# ---------------------------------------------------------------------------------------------------- tiers
+# ---- tiers
 
 
 def _ineffective_tiers(point: DesignPoint, field: str) -> dict[str, str]:
@@ -156,7 +154,7 @@ def _why_processor_ineffective(point: DesignPoint, index: int) -> str:
     return "" if [index] == copied[:1] else f"the processor of {first} updates weights"
 
 
-# --------------------------------------------------------------------------------------------------- fields
+# ---- fields
 
 
 def _why_prefetch_ineffective(point: DesignPoint) -> str:
@@ -197,10 +195,6 @@ MEMORY_REASONS: Mapping[str, Callable[[DesignPoint], str]] = {
 }
 """Why a field of the memory has no effect, if it has none, by its name."""
 
-
-# --------------------------------------------------------------------------------------
-# Fields that a user states and that have no effect, each with the reason
-# --------------------------------------------------------------------------------------
 
 TRAINING_ONLY = (
     *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),

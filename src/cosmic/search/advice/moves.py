@@ -337,7 +337,7 @@ def _purchase_moves(point: DesignPoint) -> Iterator[Move]:
     yield Move("compute", values=twice, kind="purchase")
 
 
-# ------------------------------------------------------------------------------------------- what moves along
+# ---- what moves along
 
 
 def combine_changes(point: DesignPoint, moves: Iterable[Move]) -> dict[str, Any] | None:

@@ -41,9 +41,7 @@ from cosmic.serving.simulation_check import compare_with_simulation, simulate_de
 from cosmic.serving.slo import Slo, read_rate, read_slo
 from cosmic.simulate.metrics import Infeasible
 
-# --------------------------------------------------------------------------------------
-# What an operator of a service can change: its instances, engine, number formats, limits, pools, and their number
-# --------------------------------------------------------------------------------------
+# ---- What an operator of a service can change: its instances, engine, number formats, limits, pools, and their number
 
 NARROWER_THAN_16_BITS = ("fp8", "fp4")
 """Formats narrower than 16 bits that accelerators multiply in."""
@@ -158,10 +156,6 @@ def mesh_of(shape: InstanceShape, *, experts: bool) -> dict[str, int]:
     mesh = {"tp": shape.tp, "pp": shape.pp}
     return mesh | ({"ep": shape.ep, "etp": shape.etp} if experts else {})
 
-
-# --------------------------------------------------------------------------------------
-# What a service achieves, and what would help it: moves that an operator has, each tried
-# --------------------------------------------------------------------------------------
 
 MIN_GAIN = 1.02
 """A move that gains less is not worth its line."""
@@ -363,7 +357,7 @@ def _size_simulation(request: SimulationRequest | None, closed: ServingMetrics, 
     return replace(request, count=int(min(max(2 * MIN_SIMULATED, 2 * REQUESTS_PER_SLOT * in_flight), MOST_REQUESTS)))
 
 
-# ------------------------------------------------------------------------------------------------ what would help
+# ---- what would help
 
 
 def _select_helpful(tries: Iterable[ServiceChange], base: ServingMetrics, limits: Sequence[Slo]) -> list[ServingMove]:
@@ -413,7 +407,7 @@ def _gain(base: ServingMetrics, changed: ServingMetrics, load: Load) -> float:
     return float(changed.output_tokens_per_s / base.output_tokens_per_s)
 
 
-# ----------------------------------------------------------------------------------------------- what it would need
+# ---- what it would need
 
 
 def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
@@ -433,9 +427,7 @@ def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
     return None
 
 
-# --------------------------------------------------------------------------------------
-# Questions about serving in one call: `serve` is `cosmic serve`, `plan_serving` is `cosmic serve --search`
-# --------------------------------------------------------------------------------------
+# ---- Questions about serving in one call: `serve` is `cosmic serve`, `plan_serving` is `cosmic serve --search`
 
 
 class ServingQuestion(TypedDict, total=False):

@@ -35,9 +35,7 @@ from cosmic.search.pareto import pareto_front
 from cosmic.search.problem import Problem
 from cosmic.search.space.diagram import Indices
 
-# --------------------------------------------------------------------------------------
-# Which options of a dimension another one makes needless
-# --------------------------------------------------------------------------------------
+# ---- Which options of a dimension another one makes needless
 
 ROUNDING = 1e-12
 """Share by which rounding may move what is equal."""
@@ -132,10 +130,6 @@ def stand_in_options(worse: Floats) -> Indices:
     first = np.argmax(better & undominated[:, None], axis=0)
     return np.where(undominated, options, first)
 
-
-# --------------------------------------------------------------------------------------
-# Branch and bound over boxes: what is left after pruning holds the optimum
-# --------------------------------------------------------------------------------------
 
 BoundBoxes = Callable[[Boxes], BoxVerdicts]
 SLACK = 1e-9
@@ -402,9 +396,7 @@ def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
     return Boxes(boxes.skeletons[owner], np.concatenate(options), high, high), owner
 
 
-# --------------------------------------------------------------------------------------
-# How many designs are within a share of the best: every design counts, dominated ones too
-# --------------------------------------------------------------------------------------
+# ---- How many designs are within a share of the best: every design counts, dominated ones too
 
 COUNTED_AT_ONCE = 200_000
 """Boxes of a heap that are looked at together: those found last first, so that few wait."""
@@ -484,9 +476,7 @@ def _split_stand_ins(boxes: Boxes, choice: int, stands: tuple[Indices, Indices])
     return Boxes(members_boxes.skeletons, chosen, members_boxes.low, members_boxes.high)
 
 
-# --------------------------------------------------------------------------------------
-# Judges boxes of all groups, in this process or in several; the numbers are the same
-# --------------------------------------------------------------------------------------
+# ---- Judges boxes of all groups, in this process or in several; the numbers are the same
 
 BOXES_PER_TASK = 50_000
 """Boxes that are judged at a time."""

@@ -63,7 +63,7 @@ def content_of(space: ParameterSet) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------ packing
+# ---- packing
 
 
 def pack_bits(flags: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _decompress(packed: Any, name: str, where: str) -> tuple[int, bytes]:
     return packed["count"], raw
 
 
-# -------------------------------------------------------------------------------------------------- files
+# ---- files
 
 
 def write_certificate(path: str | Path, certificate: Mapping[str, Any]) -> None:

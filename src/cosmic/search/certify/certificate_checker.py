@@ -50,9 +50,7 @@ from cosmic.simulate.metrics import BETTER
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.mesh_sizes import structural_paths
 
-# --------------------------------------------------------------------------------------
-# What the parts of the checker share: refusals, and the space taken apart anew
-# --------------------------------------------------------------------------------------
+# ---- What the parts of the checker share: refusals, and the space taken apart anew
 
 Integers = npt.NDArray[np.intp]
 
@@ -170,9 +168,7 @@ class SpaceParts:
         return prod(len(option) for option in self.options) * prod(self.widths)
 
 
-# --------------------------------------------------------------------------------------
-# Checks a certificate of designs that were all evaluated: again, or some blocks of them
-# --------------------------------------------------------------------------------------
+# ---- Checks a certificate of designs that were all evaluated: again, or some blocks of them
 
 BLOCK = 2**17
 """Designs of a block, as certificates have them."""
@@ -261,9 +257,7 @@ def _block_losses(problem: Problem, number: int) -> npt.NDArray[np.float64]:
     return block_losses
 
 
-# --------------------------------------------------------------------------------------
-# Checks the leaves of a certificate: that they cover all designs, and that none can hold anything better
-# --------------------------------------------------------------------------------------
+# ---- Checks the leaves of a certificate: that they cover all designs, and that none can hold anything better
 
 Floats = npt.NDArray[np.float64]
 DESIGNS_AT_ONCE = 100_000
@@ -639,9 +633,7 @@ def _neighbours(row: Integers, sizes: tuple[int, ...]) -> Integers:
     return np.concatenate(rows)
 
 
-# --------------------------------------------------------------------------------------
-# Checks that options stand for others only where they have no more of anything: from the listed step itself
-# --------------------------------------------------------------------------------------
+# ---- Checks that options stand for others only where they have no more of anything: from the listed step itself
 
 PRICED_QUANTITIES = {
     "network_usd": ("price",),
@@ -777,10 +769,6 @@ def _check_stands(stands: Integers, costs: Any, resource: str) -> int:
     refuse_unless(bool(better.all()), f"an option stands for another that takes less of {resource}")
     return int(np.count_nonzero(stands != np.arange(len(stands))))
 
-
-# --------------------------------------------------------------------------------------
-# Checks a certificate with code of its own: the closed form is shared, bounding and branching are not
-# --------------------------------------------------------------------------------------
 
 RANDOM_TRIALS = 200_000
 """Random designs that are tried."""

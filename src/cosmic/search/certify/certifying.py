@@ -42,9 +42,7 @@ from cosmic.search.space.space_files import load_space
 from cosmic.search.worker_pools import Evaluate, check_workers, open_evaluator
 from cosmic.simulate.metrics import BETTER, Metrics
 
-# --------------------------------------------------------------------------------------
-# Goes through every design of a set: what is proven is what was seen
-# --------------------------------------------------------------------------------------
+# ---- Goes through every design of a set: what is proven is what was seen
 
 BLOCK_DESIGNS = 2**17
 """Designs of a block."""
@@ -107,10 +105,6 @@ def count_blocks(problem: Problem, evaluate: Evaluate, blocks: list[DesignBlock]
         int(np.count_nonzero(compute_block_losses(problem, evaluate, number)[1][:, 0] <= most)) for number in near
     )
 
-
-# --------------------------------------------------------------------------------------
-# Proves the optimum of a parameter set: the one composition of this package. Read this first
-# --------------------------------------------------------------------------------------
 
 TIME_LIMIT_S = 600.0
 Report = Callable[[str], None]
@@ -385,9 +379,7 @@ def _dominance_tables(evaluator: BoxEvaluator) -> list[dict[str, Any]]:
     return tables_by_choice
 
 
-# --------------------------------------------------------------------------------------
-# What the event engine says of the designs that the closed form calls best: a proof is about the closed form alone
-# --------------------------------------------------------------------------------------
+# ---- What the event engine says of the designs that the closed form calls best: a proof is about the closed form alone
 
 MAX_SIMULATED = 10
 """Designs that are simulated."""

@@ -42,9 +42,7 @@ from cosmic.search.certify.skeletons import Group, compute_node
 from cosmic.search.space.diagram import Indices
 from cosmic.simulate.recording.program_tape import OPERATION_NAMES, OPERATIONS
 
-# --------------------------------------------------------------------------------------
-# Which nodes of a program to make variables, so that slopes with respect to them say most
-# --------------------------------------------------------------------------------------
+# ---- Which nodes of a program to make variables, so that slopes with respect to them say most
 
 Sign = tuple[Any, Any]
 """In which boxes a number rises, and in which it falls, when all worsens; both where it is constant."""
@@ -166,10 +164,6 @@ class SlopeCut:
         return is_selection and any(self._ancestors[node] >> variable & 1 for variable in cut)
 
 
-# --------------------------------------------------------------------------------------
-# Whether a step can only get longer when its network gets slower, shown from the recorded program
-# --------------------------------------------------------------------------------------
-
 ORIENTATION = {
     "collective_terms": (1, 1),
     "point_to_point_terms": (1, -1),
@@ -241,7 +235,7 @@ def _interval(group: Group, node: list[int], operands: list[Interval]) -> Interv
     return Interval(np.asarray(-np.inf), np.asarray(np.inf))
 
 
-# ------------------------------------------------------------------------------------------------- signs
+# ---- signs
 
 
 def _sign(name: str, operands: Sequence[Interval], signs: Sequence[Sign], result: Interval) -> Sign:
@@ -324,7 +318,7 @@ SIGNS: dict[str, Callable[[Sequence[Interval], Sequence[Sign]], Sign]] = {
 """How operations that do not rise with all their operands pass signs on."""
 
 
-# ------------------------------------------------------------------------------------------------ slopes
+# ---- slopes
 
 
 def find_never_falling(group: Group, targets: Sequence[int]) -> Flags:

@@ -33,10 +33,6 @@ from cosmic.simulate.recording.program_tape import GATHER, INDEX, OPERATION_NAME
 from cosmic.simulate.recording.recorded_program import LookupTable, RecordedProgram, table_of
 from cosmic.simulate.step_evaluation import RECORDER
 
-# --------------------------------------------------------------------------------------
-# A parameter set as skeletons × choices × ranges
-# --------------------------------------------------------------------------------------
-
 RANGE_PATH = re.compile(r"network\.dims\.\d+\.(bandwidth|latency)")
 CHOICE_PATH = re.compile(r"(?:network\.dims\.(\d+)\.topology|collective\.algorithms\.(\d+))")
 FASTER_WHEN_LESS = "latency"
@@ -170,9 +166,7 @@ def _network_choice(dimension: int, components: list[Component], space: Paramete
     return NetworkChoice(dimension, columns, paths, options)
 
 
-# --------------------------------------------------------------------------------------
-# The recorded programs of a set's skeletons, with what they look up for every option of every choice
-# --------------------------------------------------------------------------------------
+# ---- The recorded programs of a set's skeletons, with what they look up for every option of every choice
 
 Floats = npt.NDArray[np.float64]
 LINK_LAYERS = ("network", "collective")
@@ -392,7 +386,7 @@ def compute_node(program: RecordedProgram, node: list[int], operands: list[Any])
     return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
 
 
-# ----------------------------------------------------------------------------------------------- grouping
+# ---- grouping
 
 
 def group_skeletons(division: Division) -> tuple[Group, ...]:

@@ -26,9 +26,7 @@ from cosmic.search.compare.shapley import Group, Method, attribute_worth, couple
 from cosmic.simulate.metrics import BETTER, Infeasible
 from cosmic.workload.mapping_rules import invalid_reasons
 
-# --------------------------------------------------------------------------------------
-# The differences between two designs, and how much of the difference in step time, or another metric, each explains
-# --------------------------------------------------------------------------------------
+# ---- The differences between two designs, and how much of the difference in step time, or another metric, each explains
 
 MAPPING = (
     *("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "first_stage_layers", "last_stage_layers"),
@@ -168,7 +166,7 @@ def _make_difference(group: Group, fields: Fields, *numbers: float | None) -> Di
     return Difference(" + ".join(group), a, b, *numbers)
 
 
-# --------------------------------------------------------------------------------------------- what differs
+# ---- what differs
 
 
 def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None = None) -> Fields:
@@ -320,9 +318,7 @@ def _root_paths(paths: Iterable[str], apart: Mapping[str, int] | None = None) ->
     return list(dict.fromkeys(root(path) for path in paths))
 
 
-# --------------------------------------------------------------------------------------
-# Which of two designs is faster and why, in one sentence
-# --------------------------------------------------------------------------------------
+# ---- Which of two designs is faster and why, in one sentence
 
 FIELD_LABELS = {
     "workload.tp": "tensor parallelism",

@@ -51,9 +51,7 @@ from cosmic.traces.profiles.trace_contrast import (
 from cosmic.traces.trace import TraceSet
 from cosmic.workload.mapping_rules import invalid_reasons
 
-# --------------------------------------------------------------------------------------
-# A design's step as one side of a comparison of traces: its operators and collectives with predicted seconds
-# --------------------------------------------------------------------------------------
+# ---- A design's step as one side of a comparison of traces: its operators and collectives with predicted seconds
 
 _MEMORY_PARTS = {
     "norm": "norms",
@@ -230,9 +228,7 @@ def _list_updates(profile: StepProfile) -> Iterator[tuple[ComparedOperator, Oper
         yield ComparedOperator(WorkClass(OPTIMIZER), "optimizer", "", "COMP"), OperatorAmount(count=1, seconds=seconds)
 
 
-# --------------------------------------------------------------------------------------
-# Two traces beside each other, each from files or of a design: from what a user names to what differs
-# --------------------------------------------------------------------------------------
+# ---- Two traces beside each other, each from files or of a design: from what a user names to what differs
 
 TRACE_ENDINGS = (".et", ".et.gz")
 STEP_NS = "step_ns"

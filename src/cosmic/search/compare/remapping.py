@@ -161,7 +161,7 @@ def value_at(point: DesignPoint, path: str, option: str) -> Any:
     return schema.write_value(value, slot.dimension)
 
 
-# --------------------------------------------------------------------------------------------------- the gain
+# ---- the gain
 
 
 def split_gain(pair: Pair) -> GainSplit | None:

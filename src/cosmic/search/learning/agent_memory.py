@@ -22,9 +22,7 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.point_moves import Moves
 from cosmic.search.trials import PointIndex
 
-# --------------------------------------------------------------------------------------
-# The training data of a model: every known point once, and targets made from the losses
-# --------------------------------------------------------------------------------------
+# ---- The training data of a model: every known point once, and targets made from the losses
 
 NORMAL = NormalDist()
 CHEBYSHEV_WEIGHT = 0.05
@@ -106,9 +104,7 @@ def _rank_shares(values: Floats) -> Floats:
     return np.asarray(twice / (2 * len(values)))
 
 
-# --------------------------------------------------------------------------------------
-# Replaces known points by new ones: an evaluation spent on a known design is lost
-# --------------------------------------------------------------------------------------
+# ---- Replaces known points by new ones: an evaluation spent on a known design is lost
 
 MAX_LISTED = 100_000
 """Sets up to this size are enumerated when sampling finds nothing new in them."""
@@ -165,9 +161,7 @@ class Novelty:
         self.note(unknown_points)
 
 
-# --------------------------------------------------------------------------------------
-# What model-based agents share: the history, candidates to rank, and new proposals
-# --------------------------------------------------------------------------------------
+# ---- What model-based agents share: the history, candidates to rank, and new proposals
 
 MAX_TRIES = 50
 """How often points are drawn again if too few of them fit."""
@@ -261,9 +255,7 @@ class Prospects:
         return np.asarray((size * self.rng.random(n) ** 2).astype(np.intp))
 
 
-# --------------------------------------------------------------------------------------
-# The best points so far: agents select parents from them, reinforce them, and restart from them
-# --------------------------------------------------------------------------------------
+# ---- The best points so far: agents select parents from them, reinforce them, and restart from them
 
 
 def generation_size(trials: int) -> int:
@@ -309,9 +301,7 @@ def join_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
     )
 
 
-# --------------------------------------------------------------------------------------
-# A weight for each value of each parameter, and points drawn by these weights
-# --------------------------------------------------------------------------------------
+# ---- A weight for each value of each parameter, and points drawn by these weights
 
 
 class Weights:

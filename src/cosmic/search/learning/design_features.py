@@ -32,10 +32,6 @@ from cosmic.step.communication import breakdown_part
 from cosmic.step.step_profile import bounding_stages, profile_step
 from cosmic.workload.mesh_sizes import microbatches, structural_paths
 
-# --------------------------------------------------------------------------------------
-# What a model may know of designs of any space: their fields, arithmetic on them, and what a closed form says
-# --------------------------------------------------------------------------------------
-
 WEIGHT_BYTES = 2
 """Of a parameter in 16 bits, for the share of the memory that weights take."""
 TINY = 1e-30
@@ -206,9 +202,7 @@ def sent_bytes(batch: Batch, valid: Flags) -> dict[str, agent_Floats]:
     return bytes_by_part
 
 
-# --------------------------------------------------------------------------------------
-# Points encoded for models: as one-hot vectors, or as coordinates in which similar points are near each other
-# --------------------------------------------------------------------------------------
+# ---- Points encoded for models: as one-hot vectors, or as coordinates in which similar points are near each other
 
 Floats = npt.NDArray[np.float64]
 

@@ -109,7 +109,7 @@ class Lessons:
         return int(rows[best]), float(np.exp(self.factor(feasible_trials.rows[best : best + 1]))[0])
 
 
-# ---------------------------------------------------------------------------------------------------- sources
+# ---- sources
 
 
 def identify_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
@@ -191,7 +191,7 @@ def _measured_in_study(problem: Problem, study: Study) -> list[MeasuredDesign]:
     return [MeasuredDesign(space.point(np.array(run.point)), run.metrics) for run in study.runs if same]
 
 
-# ------------------------------------------------------------------------------------------ from other studies
+# ---- from other studies
 
 
 def _build_prior(problem: Problem, studies: Sequence[Study]) -> tuple[Callable[[Indices], Floats] | None, list[str]]:
@@ -321,7 +321,7 @@ def _paths_text(paths: Sequence[str]) -> str:
     return ", ".join(names[:MAX_SHOWN]) + remainder if names else "no field"
 
 
-# --------------------------------------------------------------------------------------------------- features
+# ---- features
 
 
 def arithmetic_of(problem: Problem, *, with_memory: bool = False) -> Callable[[Indices], Floats] | None:

@@ -20,9 +20,7 @@ from cosmic.search.learning.prediction_quality import MIN_HELD_OUT, Quality, mea
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.space.diagram import Indices
 
-# --------------------------------------------------------------------------------------
-# Gaussian processes, kept cheap: hyper-parameters are fitted now and then, on a subset of the points
-# --------------------------------------------------------------------------------------
+# ---- Gaussian processes, kept cheap: hyper-parameters are fitted now and then, on a subset of the points
 
 REFIT_GROWTH = 1.2
 """Hyper-parameters are fitted again when there are this many times as many points."""
@@ -179,9 +177,7 @@ def expected_improvement(mean: Floats, std: Floats, best: float, normal: Any) ->
     return np.asarray((best - mean) * normal(z) + std * density)
 
 
-# --------------------------------------------------------------------------------------
-# An ensemble of gradient-boosted trees: its mean is the prediction, its spread the uncertainty
-# --------------------------------------------------------------------------------------
+# ---- An ensemble of gradient-boosted trees: its mean is the prediction, its spread the uncertainty
 
 RIDGE_PENALTY = 1e-3
 """Ridge penalty of a linear trend, for collinear features."""

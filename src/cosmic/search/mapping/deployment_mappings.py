@@ -26,9 +26,7 @@ from cosmic.search.mapping.mapping_choices import BUDGET, PASS_TOKENS
 from cosmic.search.mapping.mapping_search import Floats, FoundMapping, field_values, runs_and_share, step_seconds
 from cosmic.simulate.metrics import BatchOutcome
 
-# --------------------------------------------------------------------------------------
-# The best mapping of a design that serves: all of them are evaluated, as they share all switches
-# --------------------------------------------------------------------------------------
+# ---- The best mapping of a design that serves: all of them are evaluated, as they share all switches
 
 DECODE_SEQUENCES = 64
 """Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
@@ -114,9 +112,7 @@ def _add_batch(base: DesignPoint, mesh: dict[str, int], batch: int, fixed: Mappi
     return {**mesh, "global_batch": batch, "micro_batch": fixed.get("micro_batch", usual)}
 
 
-# --------------------------------------------------------------------------------------
-# The best mapping of a design that serves a load: all meshes are evaluated, and requests are to be done soonest
-# --------------------------------------------------------------------------------------
+# ---- The best mapping of a design that serves a load: all meshes are evaluated, and requests are to be done soonest
 
 BUSY_REQUESTS_PER_NPU = 256
 """Requests in flight for each accelerator that keep any deployment busy."""

@@ -34,9 +34,7 @@ from cosmic.design.workload_layer import AXES, ContextParallel, Offloaded, Recom
 from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 
-# --------------------------------------------------------------------------------------
-# What training frameworks can launch: the values of each switch of a mapping, and the rules between them
-# --------------------------------------------------------------------------------------
+# ---- What training frameworks can launch: the values of each switch of a mapping, and the rules between them
 
 Placement = tuple[str, ...]
 PIPELINE_OUTSIDE: Placement = AXES
@@ -122,10 +120,6 @@ def framework_named(name: str) -> Framework:
         raise UnknownName.among("--framework", name, "framework", FRAMEWORKS)
     return FRAMEWORKS[name]
 
-
-# --------------------------------------------------------------------------------------
-# What of a mapping may be chosen: for one model on one machine, the values of each field and the rules between them
-# --------------------------------------------------------------------------------------
 
 MAX_UNEVENNESS = 1.15
 """Layers that all stages together have room for, over those there are: 61 layers on 16 stages of 4 are fine."""
@@ -241,7 +235,7 @@ def _expert_rules(base: DesignPoint, experts: Experts) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------- values
+# ---- values
 
 
 def _single_value(field: str, values: tuple[Any, ...]) -> MappingChoice:

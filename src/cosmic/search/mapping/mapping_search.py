@@ -35,9 +35,7 @@ from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
 
-# --------------------------------------------------------------------------------------
-# The numbers of a mapping, as columns: every mesh, its experts, virtual stages and microbatches that the rules allow
-# --------------------------------------------------------------------------------------
+# ---- The numbers of a mapping, as columns: every mesh, its experts, virtual stages and microbatches that the rules allow
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -247,10 +245,6 @@ def _least_of_groups(column: Numbers, groups: Numbers) -> Numbers:
     least_by_row: Numbers = least[group_codes]
     return least_by_row
 
-
-# --------------------------------------------------------------------------------------
-# A quick search for the best mapping of a design: a dozen evaluations, each of hundreds of mappings
-# --------------------------------------------------------------------------------------
 
 Floats = npt.NDArray[np.float64]
 COARSE_ROWS = 500

@@ -194,7 +194,7 @@ def _write_row(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]) 
     return parts[0] if len(parts) == 1 else parts
 
 
-# ------------------------------------------------------------------------------------------------- layers
+# ---- layers
 
 
 def _workload_choices(base: DesignPoint, framework: str) -> LayerChoices:

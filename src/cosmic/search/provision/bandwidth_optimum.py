@@ -39,9 +39,7 @@ from cosmic.search.provision.bandwidth_problem import (
 )
 from cosmic.search.provision.interior_point import ConvexProgram, Matrix, Vector, find_optimum, follow_central_path
 
-# --------------------------------------------------------------------------------------
-# What the solver's program is made of, and what its multipliers prove and price
-# --------------------------------------------------------------------------------------
+# ---- What the solver's program is made of, and what its multipliers prove and price
 
 TIE_SHARE = 1e-4
 """Dimensions within this share of the slowest bind a collective together."""
@@ -302,9 +300,7 @@ def relative_bytes(traffic: Traffic) -> tuple[float, ...]:
     return tuple(round(sent / most, 14) for sent in traffic.bytes_of_dims)
 
 
-# --------------------------------------------------------------------------------------
-# Bandwidth in whole ports: the best of all whole numbers near the continuous optimum
-# --------------------------------------------------------------------------------------
+# ---- Bandwidth in whole ports: the best of all whole numbers near the continuous optimum
 
 MAX_ROUNDINGS = 60_000
 """Most combinations of ports that are tried."""
@@ -369,10 +365,6 @@ def _within_limit(limit: Limit, candidates: Vector, step: Vector) -> Vector:
     return np.asarray(limit.excess(candidates) <= LIMIT_TOLERANCE * size)
 
 
-# --------------------------------------------------------------------------------------
-# The best bandwidth of a problem, proven: one convex program for both objectives
-# --------------------------------------------------------------------------------------
-
 MIN_INTERIOR = 1e-9
 """The least room within all limits, relative to them, that counts as an interior; with less, limits are widened by so
 much as they meet in a single point."""
@@ -398,7 +390,7 @@ def solve_bandwidth(problem: BandwidthProblem) -> Solution:
     return read_solution(problem, rows, shape, model, ProgramPoint(point, products, multipliers))
 
 
-# ------------------------------------------------------------------------------------------------ limits as rows
+# ---- limits as rows
 
 
 def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
@@ -454,7 +446,7 @@ def _check_bounded(problem: BandwidthProblem, bandwidth: Vector, inside: Vector)
         raise SpecError("--objective", problem.objective, rule)
 
 
-# ------------------------------------------------------------------------------------------------ the program
+# ---- the program
 
 
 def _reference_point(problem: BandwidthProblem, inside: Vector) -> Vector:

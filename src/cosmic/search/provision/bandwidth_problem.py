@@ -29,9 +29,7 @@ from cosmic.base.linear_algebra import multiply
 from cosmic.base.units import BYTES_PER_S, NUMBER, USD, PhysicalDimension
 from cosmic.search.provision.interior_point import Vector
 
-# --------------------------------------------------------------------------------------
-# What is to be provisioned: traffic on the dimensions of a network, what bandwidth costs, and what limits it
-# --------------------------------------------------------------------------------------
+# ---- What is to be provisioned: traffic on the dimensions of a network, what bandwidth costs, and what limits it
 
 Objective = Literal["time", "time_per_dollar"]
 Sense = Literal["<=", "==", ">="]
@@ -194,9 +192,7 @@ def _seconds_of_dims(amounts: tuple[float, ...], bandwidth_bytes_per_s: Vector) 
     return seconds
 
 
-# --------------------------------------------------------------------------------------
-# What came of provisioning, the same for LIBRA's inputs and for designs
-# --------------------------------------------------------------------------------------
+# ---- What came of provisioning, the same for LIBRA's inputs and for designs
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +286,7 @@ class Provisioned:
         return f"{rates} GB/s: {self.gain:.4g}× as {quality} as {before}"
 
 
-# --------------------------------------------------------------------------------------
-# Budgets and limits as people write them
-# --------------------------------------------------------------------------------------
+# ---- Budgets and limits as people write them
 
 
 _PATH = re.compile(r"(?:network\.)?dims\.(\d{1,3}|\*)\.bandwidth|[bB](\d{1,3}|\*)")

@@ -208,7 +208,7 @@ def _value_networks(seconds: Vector, bandwidth: Matrix, which: Indices, cost: Ma
     return seconds * dollars
 
 
-# ------------------------------------------------------------------------------------------------------ limits
+# ---- limits
 
 
 @dataclass(frozen=True, slots=True)

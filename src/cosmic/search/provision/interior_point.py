@@ -24,9 +24,7 @@ import numpy.typing as npt
 
 from cosmic.base.linear_algebra import factorize, least_squares, multiply, null_space
 
-# --------------------------------------------------------------------------------------
-# A point well inside linear limits, by Newton's method on a barrier; and the program that the solver is given
-# --------------------------------------------------------------------------------------
+# ---- A point well inside linear limits, by Newton's method on a barrier; and the program that the solver is given
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -119,9 +117,7 @@ def _move_inside(program: ConvexProgram, point: Vector, step: Vector, weight: fl
     return None
 
 
-# --------------------------------------------------------------------------------------
-# The solver's program by a primal-dual method: point, room and multipliers move together, by Newton's method
-# --------------------------------------------------------------------------------------
+# ---- The solver's program by a primal-dual method: point, room and multipliers move together, by Newton's method
 
 MAX_PRIMAL_DUAL_STEPS = 120
 OPTIMUM_TOLERANCE = 1e-12

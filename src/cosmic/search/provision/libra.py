@@ -32,9 +32,7 @@ from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.search.provision.bandwidth_problem import GIGA, Traffic, TrafficLoad
 from cosmic.traces.chakra.text_workloads import PHASES, UNUSED, Communicator, Kind, Phase, read_layers
 
-# --------------------------------------------------------------------------------------
-# What a collective sends in each dimension of a hierarchical network, by LIBRA's rules
-# --------------------------------------------------------------------------------------
+# ---- What a collective sends in each dimension of a hierarchical network, by LIBRA's rules
 
 
 def bytes_of_dims(
@@ -64,10 +62,6 @@ def bytes_of_dims(
             size /= count
     return tuple(sent)
 
-
-# --------------------------------------------------------------------------------------
-# LIBRA's own inputs as problems: a network, ASTRA-sim 1.0's text workloads, communicators and prices
-# --------------------------------------------------------------------------------------
 
 Loop = Literal["no_overlap", "tp_dp_overlap"]
 LOOPS: tuple[Loop, ...] = get_args(Loop)
@@ -118,7 +112,7 @@ Prices = Mapping[str, Mapping[str, float]]
 """Dollars for each GB/s of an NPU by tier and part."""
 
 
-# ------------------------------------------------------------------------------------------------ files
+# ---- files
 
 
 def is_libra_network(data: Any) -> bool:
@@ -220,7 +214,7 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# ------------------------------------------------------------------------------------------------ what is carried
+# ---- what is carried
 
 
 @cache
@@ -272,7 +266,7 @@ def usual_communicator(workload: LibraWorkload, network: LibraNetwork) -> Commun
     return {"Forward": tuple(inner), "InputGrad": tuple(inner), "WeightGrad": tuple(outer)}
 
 
-# ------------------------------------------------------------------------------------------------ as a problem
+# ---- as a problem
 
 
 def load_of(

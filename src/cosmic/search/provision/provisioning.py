@@ -112,7 +112,7 @@ def _read_weight(text: str) -> tuple[str, float]:
     return (name, value) if equals else (text, 1.0)
 
 
-# ------------------------------------------------------------------------------------------------ LIBRA's files
+# ---- LIBRA's files
 
 
 def _read_loads(

@@ -50,9 +50,7 @@ from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding, group_size
 from cosmic.workload.user_programs.program_graph import Program
 
-# --------------------------------------------------------------------------------------
-# What users fix: `w1: [x, _]` says that the axis x splits the first dimension of w1, and none the second
-# --------------------------------------------------------------------------------------
+# ---- What users fix: `w1: [x, _]` says that the axis x splits the first dimension of w1, and none the second
 
 BARE_QUESTION_MARK = re.compile(r"(?<=[\[,\s])\?(?=\s*[,\]])")
 """A dimension of any axes, which YAML takes for the key of a mapping where it is not quoted."""
@@ -156,9 +154,7 @@ def check_sizes(fixed: Fixed, program: ProgramParts, mesh: Mesh) -> None:
             )
 
 
-# --------------------------------------------------------------------------------------
-# Why each tensor is sharded as it is, in a sentence, and what to look at again
-# --------------------------------------------------------------------------------------
+# ---- Why each tensor is sharded as it is, in a sentence, and what to look at again
 
 COLLECTIVE_WORDS = {
     "all_gather": "all-gather",
@@ -262,10 +258,6 @@ def list_compiler_warnings(planned: Sequence[PlannedPart], sizes_of: Callable[[P
                     ] = None
     return tuple(warnings)
 
-
-# --------------------------------------------------------------------------------------
-# `cosmic.model.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest
-# --------------------------------------------------------------------------------------
 
 Objective = Literal["step", "bytes", "memory"]
 SearchMode = Literal["best", "as_compiled"]

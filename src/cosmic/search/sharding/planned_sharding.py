@@ -24,9 +24,7 @@ from cosmic.workload.sharding.graph_partition import Mode, Partitioned, partitio
 from cosmic.workload.sharding.resharding import wire_share
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
-# --------------------------------------------------------------------------------------
-# The planner's own account of annotations: `cosmic.workload.sharding.graph_partition`, priced
-# --------------------------------------------------------------------------------------
+# ---- The planner's own account of annotations: `cosmic.workload.sharding.graph_partition`, priced
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,7 @@ def _list_sent(part: Part, partitioned: Partitioned, prices: Prices, sizes: Size
     return sent
 
 
-# --------------------------------------------------------------------------------------
-# Choices that a planner of designs makes too: it splits operators as their tensors are kept (mode ``as_written``)
-# --------------------------------------------------------------------------------------
+# ---- Choices that a planner of designs makes too: it splits operators as their tensors are kept (mode ``as_written``)
 
 
 def operators_split_otherwise(planned: PlannedPart, choice: Choice) -> list[Operator]:

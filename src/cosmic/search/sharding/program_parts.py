@@ -19,10 +19,6 @@ from cosmic.workload.sharding.factor_assignment import Assignment
 from cosmic.workload.sharding.graph_partition import Stepping, find_stepping
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
-# --------------------------------------------------------------------------------------
-# A program as parts: graphs that run one after the other, each so many times, with one stream between them
-# --------------------------------------------------------------------------------------
-
 WIDTH_KINDS = frozenset(("attention", "rope", *SCANS))
 """Kinds whose tensors end in a width that no axis may split: scores sum over it, rotations pair it."""
 
@@ -156,9 +152,7 @@ def count_shared_once(parts: Iterable[Part]) -> tuple[Part, ...]:
     )
 
 
-# --------------------------------------------------------------------------------------
-# A program with its sharding spelled out: where an operator reads or makes a tensor in another way than it is kept
-# --------------------------------------------------------------------------------------
+# ---- A program with its sharding spelled out: where an operator reads or makes a tensor in another way than it is kept
 
 IDENTITY_KIND = "add"
 """The kind of a step that changes nothing: a sum of one addend, through which pending sums may pass."""

@@ -28,9 +28,7 @@ from cosmic.workload.user_programs.program_graph import Program
 from cosmic.workload.user_programs.program_graph import ProgramSection as Section
 from cosmic.workload.user_programs.program_models import load_program
 
-# --------------------------------------------------------------------------------------
-# Models of the catalog as programs: their blocks, joined by the residual stream
-# --------------------------------------------------------------------------------------
+# ---- Models of the catalog as programs: their blocks, joined by the residual stream
 
 DESIGN_AXES = ("dp", "cp", "tp")
 """The axes of a design over which tensors of dense layers are split, outermost first."""
@@ -122,9 +120,7 @@ def load_sharded_design(tree: Mapping[str, Any]) -> DesignPoint:
     return load_design(tree, plain=True)
 
 
-# --------------------------------------------------------------------------------------
-# What users name: a model of the catalog, or a file with a program
-# --------------------------------------------------------------------------------------
+# ---- What users name: a model of the catalog, or a file with a program
 
 EQUAL_DIMS = {"sequence": ("context", "source"), "batch": ("samples",)}
 """Dimensions that are as long as another by their names."""
@@ -181,9 +177,7 @@ def resize_program(program: Program, **new_sizes: int | None) -> Program:
     return replace(program, sizes=sizes)
 
 
-# --------------------------------------------------------------------------------------
-# A sharding as a strategy, for `workload.strategies` of a design
-# --------------------------------------------------------------------------------------
+# ---- A sharding as a strategy, for `workload.strategies` of a design
 
 
 DATA_AXES = ("dp", "cp")

@@ -39,9 +39,7 @@ from cosmic.workload.sharding.graph_partition import Transfer, add_halo
 from cosmic.workload.sharding.resharding import Move, Step, list_dim_moves, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
 
-# --------------------------------------------------------------------------------------
-# What may be chosen: the shardings of a tensor, and the splits of an operator
-# --------------------------------------------------------------------------------------
+# ---- What may be chosen: the shardings of a tensor, and the splits of an operator
 
 MAX_ORDERED_AXES = 2
 """Up to this many axes of one dimension are tried in every order; reshardings pass through all orders."""
@@ -119,9 +117,7 @@ def _assign_axes(
             yield dict(zip(axes_by_target, orders, strict=True))
 
 
-# --------------------------------------------------------------------------------------
-# Reshardings between all shardings of a tensor at once
-# --------------------------------------------------------------------------------------
+# ---- Reshardings between all shardings of a tensor at once
 
 Price = Callable[[Move, Axes, float], float]
 """What a collective costs: of its kind, its axes and the elements of its payload."""
@@ -272,9 +268,7 @@ def _list_reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
                     yield Step("reduce_scatter", axes, state, remaining.split(dim, remaining.axes(dim) + axes))
 
 
-# --------------------------------------------------------------------------------------
-# From a program to variables and costs: what is chosen, and what each choice and each pair of choices costs
-# --------------------------------------------------------------------------------------
+# ---- From a program to variables and costs: what is chosen, and what each choice and each pair of choices costs
 
 COMPUTE, EXPOSED, HIDDEN, MEMORY = range(4)
 """The parts of a cost."""

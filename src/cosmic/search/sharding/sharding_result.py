@@ -16,9 +16,7 @@ from cosmic.base.errors import SpecError, require
 from cosmic.base.json_types import SecondsOrBytes, one_of
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
-# --------------------------------------------------------------------------------------
-# A mesh of devices as users write it: named axes with their sizes, the last one innermost
-# --------------------------------------------------------------------------------------
+# ---- A mesh of devices as users write it: named axes with their sizes, the last one innermost
 
 MAX_AXES = 3
 """More axes have more shardings of a tensor than can be listed."""
@@ -94,9 +92,7 @@ def read_mesh(source: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Me
     return Mesh(tuple(axes), tuple(cut))
 
 
-# --------------------------------------------------------------------------------------
-# What automatic sharding found
-# --------------------------------------------------------------------------------------
+# ---- What automatic sharding found
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,7 @@ import numpy.typing as npt
 from cosmic.base.errors import SpecError
 from cosmic.search.space.expressions import FALSE, TRUE, UNDEFINED, Expression, Known, substitute
 
-# --------------------------------------------------------------------------------------
-# Ways down a decision diagram as flat tables: many rows go down a level with two look-ups
-# --------------------------------------------------------------------------------------
+# ---- Ways down a decision diagram as flat tables: many rows go down a level with two look-ups
 
 Indices = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
@@ -90,10 +88,6 @@ def nearest_possible(possible: Flags) -> Indices:
     nearest = np.where(values - below <= above - values, below, above)
     return np.where(possible.any(axis=-1, keepdims=True), nearest, 0)
 
-
-# --------------------------------------------------------------------------------------
-# Decision diagrams: the valid combinations of tied parameters, counted and sampled without listing them
-# --------------------------------------------------------------------------------------
 
 Floats = npt.NDArray[np.float64]
 DEAD = -1

@@ -27,9 +27,7 @@ from cosmic.base.units import NUMBER, PhysicalDimension
 from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint
 
-# --------------------------------------------------------------------------------------
-# Bound expressions: exact, hashable, and simplified step by step as parameters take values
-# --------------------------------------------------------------------------------------
+# ---- Bound expressions: exact, hashable, and simplified step by step as parameters take values
 
 Scalar = Fraction | str | bool
 MAX_BITS = 4096
@@ -220,9 +218,7 @@ def order_columns(expression: Expression, column: Mapping[str, int]) -> list[int
     return list(dict.fromkeys(columns))
 
 
-# --------------------------------------------------------------------------------------
-# From syntax to bound expressions: names are resolved, ``*`` is expanded, types and units are checked
-# --------------------------------------------------------------------------------------
+# ---- From syntax to bound expressions: names are resolved, ``*`` is expanded, types and units are checked
 
 PROVISIONED = "provisioned"
 """Stands for the expression of a bandwidth that is provisioned: each point gets what is best for it."""
@@ -455,7 +451,7 @@ def _fill_wildcards(tree: Syntax, index: str) -> Syntax:
     return tree
 
 
-# ------------------------------------------------------------------------------------------------- types
+# ---- types
 
 
 def _bind_aggregate(name: str, arguments: list[Bound], sign: str = "") -> Bound:

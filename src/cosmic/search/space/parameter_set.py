@@ -49,9 +49,7 @@ from cosmic.search.space.parameters import SYSTEM, Parameter, value_label
 if TYPE_CHECKING:
     from cosmic.search.provision.candidate_bandwidth import Provision
 
-# --------------------------------------------------------------------------------------
-# Values of derived fields: what an expression gives, as its field holds it
-# --------------------------------------------------------------------------------------
+# ---- Values of derived fields: what an expression gives, as its field holds it
 
 MAX_DERIVED = 1_000_000
 """How many derived values of a field are cached at most."""
@@ -179,9 +177,7 @@ def place_values(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
     return np.array([prod(sizes[index + 1 :]) for index in range(len(sizes))], dtype=np.int64)
 
 
-# --------------------------------------------------------------------------------------
-# Bandwidth that a parameter set does not list: each of its points gets what is best for it under a budget
-# --------------------------------------------------------------------------------------
+# ---- Bandwidth that a parameter set does not list: each of its points gets what is best for it under a budget
 
 MAX_PROVISIONED = 200_000
 """Points whose bandwidth is kept in memory."""
@@ -285,10 +281,6 @@ def check_provisioned(space: ParameterSet) -> None:
             "bandwidth is provisioned for one network of all",
         )
 
-
-# --------------------------------------------------------------------------------------
-# The parameter set: counting, sampling and decoding of its points
-# --------------------------------------------------------------------------------------
 
 FORMAT = 1
 """Version of the file format and of the exported schema."""
@@ -708,9 +700,7 @@ def with_source(space: ParameterSet, source: Mapping[str, Any]) -> ParameterSet:
     return space
 
 
-# --------------------------------------------------------------------------------------
-# Several workloads on one system: the parameter set as each of them sees it
-# --------------------------------------------------------------------------------------
+# ---- Several workloads on one system: the parameter set as each of them sees it
 
 
 def share_applies(share: Share, path: str) -> bool:

@@ -31,10 +31,6 @@ from cosmic.design.network_layer import ABSENT
 from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.search.space.expressions import UNDEFINED, Constant, Known, as_exact
 
-# --------------------------------------------------------------------------------------
-# Parameters: named choices whose values set one or more fields of a design point
-# --------------------------------------------------------------------------------------
-
 MAX_VALUES = 20_000
 ACCELERATOR = "compute.accelerator"
 SYSTEM = "system"
@@ -217,7 +213,7 @@ def dimension_of(path: str) -> int:
     return int(parts[2]) if parts[:2] == ["network", "dims"] else -1
 
 
-# ------------------------------------------------------------------------------------------------ values
+# ---- values
 
 
 def _read_values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
@@ -304,7 +300,7 @@ def _check_parameter(base: DesignPoint, parameter: Parameter, where: str) -> Par
     return parameter
 
 
-# ----------------------------------------------------------------------------------------- several fields
+# ---- several fields
 
 
 def _read_joint_parameter(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
@@ -370,9 +366,7 @@ def _read_accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
     return Parameter(ACCELERATOR, paths, tuple(tuple(row[path] for path in paths) for row in rows), tuple(domain))
 
 
-# --------------------------------------------------------------------------------------
-# Systems as a parameter: machines as they are sold, at several sizes, each with its own network, node and price
-# --------------------------------------------------------------------------------------
+# ---- Systems as a parameter: machines as they are sold, at several sizes, each with its own network, node and price
 
 ACCELERATORS = "accelerators"
 MAX_MACHINES = 4096

@@ -36,9 +36,7 @@ from cosmic.search.space.parameters import (
 )
 from cosmic.simulate.user_engines import BUILT_IN, UserEngine, engine_of, metrics_of
 
-# --------------------------------------------------------------------------------------
-# Parameter sets in files: reading, and export as JSON Schema
-# --------------------------------------------------------------------------------------
+# ---- Parameter sets in files: reading, and export as JSON Schema
 
 MODEL_FIELDS = ("precision", "strategies")
 """Fields of a workload that hold for training and for serving."""
@@ -381,7 +379,7 @@ def _read_text(value: Any, where: str) -> str:
     return check_text(value, where)
 
 
-# ------------------------------------------------------------------------------------------- JSON Schema
+# ---- JSON Schema
 
 
 def json_schema(space: ParameterSet) -> dict[str, Any]:
@@ -417,9 +415,7 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------------
-# Sampled points as JSON lines
-# --------------------------------------------------------------------------------------
+# ---- Sampled points as JSON lines
 
 SAMPLED_AT_ONCE = 10_000
 

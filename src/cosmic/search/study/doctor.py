@@ -42,9 +42,7 @@ from cosmic.search.study.study_database import (
 from cosmic.search.study.trial_storage import Storage
 from cosmic.search.trials import Columns, Trials
 
-# --------------------------------------------------------------------------------------
-# What is saved from a damaged study: whole batches from the first on, and every other intact result apart
-# --------------------------------------------------------------------------------------
+# ---- What is saved from a damaged study: whole batches from the first on, and every other intact result apart
 
 Rows = Mapping[int, Row]
 """Rows of a table by their key."""
@@ -143,10 +141,6 @@ def _first_occurrences(points: Indices) -> Flags:
     return is_first
 
 
-# --------------------------------------------------------------------------------------
-# Studies examined, and damaged ones repaired
-# --------------------------------------------------------------------------------------
-
 DAMAGED = "trials.damaged"
 SHOWN = 3
 """How many of SQLite's findings are shown; there may be hundreds."""
@@ -193,7 +187,7 @@ class StudyRepair:
     """The file that holds the damaged trials now."""
 
 
-# ------------------------------------------------------------------------------------------------ examining
+# ---- examining
 
 
 def examine_study(path: str | Path) -> Diagnosis:
@@ -299,7 +293,7 @@ def _note_damage(findings: list[str]) -> Iterator[None]:
         findings.append(_damage_text(error.damage))
 
 
-# --------------------------------------------------------------------------------------------------- saving
+# ---- saving
 
 
 def repair_study(path: str | Path) -> StudyRepair:

@@ -67,7 +67,7 @@ def _replace_file(path: Path) -> Iterator[Path]:
         yield beside
 
 
-# ------------------------------------------------------------------------------------------------------ CSV
+# ---- CSV
 
 
 class _Echo:
@@ -139,7 +139,7 @@ def _write_lines(lines: Iterable[str], path: Path) -> int:
     return count
 
 
-# ----------------------------------------------------------------------------------------------- JSON lines
+# ---- JSON lines
 
 
 def json_lines(source: ExportedStudy) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _write_json(source: ExportedStudy, path: Path) -> int:
     return _write_lines(json_lines(source), path)
 
 
-# -------------------------------------------------------------------------------------------------- Parquet
+# ---- Parquet
 
 
 def _write_parquet(source: ExportedStudy, path: Path) -> int:

@@ -57,9 +57,7 @@ from cosmic.search.trials import Trials
 from cosmic.simulate.metrics import BETTER, Metrics
 from cosmic.simulate.user_engines import direction
 
-# --------------------------------------------------------------------------------------
-# Measured runs: rows of a CSV file as points of a parameter set, or as designs of any model and machine
-# --------------------------------------------------------------------------------------
+# ---- Measured runs: rows of a CSV file as points of a parameter set, or as designs of any model and machine
 
 MAX_FILE_BYTES = 2**24
 MAX_RUNS = 10_000
@@ -176,7 +174,7 @@ def _cells_of_fields(
             yield column, cell
 
 
-# ---------------------------------------------------------------------------------------- points of a study
+# ---- points of a study
 
 
 def read_runs(problem: Problem, trials: Trials, path: str | Path, where: str = "ROWS") -> list[MeasuredRun]:
@@ -266,7 +264,7 @@ def _check_other_fields(problem: Problem, point: Indices, row: Mapping[str, str]
         require(content == value, path, value, f"is outside the study, whose design has {content}")
 
 
-# ------------------------------------------------------------------------------------------------ any design
+# ---- any design
 
 
 def read_designs(problem: Problem, rows: Sequence[Mapping[str, str]], name: str) -> list[MeasuredDesign]:
@@ -318,9 +316,7 @@ def _settings_of_row(problem: Problem, row: Mapping[str, str]) -> dict[str, Any]
     return {full_path(SHORT_COLUMNS.get(column, column)): parse_yaml(cell, column) for column, cell in cells}
 
 
-# --------------------------------------------------------------------------------------
-# What corrects predictions: measured runs of designs, or simulations of them, by features of designs
-# --------------------------------------------------------------------------------------
+# ---- What corrects predictions: measured runs of designs, or simulations of them, by features of designs
 
 RUN_METRICS = ("step_s", "tokens_per_s", "samples_per_s", "mfu")
 """Metrics that say how long a measured step took, the one that says most first."""
@@ -411,7 +407,7 @@ def correction_text(count: int, source: str, model: Residuals, factor_text: str 
     )
 
 
-# --------------------------------------------------------------------------------------------------- features
+# ---- features
 
 
 def varied_paths(problem: Problem) -> list[str]:
@@ -447,9 +443,7 @@ def shared_features(seen: Features, described: Features) -> list[str]:
     ]
 
 
-# --------------------------------------------------------------------------------------
-# The measured runs of a study: as text in its database, beside what was predicted, and put in from files
-# --------------------------------------------------------------------------------------
+# ---- The measured runs of a study: as text in its database, beside what was predicted, and put in from files
 
 MAX_SOURCE_LENGTH = 500
 RUNS_FORMAT = 1
@@ -498,7 +492,7 @@ def _parse_run(plain: Any, problem: Problem | None) -> MeasuredRun:
     return MeasuredRun(point, metrics, source)
 
 
-# --------------------------------------------------------------------------------- measured beside predicted
+# ---- measured beside predicted
 
 
 @dataclass(frozen=True)

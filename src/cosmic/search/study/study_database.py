@@ -38,9 +38,7 @@ from cosmic.search.space.diagram import Indices
 from cosmic.search.trials import Trials, index_type
 from cosmic.simulate.metrics import OF_STEPS
 
-# --------------------------------------------------------------------------------------
-# The cells of a study's tables of rows: of the right type, length and range, or the study is damaged
-# --------------------------------------------------------------------------------------
+# ---- The cells of a study's tables of rows: of the right type, length and range, or the study is damaged
 
 Row = tuple[Any, ...]
 INDEX_TYPE = "<u4"
@@ -89,7 +87,7 @@ def checksum_holds(row: Row) -> bool:
     return bool(row[-1] == _row_checksum(*row[:-1]))
 
 
-# --------------------------------------------------------------------------------------------------- batches
+# ---- batches
 
 
 def read_batches(rows: Sequence[Row], first: int) -> list[BatchRecord]:
@@ -107,7 +105,7 @@ def is_sound_batch(row: Row) -> bool:
     return all(type(value) is int and 0 <= value <= MAX_BATCH for value in row[1:-1])
 
 
-# ---------------------------------------------------------------------------------------------------- trials
+# ---- trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +228,7 @@ def _has_only(column: Sequence[Any], *kinds: type) -> bool:
     return set(map(type, column)) <= set(kinds)
 
 
-# --------------------------------------------------------------------------------------
-# The files of a study: regular files inside its directory, never links, pipes or devices
-# --------------------------------------------------------------------------------------
+# ---- The files of a study: regular files inside its directory, never links, pipes or devices
 
 INPUTS, TRIALS, LOCK, BEST, PAGE = "study.json", "trials.db", "lock", "best.yaml", "report.html"
 MAX_INPUT_BYTES = 2**24
@@ -289,9 +285,7 @@ def _names_other_journal(journal: Path) -> bool:
         return True
 
 
-# --------------------------------------------------------------------------------------
-# The tables of a study's database, each exactly as SQLite keeps its definition
-# --------------------------------------------------------------------------------------
+# ---- The tables of a study's database, each exactly as SQLite keeps its definition
 
 FIXED_COLUMNS = ("trial", "batch", "point", "counted", "reasons", "excess")
 COLUMNS = (*FIXED_COLUMNS, *OF_STEPS, "crc")
@@ -325,9 +319,7 @@ def select_query(table: str) -> str:
     return f"SELECT {', '.join(TABLE_KEYS[table][1])} FROM {table}"
 
 
-# --------------------------------------------------------------------------------------
-# A database that may come from anybody: opened with limits, searched within bounds, its errors said in sentences
-# --------------------------------------------------------------------------------------
+# ---- A database that may come from anybody: opened with limits, searched within bounds, its errors said in sentences
 
 MAX_ROW_BYTES = 2**17
 """The longest row that is read: a file may state any length."""
@@ -516,7 +508,7 @@ def _database_uri(path: Path, write: bool) -> str:
     return f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if alone else ''}"
 
 
-# -------------------------------------------------------------------------------------------------- errors
+# ---- errors
 
 
 def out_of_space(path: Path) -> StudyError:

@@ -68,9 +68,7 @@ from cosmic.search.trials import Columns, Trials, index_type
 from cosmic.simulate.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 from cosmic.simulate.user_engines import MOST_METRICS
 
-# --------------------------------------------------------------------------------------
-# Trials packed into bytes, column by column, and read back bit for bit
-# --------------------------------------------------------------------------------------
+# ---- Trials packed into bytes, column by column, and read back bit for bit
 
 LAYOUT, NAMED = 1, 2
 """The layout of pieces with metrics of COSMIC, and of others, whose names are written too."""
@@ -128,7 +126,7 @@ def piece_is_sound(row: Row) -> bool:
     return possible and bool(crc == piece_checksum(first, batch, trials, content))
 
 
-# -------------------------------------------------------------------------------------------------- writing
+# ---- writing
 
 
 def pack_piece(trials: Trials) -> bytes:
@@ -188,7 +186,7 @@ def _little_endian_bytes(array: npt.NDArray[Any]) -> bytes:
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-# -------------------------------------------------------------------------------------------------- reading
+# ---- reading
 
 
 class _Reader:
@@ -268,10 +266,6 @@ def _read_column(reader: _Reader, kind: int, runs: Flags) -> Floats:
     column[runs] = values
     return column
 
-
-# --------------------------------------------------------------------------------------
-# Trials on disk: one SQLite file in write-ahead mode, in which every row has a checksum
-# --------------------------------------------------------------------------------------
 
 Part = tuple[Indices, Trials]
 """Consecutive trials, each with its batch."""

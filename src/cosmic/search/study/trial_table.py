@@ -27,10 +27,6 @@ from cosmic.search.trials import Trials
 from cosmic.simulate.analytic_step import BREAKDOWN
 from cosmic.step.device_memory import COMPONENTS
 
-# --------------------------------------------------------------------------------------
-# Trials as a table: one column for each field, metric and part of a metric, a block of rows at a time
-# --------------------------------------------------------------------------------------
-
 BLOCK_ROWS = 2**13
 """How many trials a block has at most."""
 INT_LIMIT = 2**63
@@ -151,7 +147,7 @@ def _join_parts(parts: list[Part]) -> Part:
     return np.concatenate(batches) if batches else None, trials
 
 
-# --------------------------------------------------------------------------------------------------- fields
+# ---- fields
 
 
 class _Field(NamedTuple):
@@ -210,7 +206,7 @@ def _plain_value(problem: Problem, path: str, value: Any, kind: type) -> Any:
     return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
 
 
-# ---------------------------------------------------------------------------------------------------- parts
+# ---- parts
 
 
 class _Parts:
@@ -259,9 +255,7 @@ class _Parts:
             return np.asarray(equal & (~runs | (before.columns[metric] == columns[metric])))
 
 
-# --------------------------------------------------------------------------------------
-# Tables of trials for notebooks: a DataFrame of pandas, a Table of Arrow. Both are optional libraries
-# --------------------------------------------------------------------------------------
+# ---- Tables of trials for notebooks: a DataFrame of pandas, a Table of Arrow. Both are optional libraries
 
 EXTRA = "notebook"
 
@@ -291,7 +285,7 @@ def _as_array(head: Head, cells: Cells) -> npt.NDArray[Any]:
     return np.asarray(values[cells.codes])
 
 
-# ---------------------------------------------------------------------------------------------------- Arrow
+# ---- Arrow
 
 
 def to_arrow(table: TrialTable, parts: Iterable[Part]) -> Any:

@@ -114,7 +114,7 @@ class RemoteMemory:
     npus_per_node: int = 1
 
 
-# ------------------------------------------------------------------------------- reading
+# ---- reading
 
 
 def read_system(path: str | Path, injection_scale: float = 1.0) -> System:
@@ -267,7 +267,7 @@ def read_remote_memory(path: str | Path) -> RemoteMemory:
     return memory
 
 
-# ------------------------------------------------------------------------------- keys
+# ---- keys
 
 
 class _Keys:

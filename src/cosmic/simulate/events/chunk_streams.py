@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from cosmic.simulate.events.simulation_world import World
 
 
-# --------------------------------------------------------------------------------------
-# The bus between an NPU and its network interface, modelled if the system sets ASTRA-sim's `model-shared-bus`
-# --------------------------------------------------------------------------------------
+# ---- The bus between an NPU and its network interface, modelled if the system sets ASTRA-sim's `model-shared-bus`
 
 MEMORY_GAP_NS_PER_BYTE = 0.0038
 FAIR_READS = 8
@@ -186,10 +184,6 @@ class _BusSide:
         self._process_next()
         self._send_next()
 
-
-# --------------------------------------------------------------------------------------
-# Collectives in chunks: each chunk passes through the network's dimensions, and queues in each
-# --------------------------------------------------------------------------------------
 
 GROUP_ENDPOINT_NS = 10
 """ASTRA-sim's endpoint delay within a group smaller than the network, whatever the settings say."""

@@ -28,9 +28,7 @@ from cosmic.base.event_clock import check_time
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.traces.trace import CollectiveType, Ints
 
-# --------------------------------------------------------------------------------------
-# Collective algorithms as lists of steps
-# --------------------------------------------------------------------------------------
+# ---- Collective algorithms as lists of steps
 
 NO_MEMBER = -1
 REDUCING = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
@@ -214,9 +212,7 @@ def completion_ns(
     return ready
 
 
-# --------------------------------------------------------------------------------------
-# Groups of ranks: their members, the entities simulated for them, and the closed forms of their collectives
-# --------------------------------------------------------------------------------------
+# ---- Groups of ranks: their members, the entities simulated for them, and the closed forms of their collectives
 
 ALL = -1
 """The slot of all ranks."""

@@ -48,9 +48,7 @@ from cosmic.simulate.events.simulation_world import World
 from cosmic.simulate.events.trace_lowering import RingCache
 from cosmic.traces.trace import CollectiveType, Ints
 
-# --------------------------------------------------------------------------------------
-# Lay a simulation out as columns, for the compiled core (`cosmic/base/native/events.h`)
-# --------------------------------------------------------------------------------------
+# ---- Lay a simulation out as columns, for the compiled core (`cosmic/base/native/events.h`)
 
 ALGORITHMS = ("ring", "halvingDoubling", "direct", "doubleBinaryTree", "inSwitch", "given")
 STEPWISE = ("ring", "halvingDoubling")
@@ -358,10 +356,6 @@ class SimulationColumns:
         counts = {name: len(arrays.get(entries, nothing)) for name, entries in lists.items()}
         return arrays | {name: np.append(arrays.get(name, nothing), counts[name]) for name in lists}
 
-
-# --------------------------------------------------------------------------------------
-# The compiled core of the event engine: columns in, columns out
-# --------------------------------------------------------------------------------------
 
 SLICE = 1_000_000
 """Events between two looks at signals."""

@@ -33,10 +33,6 @@ from cosmic.simulate.stage_traces import Floats
 from cosmic.simulate.trace_generation import generate_traces
 from cosmic.workload.mesh_sizes import microbatches
 
-# --------------------------------------------------------------------------------------
-# Simulate one step of a design from its own traces
-# --------------------------------------------------------------------------------------
-
 UNLIMITED = 2**30
 
 
@@ -72,9 +68,7 @@ def _round_to_ns(seconds: Floats) -> npt.NDArray[np.int64]:
     return np.rint(1e9 * seconds).astype(np.int64)
 
 
-# --------------------------------------------------------------------------------------
-# Steps of many microbatches: a few are simulated, and what each further one adds is taken for the rest
-# --------------------------------------------------------------------------------------
+# ---- Steps of many microbatches: a few are simulated, and what each further one adds is taken for the rest
 
 ROUNDS = (3, 8)
 """Rounds of microbatches, one for each stage, after which a pipeline is taken to be full: first few, then more."""

@@ -39,9 +39,7 @@ from cosmic.network.schedules.schedule_replay import Message
 from cosmic.simulate.events.astra_sim_inputs import AstraSimDimension
 from cosmic.traces.trace import Ints
 
-# --------------------------------------------------------------------------------------
-# The fabric of a network that is a graph: messages go hop by hop over links that carry one of them at a time
-# --------------------------------------------------------------------------------------
+# ---- The fabric of a network that is a graph: messages go hop by hop over links that carry one of them at a time
 
 NO_DIFFERENCE_NS = 1e-6
 """A time this little before a whole nanosecond is that nanosecond."""
@@ -160,10 +158,6 @@ class GraphFabric:
                 busy_by_name[name.removeprefix("link ")] = round(busy)
         return busy_by_name
 
-
-# --------------------------------------------------------------------------------------
-# The network: coordinates of NPUs, routes of messages, and how long messages take
-# --------------------------------------------------------------------------------------
 
 GRAPH = "Links"
 """The topology of the one dimension of a network that is a graph."""

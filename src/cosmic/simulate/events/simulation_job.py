@@ -19,9 +19,7 @@ from cosmic.simulate.events.message_fabrics import GRAPH, SimulatedNetwork
 from cosmic.traces.trace import Ints, TraceSet
 from cosmic.traces.trace_checks import check_traces
 
-# --------------------------------------------------------------------------------------
-# A simulation's network file: ASTRA-sim's network YAML, or a graph of links in any known format
-# --------------------------------------------------------------------------------------
+# ---- A simulation's network file: ASTRA-sim's network YAML, or a graph of links in any known format
 
 SUFFIXES_OF_TREES = (".yaml", ".yml", ".json")
 _DIMENSIONS = re.compile(r"^\s*[\"']?topology[\"']?\s*:", re.MULTILINE)
@@ -71,10 +69,6 @@ def _read_graph(path: Path, failures: Sequence[str]) -> LinkGraph | None:
     require_connected(graph, where=str(path))
     return graph
 
-
-# --------------------------------------------------------------------------------------
-# The inputs of one simulation
-# --------------------------------------------------------------------------------------
 
 BACKENDS = ("unaware", "aware")
 

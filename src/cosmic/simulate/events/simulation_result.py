@@ -28,9 +28,7 @@ from cosmic.traces.chakra.trace_reader import read_contents, trace_paths
 from cosmic.traces.replay import Replayed
 from cosmic.traces.trace import COMMUNICATION_TYPES, Ints, NodeType, Template, TraceSet
 
-# --------------------------------------------------------------------------------------
-# What a simulation leaves behind, in Python or compiled: the input of results and of errors about deadlocks
-# --------------------------------------------------------------------------------------
+# ---- What a simulation leaves behind, in Python or compiled: the input of results and of errors about deadlocks
 
 
 class FinishedRank(Protocol):
@@ -72,9 +70,7 @@ class Simulation:
     events: int
 
 
-# --------------------------------------------------------------------------------------
-# The result of a simulation: when each rank finishes, and how it spends its time
-# --------------------------------------------------------------------------------------
+# ---- The result of a simulation: when each rank finishes, and how it spends its time
 
 MOST_OPERATORS = 20
 
@@ -396,9 +392,7 @@ def _operators_of_rank(times: RankTimes, system: System) -> tuple[SimulatedOpera
     return tuple(operators)
 
 
-# --------------------------------------------------------------------------------------
-# Local memory over the time of a simulation: ASTRA-sim's `track-local-mem`
-# --------------------------------------------------------------------------------------
+# ---- Local memory over the time of a simulation: ASTRA-sim's `track-local-mem`
 
 LARGEST = 5
 """Tensors that are named at the peak."""

@@ -94,7 +94,7 @@ def _memory_counters(result: SimulationResult, rank: _DrawnRank) -> Iterator[Cou
         yield Counter(rank.place, "local memory", "B", None, memory.times_ns, memory.bytes.astype(np.float64))
 
 
-# ---------------------------------------------------------------------------------------------------- one rank
+# ---- one rank
 
 
 class _DrawnRank:
@@ -238,7 +238,7 @@ def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Int
     return owner, start, end, covering & (inside >= 0)
 
 
-# ------------------------------------------------------------------------------------------------------ messages
+# ---- messages
 
 
 def _match_messages(result: SimulationResult) -> list[tuple[int, int, int, int]]:

@@ -145,7 +145,7 @@ def _check_length(template: Template, nanoseconds: npt.NDArray[np.floating[Any]]
         raise SpecError(f"{where}: {node_text(template, row)}", f"{nanoseconds[row] / 1e9:g} s", rule)
 
 
-# ------------------------------------------------------------------------------- groups
+# ---- groups
 
 
 class RingCache:

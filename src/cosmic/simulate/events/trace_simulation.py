@@ -53,10 +53,7 @@ from cosmic.traces.replay import replay_traces
 from cosmic.traces.trace import NodeType, TraceSet
 from cosmic.traces.trace_checks import check_traces
 
-# --------------------------------------------------------------------------------------
-# One rank of each class simulated: compiled where that is possible and pays, else in Python. Both do the same, event by
-# event; tests hold them to the same nanoseconds. Python is the reference
-# --------------------------------------------------------------------------------------
+# ---- One rank of each class simulated: compiled where that is possible and pays, else in Python. Both do the same, event by event; tests hold them to the same nanoseconds. Python is the reference
 
 FEW = 300
 """Up to this many nodes, or messages of a node and a chunk, Python is done before the core is loaded."""
@@ -134,9 +131,7 @@ def _channels_of_messages(prepared: Prepared, channels: Channels) -> Iterator[tu
         yield row, (peer, channels.get((rank, row), (*pair, tag, size)))
 
 
-# --------------------------------------------------------------------------------------
-# Why a simulation deadlocks: which ranks wait for each other, and in which nodes
-# --------------------------------------------------------------------------------------
+# ---- Why a simulation deadlocks: which ranks wait for each other, and in which nodes
 
 SHOWN = 4
 """Ranks of a chain that the error names."""
@@ -210,10 +205,6 @@ def _find_absent_member(rank: FinishedRank, row: int, ranks: Sequence[FinishedRa
                 return member
     return None
 
-
-# --------------------------------------------------------------------------------------
-# Simulate execution traces on a cluster: ASTRA-sim's job, on its inputs
-# --------------------------------------------------------------------------------------
 
 AGREED = "chunks that reach a queue at one moment: ranks are assumed to agree on their order, else they deadlock"
 

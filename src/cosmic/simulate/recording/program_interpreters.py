@@ -30,9 +30,7 @@ from cosmic.simulate.recording.program_tape import (
 from cosmic.simulate.recording.recorded_program import MOST_KEYS, LookupTable, RecordedProgram, table_of
 from cosmic.step.stage_memory import interleaved_bytes
 
-# --------------------------------------------------------------------------------------
-# Runs a program with NumPy: the reference of the C interpreter, and what there is where no compiler was
-# --------------------------------------------------------------------------------------
+# ---- Runs a program with NumPy: the reference of the C interpreter, and what there is where no compiler was
 
 Floats = npt.NDArray[np.float64]
 WHOLE: dict[str, Callable[..., Any]] = {"interleaved_bytes": interleaved_bytes}
@@ -124,9 +122,7 @@ def _steps_of_program(program: RecordedProgram) -> list[tuple[int, list[int], li
     return [step for step in steps if step[1][0] >= 0]
 
 
-# --------------------------------------------------------------------------------------
-# A program made ready to run: what is the same in all designs is worked out once, the rest is laid out for C
-# --------------------------------------------------------------------------------------
+# ---- A program made ready to run: what is the same in all designs is worked out once, the rest is laid out for C
 
 WIDTH = 5
 MISSING_AT_ONCE = 4096

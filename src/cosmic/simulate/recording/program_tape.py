@@ -25,9 +25,7 @@ import numpy.typing as npt
 from cosmic.base import numeric
 from cosmic.design.design_batch import Names
 
-# --------------------------------------------------------------------------------------
-# The operations of a recorded program, by the numbers that `native/program.c` knows them by
-# --------------------------------------------------------------------------------------
+# ---- The operations of a recorded program, by the numbers that `native/program.c` knows them by
 
 Array = Any
 """An array of float64, or one number."""
@@ -81,9 +79,7 @@ columns in a table (`tables`), *gather* a number of such a table; the last is a 
 recorded as a whole (`cosmic.base.numeric.elementwise`)."""
 
 
-# --------------------------------------------------------------------------------------
-# Arrays that note what is done to them, and the tape on which they note it
-# --------------------------------------------------------------------------------------
+# ---- Arrays that note what is done to them, and the tape on which they note it
 
 Node = tuple[int, int, int, int]
 """The number of an operation, and up to three nodes that it reads. An index, or a function that is recorded as a whole,

@@ -43,9 +43,7 @@ from cosmic.workload.operator_kinds import kinds
 from cosmic.workload.pipeline_cut import heaviest_stage, layers_in_pattern
 from cosmic.workload.pipeline_schedule import schedules
 
-# --------------------------------------------------------------------------------------
-# Programs on disk, so that the next process need not record them (see `cosmic.base.caching`)
-# --------------------------------------------------------------------------------------
+# ---- Programs on disk, so that the next process need not record them (see `cosmic.base.caching`)
 
 LOOKED_UP = (
     *(collective_terms, synthesized_terms, point_to_point_terms, connection_terms),
@@ -84,7 +82,7 @@ def _follows_from_sources(structure: Structure) -> bool:
     return all(getattr(our, "__module__", "").startswith("cosmic.") for our in ours)
 
 
-# ----------------------------------------------------------------------------------------------- format
+# ---- format
 
 
 def _encode_program(program: RecordedProgram) -> bytes:
@@ -170,9 +168,7 @@ def _require_valid(holds: bool) -> None:
         raise ValueError("no program")
 
 
-# --------------------------------------------------------------------------------------
-# Records the evaluation of a structure, and keeps what was recorded
-# --------------------------------------------------------------------------------------
+# ---- Records the evaluation of a structure, and keeps what was recorded
 
 Evaluate = Callable[[Batch], Mapping[str, Any]]
 """Gives some numbers of every design of a batch that shares one structure."""
@@ -237,9 +233,7 @@ def _numbers_of_field(batch: Batch, path: str) -> npt.NDArray[Any]:
     return values.astype(np.float64) if values.dtype == object else values
 
 
-# --------------------------------------------------------------------------------------
-# Runs designs by the programs of their structures
-# --------------------------------------------------------------------------------------
+# ---- Runs designs by the programs of their structures
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from cosmic.simulate.recording.program_tape import LISTED, Guard, KnownColumns, Lookup, Tape, nodes_read_by
 
-# --------------------------------------------------------------------------------------
-# A recorded program: what is left of a tape once equal operations are one and needless ones are gone
-# --------------------------------------------------------------------------------------
+# ---- A recorded program: what is left of a tape once equal operations are one and needless ones are gone
 
 T = TypeVar("T")
 Whole = npt.NDArray[np.int32]
@@ -91,9 +89,7 @@ def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str,
     )
 
 
-# --------------------------------------------------------------------------------------
-# Tables of what few combinations of names and numbers decide, filled as combinations are met
-# --------------------------------------------------------------------------------------
+# ---- Tables of what few combinations of names and numbers decide, filled as combinations are met
 
 MOST_KEYS = 12
 """Columns of a combination, at most (native/program.c)."""

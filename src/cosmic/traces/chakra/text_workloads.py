@@ -94,7 +94,7 @@ class TextJob:
     """The ranks of each communicator group, by its name in the traces."""
 
 
-# ------------------------------------------------------------------------------------------------ reading
+# ---- reading
 
 
 def read_layers(path: str | Path) -> tuple[TextLayer, ...]:
@@ -154,7 +154,7 @@ def _parse_amount(text: str, where: str) -> float:
     return value
 
 
-# ------------------------------------------------------------------------------------------------ traces
+# ---- traces
 
 
 def traces_of_layers(
@@ -243,7 +243,7 @@ def _whole_number(value: float, unit: str, where: str) -> int:
     return int(value)
 
 
-# ------------------------------------------------------------------------------------------------ groups
+# ---- groups
 
 
 def _groups(npus: Sequence[int], members: Communicator) -> tuple[dict[str, tuple[int, ...]], list[list[str]]]:
@@ -304,7 +304,7 @@ def _add_groups(
     return [str(first + group) for group in group_of.tolist()]
 
 
-# ------------------------------------------------------------------------------------------------ a system
+# ---- a system
 
 
 def system_text(dims: int) -> str:

@@ -85,7 +85,7 @@ def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-# ------------------------------------------------------------------------------------------------------- values
+# ---- values
 
 
 def _whole(least: int, most: int) -> Check:
@@ -172,7 +172,7 @@ NEEDED = {"id": "Id", "type": "NodeType"}
 """Columns that every node must state, and their keys."""
 
 
-# -------------------------------------------------------------------------------------------------------- nodes
+# ---- nodes
 
 
 @dataclass(slots=True)

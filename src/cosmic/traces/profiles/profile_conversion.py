@@ -314,7 +314,7 @@ def _metadata(rank: _Rank, world_size: int) -> dict[str, str]:
     return metadata
 
 
-# ------------------------------------------------------------------------------------------------------ one rank
+# ---- one rank
 
 
 def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:

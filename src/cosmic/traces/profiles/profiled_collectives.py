@@ -306,7 +306,7 @@ def find_communications(trace: Kineto, details: ExecutionTrace | None = None) ->
     return sorted(communications, key=lambda communication: (communication.issued, communication.start))
 
 
-# ------------------------------------------------------------------------------------------------------ who says it
+# ---- who says it
 
 
 def _mark_names(marks: list[bool], name: Ints) -> npt.NDArray[np.bool_]:
@@ -338,7 +338,7 @@ def _describe_operator(
     return describe_inputs(trace, entry, name) if communication_kind(name) is not None else None
 
 
-# ------------------------------------------------------------------------------------------------------ where it runs
+# ---- where it runs
 
 
 class NcclKernels:

@@ -230,7 +230,7 @@ def _exchange(call: Communication) -> Communication:
     return replace(call, node_type=NodeType.COMM_COLL, kind=CollectiveType.ALL_TO_ALL, peers=peers, peer=None)
 
 
-# ------------------------------------------------------------------------------------------------------ which is which
+# ---- which is which
 
 
 def same_collectives(
@@ -322,7 +322,7 @@ def _overlapping(calls: Mapping[int, Sequence[Communication]], numbers: Numbers,
     return sum(entered[number] <= first_end[number] for number in entered if counts[number] > 1)
 
 
-# ------------------------------------------------------------------------------------------------------ what is missing
+# ---- what is missing
 
 
 def complete_communications(

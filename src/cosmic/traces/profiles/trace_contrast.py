@@ -670,7 +670,7 @@ def _parts(a: TraceSide, b: TraceSide) -> dict[str, tuple[float, float]]:
     return {name: (seconds[0], seconds[1]) for name, seconds in parts.items() if any(seconds)}
 
 
-# ---------------------------------------------------------------------------------------------------- alignment
+# ---- alignment
 
 
 def _align_operators(a: Sequence[ComparedOperator], b: Sequence[ComparedOperator]) -> OperatorOrder | None:
@@ -702,7 +702,7 @@ def common_length(a: Sequence[object], b: Sequence[object]) -> int:
     return len(a) - ones.bit_count()
 
 
-# ---------------------------------------------------------------------------------------------------- identity
+# ---- identity
 
 
 def identical_traces(a: TraceSet, b: TraceSet) -> bool:

@@ -690,7 +690,7 @@ def _chain_steps(columns: dict[str, Ints], layout: Layout) -> dict[str, Ints]:
     return columns | {"data_start": start, "data_id": ids[order]}
 
 
-# ------------------------------------------------------------------------------------------------ amounts
+# ---- amounts
 
 
 def _draw_copies(source: Layout, layout: Layout, rng: np.random.Generator) -> Ints:

@@ -85,7 +85,7 @@ def _join_classes(classes: Ints, column: Ints) -> Ints:
     return np.asarray(np.unique(classes * max(len(values), 1) + value_of, return_inverse=True)[1], np.int64)
 
 
-# ------------------------------------------------------------------------------------------------ of a job
+# ---- of a job
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -404,7 +404,7 @@ def _collectives_along(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], 
     return use
 
 
-# -------------------------------------------------------------------------------------------- other sizes
+# ---- other sizes
 
 
 def scale_mesh(placement: MeshPlacement | None, before: int, ranks: int) -> JobMesh:

@@ -29,8 +29,6 @@ from cosmic.workload.sharding.factor_assignment import (
 from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, payload_elements, reshard, wire_share
 from cosmic.workload.sharding.tensor_sharding import Axes, Sharding, group_size, local_elements, local_size
 
-# ---- A partitioned graph: local operators, collectives between them, halos of windows, and steps of recurrences
-
 # ---- A partitioned graph: local operators, and the collectives between them
 
 

@@ -188,7 +188,7 @@ def _trace_steps(came: dict[Sharding, Step], source: Sharding, target: Sharding)
     return tuple(reversed(steps))
 
 
-# ------------------------------------------------------------------------------------------------- moves
+# ---- moves
 
 
 def list_moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:

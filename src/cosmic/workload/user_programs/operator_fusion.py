@@ -234,7 +234,7 @@ def _fused_kind(
     return "pointwise", "+".join(sorted(functions))[:40]
 
 
-# --------------------------------------------------------------------------------------------- attention
+# ---- attention
 
 
 def _merge_attention(noted: list[Noted]) -> list[Noted]:

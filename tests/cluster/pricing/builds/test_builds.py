@@ -22,7 +22,7 @@ def usd(bill: Bill, switch: float = 40_000, optic: float = 500, cable: float = 2
     return bill.switches * switch + bill.optics * optic + bill.cables * cable
 
 
-# ------------------------------------------------------------------------------------------------ by hand
+# ---- by hand
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_links_up_are_the_fewest_that_the_oversubscription_allows() -> None:
             assert up == 1 or down / (up - 1) > share
 
 
-# ------------------------------------------------------------------------------------------------ what is published
+# ---- what is published
 
 
 @pytest.mark.parametrize(("build", "gpus", "switches"), [
@@ -190,7 +190,7 @@ def test_a_dragonfly_costs_no_more_than_a_fat_tree(radix: int, inside: int) -> N
         assert usd(builds["dragonfly"].bill(at)) <= usd(builds["fat_tree"].bill(at)), at
 
 
-# ------------------------------------------------------------------------------------------------ of any size
+# ---- of any size
 
 
 def random_sites(count: int) -> list[Site]:
