@@ -180,7 +180,12 @@ PLAYED: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         "waiting for other stages and their messages bounds it",
     ),
-    "host": ("vit-base@dgx-h100:8", {}, "compute bounds it"),
+    "compute": ("vit-base@dgx-h100:8", {}, "compute bounds it"),
+    "host": (
+        "gpt3-125m@dgx-h100:8",
+        {"workload.execution": "eager", "workload.micro_batch": 1, "workload.global_batch": 8, "workload.sequence": 512},
+        "kernel launches bound it (",
+    ),
     "memory": (
         "llama3-8b@dgx-h100:1",
         {"workload.task": "decode", "workload.global_batch": 4},

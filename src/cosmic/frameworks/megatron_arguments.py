@@ -192,7 +192,7 @@ NOISE_KEYS = re.compile(
     |fsdp_(all|db|double|manual).*|megatron_fsdp_.*|outer_dp.*|suggested_.*|check_for.*|bucket_size|token_dtype.*|dataloader.*
     |drop_last.*|pin_memory|persistent.*|reset_.*|eod_.*|add_extra.*|allow_.*|mid_level.*|data_sharding|multiple_val.*|test_mode
     |variable_seq.*|should_pad_vocab|make_vocab.*|headscale|layernorm_zero.*|normalize_attention.*|bert_binary.*|nsys.*|gc_interval
-    |precision_aware|mcore_gpt|seed|legacy|cp_size|ffn_dropout|transformer_impl|transformer_engine|openai_gelu|squared_relu|fast_.*|offload_modules""",
+    |precision_aware|mcore_gpt|seed|legacy|cp_size|ffn_dropout|transformer_impl|transformer_engine|openai_gelu|squared_relu|fast_.*""",
     re.VERBOSE,
 )
 """Keys that say nothing about time or memory, or repeat what others say."""

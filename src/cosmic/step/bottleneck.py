@@ -44,6 +44,7 @@ from cosmic.network.themis_chunks import levelled_shares
 from cosmic.network.transport_protocols import StageCost
 from cosmic.step.accelerator_rates import peak_flop_per_s
 from cosmic.step.communication import CollectiveUse
+from cosmic.step.stage_time import stage_time
 from cosmic.step.step_profile import StepProfile
 
 
@@ -129,7 +130,7 @@ def describe_bound(profile: StepProfile, breakdown: Mapping[str, float]) -> str:
 
     Communication: the network dimension that it keeps busy longest. GEMMs and attention: the memory, where operators
     left of the ridge take most of their time. A simulated step has coarser parts: its communication may be waiting for
-    other stages, its compute for kernel launches.
+    other stages, its compute may be waiting for kernel launches.
     """
     part = max(breakdown, key=lambda name: breakdown[name])
     seconds = breakdown[part]
@@ -141,9 +142,17 @@ def describe_bound(profile: StepProfile, breakdown: Mapping[str, float]) -> str:
             return f"network dimension {dimension + 1} bounds it ({PART_TITLES[part]}, {share})"
         if part == "communication":
             return f"waiting for other stages and their messages bounds it ({share})"
+    if part == "compute" and _launch_s(profile) > MOST_OF_PART * seconds:
+        return f"{PART_TITLES['launch']} bound it ({share}, with the compute that waits for them)"
     if part in PART_OPERATORS and _memory_bound(profile, part, seconds):
         return f"memory bandwidth bounds it ({PART_TITLES[part]}, {share})"
     return f"{PART_TITLES[part]} bound{'' if PART_TITLES[part].endswith('s') else 's'} it ({share})"
+
+
+def _launch_s(profile: StepProfile) -> float:
+    """Return how long the kernels of a stage of a single design wait for their launches in a step."""
+    delay = stage_time(profile.batch, profile.counts).delay
+    return float(np.asarray(delay["forward"] + delay["backward"]))
 
 
 def _memory_bound(profile: StepProfile, part: str, seconds: float) -> bool:

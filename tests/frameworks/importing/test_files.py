@@ -267,6 +267,15 @@ def test_graphs_are_those_of_their_scopes(more: str, scopes: tuple[str, ...], tm
     assert minimal(tmp_path, f"--vocab-size 1000 {more}").point.workload.cuda_graph == scopes
 
 
+def test_a_key_of_a_nested_configuration_that_nothing_reads_is_listed(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(
+        (FILES / "bridge_qwen3.yaml").read_text().replace("model:\n", "model:\n  offload_modules: [core_attn]\n", 1)
+    )
+    found = import_launch(path, "nemo", model="qwen3-30b-a3b", system="dgx-h100:32")
+    assert [left_out.argument for left_out in found.not_modelled] == ["model.offload_modules = core_attn"]
+
+
 @pytest.mark.parametrize(
     ("more", "shown", "why"),
     [
