@@ -1,7 +1,9 @@
 """COSMIC: full-stack co-design of machine-learning clusters.
 
 A function is named as its command: `cosmic search` is `cosmic.search`, `cosmic design show` is `cosmic.design.show`.
-Names are imported when they are first used, so that `import cosmic` costs nothing.
+Ask: `evaluate`, `search`, `serve`, `size`, `simulate`, `demo`, `ui`, `report`; about a `design`, `space`, `study`,
+`network`, `cluster`, `model`, `trace`, the `catalog`, or `calibrate`. The other packages are rooms of the house:
+ARCHITECTURE.md says what each holds. Names are imported when first used, so that `import cosmic` costs nothing.
 """
 
 from __future__ import annotations
