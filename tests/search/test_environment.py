@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.evaluation import evaluate
-from cosmic.search.gym_environment import IDS, DesignEnv, WholeDesignEnv
+from cosmic.search.gym_environment import IDS, DesignEnv, WholeDesignEnv, to_one_hot
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
 from cosmic.simulate.metrics import Infeasible
@@ -120,6 +120,13 @@ def test_both_environments_agree_on_a_design() -> None:
     order = [column for component in SPACE.components for column in component.columns]
     for row in SPACE.sample(5, np.random.default_rng(3)):
         assert episode(one, row[order])[0] == whole.step(row)[1]
+
+
+def test_a_one_hot_vector_has_a_one_for_each_parameter() -> None:
+    encoded = to_one_hot(SPACE, SPACE.sample(10, np.random.default_rng(0)))
+    assert encoded.shape == (10, sum(SPACE.sizes))
+    assert set(np.unique(encoded)) == {0.0, 1.0}
+    assert (encoded.sum(axis=1) == len(SPACE.parameters)).all()
 
 
 def test_a_whole_design_that_is_not_valid_is_repaired() -> None:

@@ -15,7 +15,7 @@ from cosmic.report.document_types import Class
 from cosmic.simulate.events.astra_sim_inputs import RemoteMemory
 from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.simulate.events.simulation_result import SimulationResult
-from cosmic.simulate.events.simulation_timeline import split_spans, timeline_of_result
+from cosmic.simulate.events.simulation_timeline import average_levels, split_spans, timeline_of_result
 from cosmic.simulate.events.trace_simulation import simulate_job
 from cosmic.simulate.step_timeline import (
     BATCH,
@@ -24,7 +24,6 @@ from cosmic.simulate.step_timeline import (
     SpanClass,
     Timeline,
     TimelineDrawing,
-    average_levels,
     critical_path,
     merge_spans,
     subtracks_of,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cosmic.cli.evaluate_command import describe_tiers
 from cosmic.design.design_batch import batch_of
 from cosmic.design.memory_layer import HBM, MemoryTier
 from cosmic.design.model_layer import SparseAttention, StateSpace, Transformer, layer_kinds
@@ -19,13 +20,7 @@ from cosmic.step.device_memory import memory_of
 from cosmic.step.operator_work import padded_sizes, picked_expert_share
 from cosmic.step.stage_memory import model_memory
 from cosmic.step.state_placement import active_expert_share, block_states, expert_cache_hits, placed_states, state_tiers
-from cosmic.step.tier_traffic import (
-    describe_tiers,
-    expanded_bytes_per_s,
-    full_tiers,
-    kernel_bandwidth_bytes_per_s,
-    tier_metrics,
-)
+from cosmic.step.tier_traffic import expanded_bytes_per_s, full_tiers, kernel_bandwidth_bytes_per_s, tier_metrics
 from cosmic.workload.expert_routing import cached_hits
 from cosmic.workload.precision import recipe_of
 from tests.step import tiny

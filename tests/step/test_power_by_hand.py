@@ -9,6 +9,7 @@ import pytest
 
 from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.base.errors import SpecError
+from cosmic.cluster.cluster_cost import drawn_w
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
@@ -16,7 +17,7 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
 from cosmic.simulate.step_evaluation import RECORDER
-from cosmic.step.accelerator_rates import POWER_CONSTANTS, capped_share, drawn_w, power_share, share_under_power_cap
+from cosmic.step.accelerator_rates import POWER_CONSTANTS, capped_share, power_share, share_under_power_cap
 from cosmic.step.gemm import MatrixUnit, gemm_seconds, matrix_unit
 from tests.simulate.recording.test_equality import directly, same
 

@@ -24,14 +24,8 @@ from cosmic.step.bottleneck import (
 )
 from cosmic.step.device_memory import memory_of
 from cosmic.step.operator_work import KernelShape, OperatorUse
-from cosmic.step.step_profile import (
-    CollectiveCost,
-    OperatorCost,
-    StepProfile,
-    bounding_stages,
-    launch_delay_s,
-    profile_step,
-)
+from cosmic.step.stage_time import launch_delay_s
+from cosmic.step.step_profile import CollectiveCost, OperatorCost, StepProfile, bounding_stages, profile_step
 from cosmic.workload.mesh_sizes import Stage
 from tests.step.tiny import batch, point, switch
 

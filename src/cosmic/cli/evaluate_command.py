@@ -275,7 +275,6 @@ def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) ->
     from cosmic.search.advice.design_advice import explain_bound  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
     from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415  heavy
-    from cosmic.step.tier_traffic import describe_tiers  # noqa: PLC0415  heavy
 
     emit(
         [
@@ -304,6 +303,21 @@ def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) ->
     if len(metrics.memory_tiers) > 1:
         emit(["", "tiers of memory, for each accelerator", *describe_tiers(metrics.memory_tiers)])
     emit(["", *_costs_in_words(metrics)])
+
+
+def describe_tiers(tiers: dict[str, Any]) -> list[str]:
+    """Return a line for each tier, for people."""
+    from cosmic.step.tier_traffic import GIB, TOTAL_KEYS  # noqa: PLC0415  heavy
+
+    lines = []
+    for name, tier in tiers.items():
+        parts = ", ".join(f"{tier[key] / GIB:.3g} {key}" for key in tier if key not in TOTAL_KEYS)
+        moved = f"; {tier['traffic_bytes'] / GIB:.4g} GiB cross its link in a step" if tier["traffic_bytes"] else ""
+        lines.append(
+            f"{name}: {tier['used_bytes'] / GIB:.4g} of {tier['capacity_bytes'] / GIB:.4g} GiB"
+            f"{f' ({parts})' if parts else ''}{moved}"
+        )
+    return lines
 
 
 def _step_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:

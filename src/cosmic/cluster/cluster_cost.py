@@ -37,7 +37,7 @@ from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Site, builds
 from cosmic.design.network_layer import GRAPH, topologies
 from cosmic.network.dimension_wiring import dimension_label, healthy_graph, topology_of
 from cosmic.network.switch_tiers import ports_of
-from cosmic.step.accelerator_rates import POWER_CONSTANTS, drawn_w
+from cosmic.step.accelerator_rates import POWER_CONSTANTS, FieldLookup
 
 Quantity = Literal["price", "power"]
 
@@ -247,6 +247,17 @@ def cluster_cost(batch: Batch) -> ClusterCost:
         network_w=sum_of((_dimension_quantity(batch, dimension, "power") for dimension in dimensions), 0.0),
         pue=batch["facility.pue"],
     )
+
+
+def drawn_w(compute: FieldLookup) -> Numeric:
+    """Return the power that an accelerator draws at full load: its cap, or its thermal design power.
+
+    >>> drawn_w({"power_cap": 500.0, "power": 700.0}.get), drawn_w({"power_cap": None, "power": 700.0}.get)
+    (500.0, 700.0)
+    """
+    cap, tdp = compute("power_cap"), none_to_nan(compute("power"))
+    watts: Numeric = tdp if cap is None else first_known(cap, tdp)
+    return watts
 
 
 def _spare_npus(batch: Batch) -> Numeric:

@@ -26,7 +26,7 @@ from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.machine_layers import accelerator_layers
-from cosmic.design.memory_layer import Memory, MemoryTier
+from cosmic.design.memory_layer import Memory
 from cosmic.design.model_layer import Model
 from cosmic.design.network_layer import Network, topologies
 from cosmic.design.systems import LINK_KEYS, REST_OF_NPUS, system_dimensions
@@ -192,12 +192,6 @@ def _find_number(pattern: str, text: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def accelerator_year(accelerator: str) -> int:
-    """Return the year of an accelerator of the catalog; 2022 where it is not known."""
-    year = catalog_entries.read_entry("accelerators", accelerator).get("year")
-    return year if isinstance(year, int) else 2022
-
-
 # ---- The machines of measured rows: an accelerator by any of its names, in the system of the catalog that has it
 
 OUTER_DIMENSION = 1
@@ -207,23 +201,6 @@ HOST_NPUS = 8
 GIGA = 1e9
 LATENCY = "1 us"
 """Between accelerators of a node whose links no system of the catalog describes."""
-
-
-SUPERCHIPS = ("gb200", "gb300")
-"""Accelerators that share one Grace CPU and its NVLink-C2C by twos: 480 GB and 450 GB/s each way."""
-
-
-def host_memory(accelerator: str) -> MemoryTier:
-    """Return an accelerator's share of its host's memory: of Grace's, else over PCIe 5, of 2 TB for eight.
-
-    >>> host_memory("gb200").bandwidth_bytes_per_s / host_memory("h100-sxm-80gb").bandwidth_bytes_per_s
-    3.515625
-    """
-    if accelerator in SUPERCHIPS:
-        return MemoryTier(name="host", capacity_bytes=240e9, bandwidth_bytes_per_s=225e9)
-    return MemoryTier(name="host", capacity_bytes=256e9, bandwidth_bytes_per_s=64e9)
-
-
 AICONFIGURATOR = {
     "a100_sxm": "a100-sxm-80gb",
     "h100_sxm": "h100-sxm-80gb",

@@ -37,7 +37,6 @@ from cosmic.frameworks.launch_quoting import (
 from cosmic.step.device_memory import memory_of
 from cosmic.step.state_placement import is_state_placed, state_tiers
 from cosmic.workload.lora_adapters import trains_adapters
-from cosmic.workload.mesh_sizes import name_uneven_sizes
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
@@ -126,10 +125,25 @@ def refuse_padding(point: DesignPoint, model: Transformer, target: str) -> None:
     """Refuse a design whose heads or widths are padded: these frameworks start no such model."""
     if point.workload.uneven_tp != "pad":
         return
-    uneven = name_uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
+    uneven = _name_uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
     require(
         not uneven, "workload.uneven_tp", "pad", f"{target} pads no {', no '.join(uneven)}: choose a tp that divides"
     )
+
+
+def _name_uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
+    """Name the dimensions of a model that must be padded for tp and etp ranks.
+
+    >>> _name_uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
+    ['feed-forward width of 12']
+    """
+    sizes = {f"{model.heads} heads": model.heads, f"feed-forward width of {model.ffn}": model.ffn}
+    if model.sparse:
+        sizes["groups of heads"] = model.sparse.o_groups
+    uneven = [words for words, size in sizes.items() if size % tp]
+    if model.experts and model.experts.ffn % etp:
+        uneven.append(f"experts' width of {model.experts.ffn}")
+    return uneven
 
 
 def count_hosts(point: DesignPoint) -> tuple[int, int]:

@@ -24,23 +24,8 @@ from cosmic.frameworks.targets.megatron import add_model_arguments
 # ---- A model from arguments of Megatron-LM: the inverse of `cosmic.frameworks.targets.megatron`
 
 Tree = dict[str, Any]
-SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
-"""What every description of a model states."""
-TOKENIZERS = {
-    r"gpt2bpe|gpt2": 50257,
-    r"llama-?2|llama2tokenizer|mixtral|mistral-7b": 32000,
-    r"llama-?3": 128256,
-    r"qwen2\.5|qwen3": 151936,
-    r"deepseek-v[23]": 129280,
-}
-"""Vocabularies by what tokenizers are called."""
 MOST_LAYERS = 10_000
 LONGEST_PATTERN = 2_000
-
-
-def states_model(arguments: NamedArguments) -> bool:
-    """Return whether the arguments state the sizes of a model."""
-    return any(name in arguments for name in SIZES)
 
 
 def megatron_model_tree(arguments: NamedArguments) -> Tree:
@@ -77,17 +62,6 @@ def _required_sizes(arguments: NamedArguments, name: str, also: str = "") -> int
 def _vocabulary(arguments: NamedArguments) -> Tree:
     padded, unpadded = arguments.whole("--padded-vocab-size"), arguments.whole("--vocab-size")
     return {"vocab": unpadded or padded} if unpadded or padded else {}
-
-
-def tokenizer_vocabulary(arguments: NamedArguments) -> tuple[int, str] | None:
-    """Return the size of a vocabulary by the name of its tokenizer, and that name; None if it tells nothing."""
-    for name in ("--tokenizer-model", "--tokenizer-type"):
-        argument = arguments.given.get(name)
-        called = arguments.readable(" ".join(argument.values)).lower() if argument else ""
-        for pattern, size in TOKENIZERS.items():
-            if called and re.search(pattern, called):
-                return size, arguments.shown(name)
-    return None
 
 
 def _positions(arguments: NamedArguments) -> Tree:

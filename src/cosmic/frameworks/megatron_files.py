@@ -13,7 +13,7 @@ from cosmic.frameworks.launch_arguments import NamedArgument, NamedArguments, pa
 from cosmic.frameworks.launch_readers import ImportedLayers, ImportRequest, check_decoder
 from cosmic.frameworks.launch_scale import NO_SCALE, LaunchScale, find_launch_scale
 from cosmic.frameworks.megatron_arguments import READ_ARGUMENTS, note_unread_arguments
-from cosmic.frameworks.megatron_decoder import megatron_model_tree, recognise_model, states_model, tokenizer_vocabulary
+from cosmic.frameworks.megatron_decoder import megatron_model_tree, recognise_model
 from cosmic.frameworks.megatron_workload import DecoderShape, megatron_workload_tree
 from cosmic.frameworks.shell_expansion import DOUBT
 from cosmic.frameworks.shell_script import LARGEST_BYTES, ShellScript, follow_script
@@ -31,6 +31,16 @@ OTHER_PROGRAMS = {
 """Programs of Megatron-LM whose models are others."""
 SECTIONS = ("MODEL_ARGS", "model_args", "args", "arguments")
 """Keys under which YAML files list arguments."""
+SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
+"""What every description of a model states."""
+TOKENIZERS = {
+    r"gpt2bpe|gpt2": 50257,
+    r"llama-?2|llama2tokenizer|mixtral|mistral-7b": 32000,
+    r"llama-?3": 128256,
+    r"qwen2\.5|qwen3": 151936,
+    r"deepseek-v[23]": 129280,
+}
+"""Vocabularies by what tokenizers are called."""
 
 
 def read_megatron(request: ImportRequest) -> ImportedLayers:
@@ -62,11 +72,11 @@ def design_of_arguments(
 def _resolve_model(request: ImportRequest, arguments: NamedArguments) -> str | dict[str, Any]:
     """Return the model: the one that the user names, one of the catalog with the same sizes, or the sizes."""
     if request.model:
-        if states_model(arguments):
+        if _states_model(arguments):
             megatron_model_tree(arguments)
             arguments.assume(f"{request.model} as --model says; the sizes in the file are not used")
         return request.model
-    if not states_model(arguments):
+    if not _states_model(arguments):
         rule = "the file does not describe the model: name it with --model"
         raise SpecError(f"{arguments.where} model", "nothing", rule)
     tree = megatron_model_tree(arguments)
@@ -77,13 +87,29 @@ def _resolve_model(request: ImportRequest, arguments: NamedArguments) -> str | d
             arguments.assume(f"the vocabulary of {catalog_model}")
         return catalog_model
     if "vocab" not in tree and not request.stated("model.vocab"):
-        vocabulary = tokenizer_vocabulary(arguments)
+        vocabulary = _tokenizer_vocabulary(arguments)
         if vocabulary is None:
             rule = "is left to the tokenizer, which is not read: give --set model.vocab=N"
             raise SpecError(f"{arguments.where} --vocab-size", "nothing", rule)
         tree["vocab"] = vocabulary[0]
         arguments.assume(f"a vocabulary of {vocabulary[0]:,}, as {vocabulary[1]} has it")
     return {"name": re.sub(r"[^\w.-]+", "-", request.path.stem)[:60] or "model", **tree}
+
+
+def _states_model(arguments: NamedArguments) -> bool:
+    """Return whether the arguments state the sizes of a model."""
+    return any(name in arguments for name in SIZES)
+
+
+def _tokenizer_vocabulary(arguments: NamedArguments) -> tuple[int, str] | None:
+    """Return the size of a vocabulary by the name of its tokenizer, and that name; None if it tells nothing."""
+    for name in ("--tokenizer-model", "--tokenizer-type"):
+        argument = arguments.given.get(name)
+        called = arguments.readable(" ".join(argument.values)).lower() if argument else ""
+        for pattern, size in TOKENIZERS.items():
+            if called and re.search(pattern, called):
+                return size, arguments.shown(name)
+    return None
 
 
 # ---- scripts

@@ -44,7 +44,7 @@ Sources: Shen et al., SE-MoE, arXiv 2205.10034 (hierarchical all-to-all); Raab a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from math import ceil, prod
 from typing import Any
@@ -52,6 +52,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, anywhere, choose, floats, larger, log2, power, sum_of, where
+from cosmic.base.units import split_name
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.design.design_batch import Batch, Combinations, Label, Names
 from cosmic.design.fabric import RAILS, UNTIERED, Site
@@ -81,7 +82,6 @@ from cosmic.network.transport_protocols import (
     either_cost,
     fastest_cost,
     stage_cost,
-    transport_of,
 )
 
 # ---- All-to-alls over several dimensions: flat, where each message goes straight to its receiver, and what spines take
@@ -196,6 +196,13 @@ class NetworkDimension:
             transport_of(lambda key: batch[f"{where}.transport.{key}"], varies, base),
             Tiers.of(batch, index),
         )
+
+
+def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> Transport | TransportColumns:
+    """Return the transport of a dimension: *base*, or columns if it *varies* among the designs of a batch."""
+    if not varies:
+        return IDEAL if base == IDEAL else base
+    return TransportColumns(**{slot.name: field(split_name(slot.name)[0]) for slot in fields(Transport)})
 
 
 @dataclass(frozen=True)

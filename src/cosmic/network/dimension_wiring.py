@@ -22,9 +22,7 @@ import numpy as np
 
 from cosmic.base.caching import digest
 from cosmic.base.errors import CosmicError
-from cosmic.base.numeric import Condition
-from cosmic.design.design_batch import Batch, Combinations, Label, Names
-from cosmic.design.design_point import DesignPoint
+from cosmic.design.design_batch import Batch, Label, Names
 from cosmic.design.network_layer import GRAPH, Fault, Link, Network, edges_of, injection_bytes_per_s, topologies
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.link_paths import hop_distances
@@ -201,31 +199,6 @@ def wiring_paths(batch: Batch) -> list[str]:
     """Return the columns of a batch in which designs must agree to have the same links."""
     faulty = bool(batch.base.network.faults) or any(path.startswith("network.faults") for path in batch.columns)
     return [path for path in batch.columns if is_wiring(path, faulty)]
-
-
-def faults_hold(batch: Batch) -> Condition:
-    """Return in which designs all links that are listed or have faults still join all NPUs."""
-    network = batch.base.network
-    if any(fault_reason(network, fault) for fault in network.faults):
-        return False
-    met: Condition = True
-    for index in range(len(network.dims)):
-        if wiring_at(network, index) != PLAIN:
-            sizes = Combinations(dimension_label(batch, index), batch[f"network.dims.{index}.npus"])
-            met = met & (sizes.look_up(connection_terms)[0] > 0)
-    return met
-
-
-def faults_sentence(point: DesignPoint) -> str:
-    """Say which links of a design's network are faulty or missing."""
-    network = point.network
-    for index, fault in enumerate(network.faults):
-        if reason := fault_reason(network, fault):
-            return f"network.faults.{index}: {reason}"
-    for number, dim in enumerate(network.dims):
-        if reason := disconnection_reason(str(label_of(dim.topology, wiring_at(network, number))), dim.npus):
-            return f"network dimension {number}: {reason}"
-    return "the NPUs are not connected"
 
 
 # ---- problems

@@ -28,18 +28,15 @@ Checked against NCCL on NVLink 2 to 5 and PCIe; `calibration/fit_collectives.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, anywhere, choose, larger, power, smaller
-from cosmic.base.units import split_name
 from cosmic.design.catalog_entries import load_constants
 from cosmic.design.network_layer import Transport
 from cosmic.network.algorithm_terms import tree_depth
-from cosmic.network.collective_algorithms.auto import reduction_traffic
 
 IDEAL = Transport()
 NEVER = 1e-12
@@ -169,6 +166,18 @@ def stage_cost(
     return StageCost(choose(route.auto, 0.0, latency), least, tuple(protocols))
 
 
+def reduction_traffic(p: Numeric) -> Numeric:
+    """Return the bytes that an NPU sends, per byte of payload, in an all-reduce that the switch reduces: 1 + 1 / p.
+
+    Each NPU reads the sum of its own 1 / p of the data from the switch, for which all members send theirs: S in total.
+    Then it writes that part, S / p, which the switch copies to all (NVLink SHARP).
+
+    >>> float(reduction_traffic(8))
+    1.125
+    """
+    return 1 + 1 / np.maximum(p, 1)
+
+
 def fastest_cost(costs: Sequence[StageCost]) -> StageCost:
     """Return the cost of the fastest of several ways, for every size; a collective takes its latency once.
 
@@ -215,10 +224,3 @@ def _tree_protocols(
             rings, trees = route.crossing
             more = rates[index] * ((1 + 1 / peers) * rings / trees - 1)
         yield choose(applies, once - saved, np.inf), per_byte + more
-
-
-def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> Transport | TransportColumns:
-    """Return the transport of a dimension: *base*, or columns if it *varies* among the designs of a batch."""
-    if not varies:
-        return IDEAL if base == IDEAL else base
-    return TransportColumns(**{slot.name: field(split_name(slot.name)[0]) for slot in fields(Transport)})

@@ -11,7 +11,6 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design.design_batch import Batch, batch_of
@@ -483,19 +482,6 @@ def decode_point(point: DesignPoint) -> DesignPoint:
     context = max(1, round(load.mean("isl") + load.mean("osl") / 2))
     step = {"task": "decode", "micro_batch": each, "global_batch": each * ranks, "sequence": context}
     return replace(pool.design, serving=None).changed({f"workload.{name}": value for name, value in step.items()})
-
-
-def speed_throughput_front(speed: npt.NDArray[np.float64], throughput: npt.NDArray[np.float64]) -> list[int]:
-    """Return the places of the deployments than which no other has more of both, fastest users first.
-
-    >>> speed_throughput_front(np.array([40.0, 60.0, 30.0, 50.0, np.nan]), np.array([100.0, 50.0, 90.0, 40.0, np.nan]))
-    [1, 0]
-    """
-    front: list[int] = []
-    for index in np.lexsort((-throughput, -speed)).tolist():
-        if np.isfinite(speed[index]) and (not front or throughput[index] > throughput[front[-1]]):
-            front.append(index)
-    return front
 
 
 def serving_study(base: DesignPoint, limits: Sequence[MetricLimit]) -> ServingStudy | None:

@@ -20,6 +20,7 @@ from math import exp, isfinite, log, prod
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.base.files import write_text
 from cosmic.design.design_point import DesignPoint
@@ -47,13 +48,7 @@ from cosmic.report.document_types import (
 )
 from cosmic.report.document_types import VerdictJson as VerdictPart
 from cosmic.report.html_file import render_report
-from cosmic.report.serving_view import (
-    describe_missed_slos,
-    design_in_words,
-    serving_headline,
-    serving_study,
-    speed_throughput_front,
-)
+from cosmic.report.serving_view import describe_missed_slos, design_in_words, serving_headline, serving_study
 from cosmic.report.trial_block import block_of, metric_label_in
 from cosmic.report.trust import search_command, search_python, trust_of
 from cosmic.search.compare.design_differences import (
@@ -320,9 +315,22 @@ def designs_to_show(subject: ReportSubject, verdict: SearchVerdict) -> Iterator[
     others = [trial for trial in trials.front(found.problem).tolist() if trial != best]
     if space.base.serving is not None:
         rates = [trials.results.columns[name] for name in ("tokens_per_s_per_user", "tokens_per_s_per_npu")]
-        others = [trial for trial in speed_throughput_front(*rates) if trial != best]
+        others = [trial for trial in _speed_throughput_front(*rates) if trial != best]
     for trial in spread_evenly(others, MOST_FRONT_MEMBERS):
         yield NamedDesign(f"trial {trial:,}", "front", space.point(trials.row(trial)), trial)
+
+
+def _speed_throughput_front(speed: npt.NDArray[np.float64], throughput: npt.NDArray[np.float64]) -> list[int]:
+    """Return the places of the deployments than which no other has more of both, fastest users first.
+
+    >>> _speed_throughput_front(np.array([40.0, 60.0, 30.0, 50.0, np.nan]), np.array([100.0, 50.0, 90.0, 40.0, np.nan]))
+    [1, 0]
+    """
+    front: list[int] = []
+    for index in np.lexsort((-throughput, -speed)).tolist():
+        if np.isfinite(speed[index]) and (not front or throughput[index] > throughput[front[-1]]):
+            front.append(index)
+    return front
 
 
 def _designs_of_workloads(found: Found, verdict: SearchVerdict) -> Iterator[NamedDesign]:

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError
-from cosmic.search.learning.design_features import to_one_hot
 from cosmic.search.objectives import loss_ratio, losses
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.problem import Problem, Results, make_problem
@@ -199,6 +198,14 @@ class WholeDesignEnv(gym.Env[Observation, npt.NDArray[np.int64]]):
         if not np.array_equal(rows, wished):
             info["wished"] = wished[0]
         return to_one_hot(self.space, rows)[0].astype(np.float32), reward, True, False, info
+
+
+def to_one_hot(space: ParameterSet, rows: Indices) -> npt.NDArray[np.float64]:
+    """Return a 0/1 vector for each row, with an entry for each value of each parameter."""
+    starts = np.concatenate(([0], np.cumsum(space.sizes)[:-1])).astype(np.intp)
+    encoded = np.zeros((len(rows), sum(space.sizes)))
+    np.put_along_axis(encoded, rows + starts, 1.0, axis=1)
+    return encoded
 
 
 register()

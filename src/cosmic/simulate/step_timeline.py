@@ -368,20 +368,6 @@ def accumulate_levels(times_ns: Ints, changes: Floats) -> tuple[Ints, Floats]:
     return times[last], levels[last]
 
 
-def average_levels(times_ns: Ints, values: Floats, edges_ns: Ints) -> tuple[Ints, Floats]:
-    """Return a piecewise constant quantity, averaged between *edges_ns*.
-
-    >>> found = average_levels(np.array([0, 2, 6]), np.array([1.0, 3.0, 0.0]), np.array([0, 4, 8]))
-    >>> [each.tolist() for each in found]
-    [[0, 4, 8], [2.0, 1.5, 0.0]]
-    """
-    edges = np.unique(edges_ns)
-    moments = np.append(times_ns, max(int(edges[-1]), int(times_ns[-1])) + 1).astype(float)
-    integral = np.concatenate([[0.0], np.cumsum(values * np.diff(moments))])
-    means = np.diff(np.interp(edges, moments, integral)) / np.diff(edges)
-    return edges, np.append(means, 0.0)
-
-
 # ---- Write a timeline in Chrome's trace format, which Perfetto opens
 
 BATCH = 10_000

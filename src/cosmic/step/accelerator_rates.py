@@ -148,14 +148,3 @@ def share_under_power_cap(share: Numeric, compute: FieldLookup) -> Numeric:
     if compute("power_cap") is None:
         return share
     return np.minimum(1.0, share * power_share(compute))
-
-
-def drawn_w(compute: FieldLookup) -> Numeric:
-    """Return the power that an accelerator draws at full load: its cap, or its thermal design power.
-
-    >>> drawn_w({"power_cap": 500.0, "power": 700.0}.get), drawn_w({"power_cap": None, "power": 700.0}.get)
-    (500.0, 700.0)
-    """
-    cap, tdp = compute("power_cap"), none_to_nan(compute("power"))
-    watts: Numeric = tdp if cap is None else first_known(cap, tdp)
-    return watts

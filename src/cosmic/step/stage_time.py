@@ -32,7 +32,7 @@ import numpy as np
 from cosmic.base.numeric import Numeric, sum_of
 from cosmic.design.design_batch import Batch
 from cosmic.step.communication import BLOCKING, Role
-from cosmic.step.step_profile import OperatorCost, StepProfile, launch_delay_s, profile_step
+from cosmic.step.step_profile import OperatorCost, StepProfile, profile_step
 from cosmic.step.tier_traffic import TierTraffic, filled_pass_s, first_wait_s, late_gradients_s, pass_s, tier_traffic
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.lora_adapters import weight_gradient_share
@@ -409,6 +409,17 @@ def _overlap_stage(
     for phase in PASSES:
         _note_exposed(communication, exposed, ("weights", phase), efficiency, free[phase])
     return StageTime(compute, communication, exposed, delay, passed, sent, free, inputs_s, efficiency, of_weights)
+
+
+def launch_delay_s(launched_s: Numeric, busy_s: Numeric) -> Numeric:
+    """Return the seconds that a device waits for its host: positive where a step is launch-bound.
+
+    The device runs what the host has launched. It waits where launching takes longer than running.
+
+    >>> float(launch_delay_s(3.0, 2.0)), float(launch_delay_s(1.0, 2.0))
+    (1.0, 0.0)
+    """
+    return np.maximum(0.0, launched_s - busy_s)
 
 
 def _exposed_wait_s(exposed: Communicated, phase: str) -> Numeric:

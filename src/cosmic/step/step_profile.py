@@ -206,14 +206,3 @@ def bounding_stages(batch: Batch) -> tuple[Stage, ...]:
     second: tuple[Stage, ...] = ("second",) if cut.first is not UNSTATED else ()
     penultimate: tuple[Stage, ...] = ("penultimate",) if cut.last is not UNSTATED else ()
     return ("first", *second, "middle", *penultimate, "last")
-
-
-def launch_delay_s(launched_s: Numeric, busy_s: Numeric) -> Numeric:
-    """Return the seconds that a device waits for its host: positive where a step is launch-bound.
-
-    The device runs what the host has launched. It waits where launching takes longer than running.
-
-    >>> float(launch_delay_s(3.0, 2.0)), float(launch_delay_s(1.0, 2.0))
-    (1.0, 0.0)
-    """
-    return np.maximum(0.0, launched_s - busy_s)

@@ -60,7 +60,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -689,6 +688,8 @@ def late_gradients_s(
 
 
 GIB = 2**30
+TOTAL_KEYS = ("capacity_bytes", "used_bytes", "traffic_bytes")
+"""Keys of a tier's row of `tier_metrics`; the others are what it holds."""
 
 
 def full_tiers(point: DesignPoint) -> tuple[str, ...]:
@@ -755,19 +756,3 @@ def _offloaded_tiers(point: DesignPoint, memory: Footprint) -> dict[str, dict[st
             room, remaining[name] = room - contents[name], size - contents[name]
         rows[tier.name] = _tier_row(tier.capacity_bytes, contents, beyond[index] if beyond else 0.0)
     return rows
-
-
-def describe_tiers(tiers: dict[str, Any]) -> list[str]:
-    """Return a line for each tier, for people."""
-    lines = []
-    for name, tier in tiers.items():
-        parts = ", ".join(f"{tier[key] / GIB:.3g} {key}" for key in tier if key not in TOTAL_KEYS)
-        moved = f"; {tier['traffic_bytes'] / GIB:.4g} GiB cross its link in a step" if tier["traffic_bytes"] else ""
-        lines.append(
-            f"{name}: {tier['used_bytes'] / GIB:.4g} of {tier['capacity_bytes'] / GIB:.4g} GiB"
-            f"{f' ({parts})' if parts else ''}{moved}"
-        )
-    return lines
-
-
-TOTAL_KEYS = ("capacity_bytes", "used_bytes", "traffic_bytes")

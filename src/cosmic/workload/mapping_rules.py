@@ -9,6 +9,8 @@ Rules of routing: whether skew, capacity and copies of experts go with the model
 
 Rules of islands: whether they can exchange parameters every few steps.
 
+Rules of links: whether those that are listed, and those that faults leave, join all NPUs.
+
 Rules of fabrics: switches where a topology has them, and ports wide enough.
 """
 
@@ -23,12 +25,20 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.numeric import Condition, Numeric
-from cosmic.design.design_batch import Batch, Label, batch_of, has_gaps, none_to_nan
+from cosmic.design.design_batch import Batch, Combinations, Label, batch_of, has_gaps, none_to_nan
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, builds
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
-from cosmic.network.dimension_wiring import faults_hold, faults_sentence
+from cosmic.network.dimension_wiring import (
+    PLAIN,
+    connection_terms,
+    dimension_label,
+    disconnection_reason,
+    fault_reason,
+    label_of,
+    wiring_at,
+)
 from cosmic.workload.expert_routing import capacity_of
 from cosmic.workload.lora_adapters import targets_of, trained_weights, workload_blocks
 from cosmic.workload.mesh_sizes import (
@@ -171,6 +181,34 @@ def expert_tokens_sentence(point: DesignPoint) -> str:
         f"etp {w.expert_tensor} × ep {w.ep} does not divide by tp {w.tp}, so that ranks would do the same work: "
         f"{alternative}leave etp out"
     )
+
+
+# ---- Whether the links of a network, as far as they are listed or have faults, join all its NPUs
+
+
+def _faults_hold(batch: Batch) -> Condition:
+    """Return in which designs all links that are listed or have faults still join all NPUs."""
+    network = batch.base.network
+    if any(fault_reason(network, fault) for fault in network.faults):
+        return False
+    met: Condition = True
+    for index in range(len(network.dims)):
+        if wiring_at(network, index) != PLAIN:
+            sizes = Combinations(dimension_label(batch, index), batch[f"network.dims.{index}.npus"])
+            met = met & (sizes.look_up(connection_terms)[0] > 0)
+    return met
+
+
+def _faults_sentence(point: DesignPoint) -> str:
+    """Say which links of a design's network are faulty or missing."""
+    network = point.network
+    for index, fault in enumerate(network.faults):
+        if reason := fault_reason(network, fault):
+            return f"network.faults.{index}: {reason}"
+    for number, dim in enumerate(network.dims):
+        if reason := disconnection_reason(str(label_of(dim.topology, wiring_at(network, number))), dim.npus):
+            return f"network dimension {number}: {reason}"
+    return "the NPUs are not connected"
 
 
 # ---- Whether a network can be built as its fabrics say: switches where a topology has them, and ports wide enough
@@ -662,7 +700,7 @@ RULES = {
         ),
     ),
     "islands": Rule(islands_apart, islands_sentence),
-    "network": Rule(faults_hold, faults_sentence),
+    "network": Rule(_faults_hold, _faults_sentence),
     "fabric": Rule(fabrics_hold, fabrics_sentence),
     "power": Rule(
         _power_is_known,

@@ -424,21 +424,6 @@ def pad_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[str
     return sizes
 
 
-def name_uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
-    """Name the dimensions of a model that must be padded for tp and etp ranks.
-
-    >>> name_uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
-    ['feed-forward width of 12']
-    """
-    sizes = {f"{model.heads} heads": model.heads, f"feed-forward width of {model.ffn}": model.ffn}
-    if model.sparse:
-        sizes["groups of heads"] = model.sparse.o_groups
-    uneven = [words for words, size in sizes.items() if size % tp]
-    if model.experts and model.experts.ffn % etp:
-        uneven.append(f"experts' width of {model.experts.ffn}")
-    return uneven
-
-
 def _pad_heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
     """Return the heads of attention after padding, and the groups that share keys and values.
 

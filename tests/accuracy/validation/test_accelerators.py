@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cosmic.accuracy.rows.training_software import accelerator_year
 from cosmic.base.errors import SpecError
-from cosmic.design.measured_hardware import (
-    POWER_EXPONENT,
-    accelerator_year,
-    build_machine,
-    find_accelerator,
-    find_system_with,
-)
+from cosmic.design.measured_hardware import POWER_EXPONENT, build_machine, find_accelerator, find_system_with
 
 
 @pytest.mark.parametrize(

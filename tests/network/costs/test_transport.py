@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cosmic.design.network_layer import Transport
-from cosmic.network.transport_protocols import IDEAL, Route, TransportColumns, stage_cost, transport_of
+from cosmic.network.collective_costs import transport_of
+from cosmic.network.transport_protocols import IDEAL, Route, TransportColumns, stage_cost
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 

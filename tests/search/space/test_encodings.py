@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.search.learning.design_features import encode_coordinates, to_one_hot
+from cosmic.search.learning.design_features import encode_coordinates
 from cosmic.search.space.space_files import load_space
 
 FULL = load_space("cosmic-1024-full-stack")
-WIDTH = len(FULL.parameters)
-
-
-def test_a_one_hot_vector_has_a_one_for_each_parameter() -> None:
-    encoded = to_one_hot(FULL, FULL.sample(10, np.random.default_rng(0)))
-    assert encoded.shape == (10, sum(FULL.sizes))
-    assert set(np.unique(encoded)) == {0.0, 1.0}
-    assert (encoded.sum(axis=1) == WIDTH).all()
 
 
 def test_coordinates_put_numbers_on_a_line_and_names_equally_far_apart() -> None:

@@ -61,14 +61,8 @@ from cosmic.base.errors import SpecError, require
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import (
-    SUPERCHIPS,
-    MeasuredMachine,
-    build_machine,
-    find_accelerator,
-    find_fabric,
-    host_memory,
-)
+from cosmic.design.measured_hardware import MeasuredMachine, build_machine, find_accelerator, find_fabric
+from cosmic.design.memory_layer import MemoryTier
 from cosmic.design.model_layer import Transformer, count_active_parameters
 from cosmic.design.workload_layer import Recompute, RecomputeModule, Workload
 from cosmic.evaluation import evaluate_batch
@@ -85,6 +79,8 @@ FORWARD = 1 / 3
 """Share of the operations of a training step that a forward pass has."""
 RATES = {"fp8": "fp8_flop_per_s", "fp4": "fp4_flop_per_s", "fp32": "fp32_flop_per_s"}
 """The peak that utilisation refers to, where it is not that of 16 bits."""
+SUPERCHIPS = ("gb200", "gb300")
+"""Accelerators that share one Grace CPU and its NVLink-C2C by twos: 480 GB and 450 GB/s each way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +241,18 @@ def _hardware(fields: Fields, count: int, workload: Workload) -> MeasuredMachine
     fields.assumed.extend(machine.assumed)
     if not workload.offload:
         return machine
-    return replace(machine, memory=replace(machine.memory, tiers=(host_memory(machine.compute.accelerator),)))
+    return replace(machine, memory=replace(machine.memory, tiers=(_host_memory(machine.compute.accelerator),)))
+
+
+def _host_memory(accelerator: str) -> MemoryTier:
+    """Return an accelerator's share of its host's memory: of Grace's, else over PCIe 5, of 2 TB for eight.
+
+    >>> _host_memory("gb200").bandwidth_bytes_per_s / _host_memory("h100-sxm-80gb").bandwidth_bytes_per_s
+    3.515625
+    """
+    if accelerator in SUPERCHIPS:
+        return MemoryTier(name="host", capacity_bytes=240e9, bandwidth_bytes_per_s=225e9)
+    return MemoryTier(name="host", capacity_bytes=256e9, bandwidth_bytes_per_s=64e9)
 
 
 def _workload(
@@ -588,7 +595,7 @@ def _alternative_mappings(
 def _offloaded(point: DesignPoint) -> Iterator[tuple[DesignPoint, int]]:
     """Yield a design with the activations of as many layers in the memory of its host as it takes to fit."""
     layers = int(getattr(point.model, "layers", 1))
-    memory = replace(point.memory, tiers=(host_memory(point.compute.accelerator),))
+    memory = replace(point.memory, tiers=(_host_memory(point.compute.accelerator),))
     for share in range(1, OFFLOADED_STEPS + 1):
         moved = -(-layers * share // OFFLOADED_STEPS)
         workload = replace(point.workload, offload=("activations",), offload_num_layers=moved)

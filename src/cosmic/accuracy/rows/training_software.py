@@ -34,7 +34,7 @@ from typing import Any, get_args
 from cosmic.accuracy.measured_rows import Fields
 from cosmic.base.errors import SpecError, require
 from cosmic.design import catalog_entries, schema
-from cosmic.design.measured_hardware import accelerator_year, find_accelerator
+from cosmic.design.measured_hardware import find_accelerator
 from cosmic.design.model_layer import Model, Transformer
 from cosmic.design.workload_layer import Precision, Workload
 
@@ -105,6 +105,12 @@ def software_of(fields: Fields, accelerator: str) -> Software:
     software_fields = {slot.name: merged[slot.name] for slot in fields_of(Software) if slot.name in merged}
     settings = workload_settings({key: value for key, value in merged.items() if key not in software_fields})
     return Software(framework, date, settings or {"attention": attention_of_date(date)}, **software_fields)
+
+
+def accelerator_year(accelerator: str) -> int:
+    """Return the year of an accelerator of the catalog; 2022 where it is not known."""
+    year = catalog_entries.read_entry("accelerators", accelerator).get("year")
+    return year if isinstance(year, int) else 2022
 
 
 def workload_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,15 +48,3 @@ class Auto:
     def distance(p: Numeric) -> Numeric:
         """Return 1: neighbours."""
         return 1.0
-
-
-def reduction_traffic(p: Numeric) -> Numeric:
-    """Return the bytes that an NPU sends, per byte of payload, in an all-reduce that the switch reduces: 1 + 1 / p.
-
-    Each NPU reads the sum of its own 1 / p of the data from the switch, for which all members send theirs: S in total.
-    Then it writes that part, S / p, which the switch copies to all (NVLink SHARP).
-
-    >>> float(reduction_traffic(8))
-    1.125
-    """
-    return 1 + 1 / np.maximum(p, 1)

@@ -7,7 +7,7 @@
 
 Designs of different models and machines are comparable by the last three, and by fields of the same path.
 
-Points of one space are encoded as one-hot vectors, or as coordinates in which similar points are near each other.
+Points of one space are encoded as coordinates in which similar points are near each other.
 """
 
 from __future__ import annotations
@@ -202,17 +202,9 @@ def sent_bytes(batch: Batch, valid: Flags) -> dict[str, agent_Floats]:
     return bytes_by_part
 
 
-# ---- Points encoded for models: as one-hot vectors, or as coordinates in which similar points are near each other
+# ---- Points encoded for models: as coordinates in which similar points are near each other
 
 Floats = npt.NDArray[np.float64]
-
-
-def to_one_hot(space: ParameterSet, rows: Indices) -> Floats:
-    """Return a 0/1 vector for each row, with an entry for each value of each parameter."""
-    starts = np.concatenate(([0], np.cumsum(space.sizes)[:-1])).astype(np.intp)
-    encoded = np.zeros((len(rows), sum(space.sizes)))
-    np.put_along_axis(encoded, rows + starts, 1.0, axis=1)
-    return encoded
 
 
 def encode_coordinates(space: ParameterSet) -> Callable[[Indices], Floats]:

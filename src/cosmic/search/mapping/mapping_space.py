@@ -60,13 +60,6 @@ def write_mapping_space(
     }
 
 
-def usual_objective(base: DesignPoint) -> str:
-    """Return what to improve where nobody says it: the step; of a closed loop of clients tokens, else their time."""
-    if base.serving is None:
-        return "step_s"
-    return "tokens_per_s" if base.serving.load.rate is None else "tpot_s"
-
-
 def _mapping_rules(base: DesignPoint, framework: str) -> list[str]:
     """Return the rules between the parts of a mapping; a load of requests has no batch to divide."""
     rules = list_rules(base, framework_named(framework))

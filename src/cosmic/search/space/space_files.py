@@ -19,7 +19,7 @@ from cosmic.design.loading import design_tree
 from cosmic.design.systems import is_model_at_system
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.mapping_choices import BUDGET, SERVED_MICRO_BATCH
-from cosmic.search.mapping.mapping_space import usual_objective, write_mapping_space
+from cosmic.search.mapping.mapping_space import write_mapping_space
 from cosmic.search.mapping.suggested_mapping import MAPPING
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.expressions import PROVISIONED
@@ -189,7 +189,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         parameters=parameters,
         derived=derived,
         constraints=tuple(constraint for constraint in constraints if constraint not in limits),
-        objective=_read_text(tree.get("objective", _default_objective(engine) or usual_objective(base)), "objective"),
+        objective=_read_text(tree.get("objective", _default_objective(engine) or _usual_objective(base)), "objective"),
         limits=limits,
         workloads=shares,
         engine="" if engine is None else engine.name,
@@ -241,6 +241,13 @@ def _find_user_engine(name: Any) -> UserEngine | None:
 
 def _default_objective(engine: UserEngine | None) -> str:
     return next(iter(engine.metrics)) if engine is not None else ""
+
+
+def _usual_objective(base: DesignPoint) -> str:
+    """Return what to improve where nobody says it: the step; of a closed loop of clients tokens, else their time."""
+    if base.serving is None:
+        return "step_s"
+    return "tokens_per_s" if base.serving.load.rate is None else "tpot_s"
 
 
 def _read_engine_space(tree: Mapping[str, Any], name: str, engine: UserEngine) -> ParameterSet:

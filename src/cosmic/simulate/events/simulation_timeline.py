@@ -21,13 +21,13 @@ from cosmic.simulate.stage_traces import RING_NEXT
 from cosmic.simulate.step_timeline import (
     CLASS_CODES,
     Counter,
+    Floats,
     Ints,
     Timeline,
     TimelineDrawing,
     TimelineProcess,
     TimelineTotals,
     accumulate_levels,
-    average_levels,
     merge_spans,
 )
 from cosmic.simulate.trace_generation import axes_of_groups
@@ -236,6 +236,20 @@ def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Int
     inside = np.searchsorted(from_, start, "right") - 1
     covering = np.append(until, 0)[inside] > start
     return owner, start, end, covering & (inside >= 0)
+
+
+def average_levels(times_ns: Ints, values: Floats, edges_ns: Ints) -> tuple[Ints, Floats]:
+    """Return a piecewise constant quantity, averaged between *edges_ns*.
+
+    >>> found = average_levels(np.array([0, 2, 6]), np.array([1.0, 3.0, 0.0]), np.array([0, 4, 8]))
+    >>> [each.tolist() for each in found]
+    [[0, 4, 8], [2.0, 1.5, 0.0]]
+    """
+    edges = np.unique(edges_ns)
+    moments = np.append(times_ns, max(int(edges[-1]), int(times_ns[-1])) + 1).astype(float)
+    integral = np.concatenate([[0.0], np.cumsum(values * np.diff(moments))])
+    means = np.diff(np.interp(edges, moments, integral)) / np.diff(edges)
+    return edges, np.append(means, 0.0)
 
 
 # ---- messages
