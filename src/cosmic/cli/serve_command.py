@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cosmic.design.serving_layer import Load
     from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Asked, Service
-    from cosmic.search.advice.serving_answers import Answer, Fewest, ServingMove, SimulationRequest
+    from cosmic.search.advice.serving_answers import Answer, ServingMove, SimulationRequest, SmallestMachine
     from cosmic.serving.deployment_candidates import Candidate, InstanceShape
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.request_simulation import SimulatedLoad
@@ -419,7 +419,7 @@ def _load_data(design: DesignPoint) -> RequestLoadAnswer:
     return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
 
 
-def _fewest_data(fewest: Fewest) -> SmallestDeployment:
+def _fewest_data(fewest: SmallestMachine) -> SmallestDeployment:
     pool = _shape_data(fewest.shape, fewest.npus // fewest.shape.npus)
     return {"npus": fewest.npus, "pool": pool, "within_limits": fewest.within, "as_mapped": fewest.mapped}
 

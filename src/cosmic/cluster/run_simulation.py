@@ -194,8 +194,8 @@ def simulate_runs(
 
     >>> from cosmic.design.run_layer import Run
     >>> from cosmic.cluster.interruption_terms import run_fields, run_terms
-    >>> given = run_terms(run_fields(Run(npu_mtbf_s=1.8e8)), 16_384, 128, 3e8)
-    >>> found = simulate_runs(given, 50 * 86400.0, runs=20)
+    >>> terms = run_terms(run_fields(Run(npu_mtbf_s=1.8e8)), 16_384, 128, 3e8)
+    >>> found = simulate_runs(terms, 50 * 86400.0, runs=20)
     >>> found.days_at(0.05) < found.days_at(0.5) < found.days_at(0.95), round(float(found.effective_share.mean()), 2)
     (True, 0.95)
     """
@@ -207,24 +207,25 @@ def simulate_runs(
         never = np.full(runs, inf)
         return SimulatedRuns(days=never, effective_share=1 / never, interruptions=never)
     interruptions = work_s / share / float(terms.mtbf_s)
-    part = min(1.0, MOST_INTERRUPTIONS / runs / interruptions)
+    simulated_share = min(1.0, MOST_INTERRUPTIONS / runs / interruptions)
     seeds = np.random.SeedSequence(seed).spawn(runs)
     setting = _RunSetting(
         terms,
         float(expected.interval_s),
-        work_s * part,
-        int(MARGIN * interruptions * part + 5 * sqrt(interruptions) + 50),
+        work_s * simulated_share,
+        int(MARGIN * interruptions * simulated_share + 5 * sqrt(interruptions) + 50),
         chance,
     )
-    ended = np.array([setting.end(np.random.default_rng(run_seed)) for run_seed in seeds])
-    wall_s = ended[:, 0] / part
-    if part < 1 and np.all(np.isfinite(wall_s)):
-        wall_s = wall_s.mean() + (wall_s - wall_s.mean()) * sqrt(part)
+    ends = np.array([setting.simulate(np.random.default_rng(run_seed)) for run_seed in seeds])
+    wall_s = ends[:, 0] / simulated_share
+    if simulated_share < 1 and np.all(np.isfinite(wall_s)):
+        # Scaled up, the spread grew with the work; that of a sum of independent parts grows with its square root.
+        wall_s = wall_s.mean() + (wall_s - wall_s.mean()) * sqrt(simulated_share)
     return SimulatedRuns(
         days=wall_s / SECONDS_PER_DAY,
         effective_share=work_s / wall_s,
-        interruptions=ended[:, 1] / part,
-        simulated_share=part,
+        interruptions=ends[:, 1] / simulated_share,
+        simulated_share=simulated_share,
     )
 
 
@@ -232,35 +233,36 @@ def simulate_runs(
 class _RunSetting:
     """What all runs have in common."""
 
-    given: InterruptionTerms
+    terms: InterruptionTerms
     interval_s: float
+    """Training between two checkpoints."""
     work_s: float
+    """Training without interruptions, of what is simulated."""
     count: int
     """Interruptions that are simulated at first."""
     chance: RunChance
 
-    def end(self, rng: Generator) -> tuple[float, float]:
+    def simulate(self, rng: Generator) -> tuple[float, float]:
         """Return when one run ends, and how often it was interrupted."""
         shape = self.chance.weibull_shape
-        scale = float(self.given.mtbf_s) / gamma(1 + 1 / shape)
+        scale = float(self.terms.mtbf_s) / gamma(1 + 1 / shape)
         gaps = np.empty(0)
         for _ in range(DOUBLINGS):
             gaps = np.concatenate([gaps, scale * rng.weibull(shape, max(len(gaps), self.count))])
             # Repairs and the rest are drawn anew when a run is made longer, which few are.
-            ended = self._ended(interrupt_run(self.given, gaps, rng, self.chance.repair_cv), rng)
-            if ended is not None:
-                return ended
+            end = self._find_end(interrupt_run(self.terms, gaps, rng, self.chance.repair_cv), rng)
+            if end is not None:
+                return end
         return inf, inf
 
-    def _ended(self, run: InterruptedRun, rng: Generator) -> tuple[float, float] | None:
+    def _find_end(self, run: InterruptedRun, rng: Generator) -> tuple[float, float] | None:
         """Return when the work is done, and the interruptions until then; None if it is not."""
-        firsts = np.flatnonzero(run.state_lost)
-        firsts = np.concatenate([[0], firsts])
+        firsts = np.concatenate([[0], np.flatnonzero(run.state_lost)])  # a run goes back to a checkpoint before these
         trained_s = np.add.reduceat(run.productive_s, firsts)
         counted_s = np.add.reduceat(run.productive_s * run.speed, firsts)
         speed = np.where(trained_s > 0, counted_s / np.where(trained_s > 0, trained_s, 1.0), 1.0)
         saved_s, reached_s = self._progress(trained_s)
-        restarts = np.flatnonzero((rng.random(len(firsts)) < float(self.given.remote_share)) & (trained_s > 0)) + 1
+        restarts = np.flatnonzero((rng.random(len(firsts)) < float(self.terms.remote_share)) & (trained_s > 0)) + 1
         done_s, first = 0.0, 0
         for last in (*restarts[restarts < len(firsts)].tolist(), len(firsts)):
             span = slice(first, last)
@@ -269,29 +271,29 @@ class _RunSetting:
             if len(enough):
                 index = first + int(enough[0])
                 rest_s = (self.work_s - before_s[enough[0]]) / speed[index]
-                return self._when(run, int(firsts[index]), rest_s)
-            done_s += self._remote(trained_s[span], saved_s[span] * speed[span])
+                return self._end_within(run, int(firsts[index]), rest_s)
+            done_s += self._kept_remotely(trained_s[span], saved_s[span] * speed[span])
             first = last
         return None
 
     def _progress(self, trained_s: Array) -> tuple[Array, Array]:
         """Return how much of the time trained a complete checkpoint has, and how much was trained at its end."""
-        block_s, hidden_s = float(self.given.block_s), float(self.given.hidden_s)
+        block_s, hidden_s = float(self.terms.block_s), float(self.terms.hidden_s)
         period_s = self.interval_s + block_s
         saved = np.floor(np.maximum(trained_s - hidden_s, 0.0) / period_s)
         full = np.floor(np.maximum(trained_s, 0.0) / period_s)
         reached_s = full * self.interval_s + np.minimum(trained_s - full * period_s, self.interval_s)
         return saved * self.interval_s, reached_s
 
-    def _remote(self, trained_s: Array, counted_s: Array) -> float:
+    def _kept_remotely(self, trained_s: Array, counted_s: Array) -> float:
         """Return what is left of some progress when the run goes back to remote storage."""
-        total_s, every_s = float(trained_s.sum()), float(self.given.remote_interval_s)
-        kept_s = np.floor(max(total_s - float(self.given.remote_write_s), 0.0) / every_s) * every_s
+        total_s, every_s = float(trained_s.sum()), float(self.terms.remote_interval_s)
+        kept_s = np.floor(max(total_s - float(self.terms.remote_write_s), 0.0) / every_s) * every_s
         return float(counted_s.sum()) * kept_s / total_s if total_s > 0 else 0.0
 
-    def _when(self, run: InterruptedRun, first: int, rest_s: float) -> tuple[float, float]:
+    def _end_within(self, run: InterruptedRun, first: int, rest_s: float) -> tuple[float, float]:
         """Return when so much more is trained from the part *first* on, checkpoints between, and the interruptions."""
-        needed_s = rest_s + max(np.ceil(rest_s / self.interval_s) - 1, 0.0) * float(self.given.block_s)
+        needed_s = rest_s + max(np.ceil(rest_s / self.interval_s) - 1, 0.0) * float(self.terms.block_s)
         trained_s = np.cumsum(run.productive_s[first:])
         index = min(int(np.argmax(trained_s >= needed_s * (1 - 1e-12))), len(trained_s) - 1)
         return float(run.ends_s[first + index] - (trained_s[index] - needed_s)), float(first + index)

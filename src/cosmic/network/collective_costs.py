@@ -88,8 +88,8 @@ from cosmic.network.transport_protocols import (
 
 CHANNELS = 2
 """Connections of NCCL to each peer over a network (NCCL_NCHANNELS_PER_NET_PEER): messages that are hashed apart."""
-SWITCHED = ("switch", "fat_tree")
-"""Topologies through which an NPU reaches every NPU behind it."""
+ANY_TO_ANY_TOPOLOGIES = ("switch", "fat_tree")
+"""Topologies whose switches deliver to every NPU behind them; others join only NPUs of the same place in each group."""
 RAIL_ONLY = "rail_only"
 
 
@@ -249,7 +249,7 @@ class Subgroup:
         """Whether an NPU reaches every NPU behind the members of this dimension, not those of its own place alone."""
         topology, build = self.dimension.topology, self.dimension.tiers and self.dimension.tiers.build
         switched: Condition = False
-        for name in SWITCHED:
+        for name in ANY_TO_ANY_TOPOLOGIES:
             switched = switched | (topology == name)
         return switched & (build != RAIL_ONLY)
 

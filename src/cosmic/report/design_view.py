@@ -152,7 +152,6 @@ def _dragonfly_links(npus: int) -> Iterator[LinkPair]:
 
 LINKS_OF_TOPOLOGY: dict[str, Callable[[int], Iterator[LinkPair]]] = {
     "ring": _ring_links,
-    "line": _line_links,
     "fully_connected": _all_links,
     "switch": _switch_links,
     "mesh_2d": _grid_links(Mesh2D.split, _line_links),

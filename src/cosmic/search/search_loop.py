@@ -40,7 +40,7 @@ from cosmic.search.study.measured_runs import Evidence, gather_evidence
 from cosmic.search.study.study import FORMAT, keep_text, lock_study, name_study, open_study, render_inputs
 from cosmic.search.study.study_database import INPUTS, TRIALS, BatchRecord, StudyError
 from cosmic.search.study.trial_storage import Storage, holds_trials
-from cosmic.search.study.trial_table import Part, TrialTable
+from cosmic.search.study.trial_table import TrialChunk, TrialTable
 from cosmic.search.trials import Ledger, Trials
 from cosmic.search.worker_pools import Evaluate, PoolEvaluator, check_workers, open_evaluator
 from cosmic.simulate.user_engines import BUILT_IN
@@ -286,11 +286,11 @@ class Found:
 
     def to_pandas(self, *, parts: bool = True) -> Any:
         """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
-        return trial_table.to_pandas(self._table(parts), [self._part])
+        return trial_table.to_pandas(self._table(parts), [self._all_trials])
 
     def to_arrow(self, *, parts: bool = True) -> Any:
         """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
-        return trial_table.to_arrow(self._table(parts), [self._part])
+        return trial_table.to_arrow(self._table(parts), [self._all_trials])
 
     def importance(self, objective: str = "") -> Importance:
         """Return which parameters matter for *objective*; by default, for the first one of the search."""
@@ -300,7 +300,7 @@ class Found:
         return TrialTable(self.problem, batches=self.batches is not None, parts=parts)
 
     @property
-    def _part(self) -> Part:
+    def _all_trials(self) -> TrialChunk:
         sizes = self.batches
         return None if sizes is None else np.repeat(np.arange(len(sizes)), sizes), self.trials
 

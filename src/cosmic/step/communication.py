@@ -30,7 +30,7 @@ from cosmic.step.block_memory import (
 from cosmic.step.gemm import scaled_in_blocks
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained
-from cosmic.workload.mapping_rules import SWITCHED, switched_in
+from cosmic.workload.mapping_rules import IN_SWITCH_STATES, switched_in
 from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
@@ -202,7 +202,7 @@ class _PlannedStep:
         if not together:
             return tuple((collective,) for collective in plan.partitioned.collectives)
         buckets = _bucket_collectives(plan, repeated_operators(plan.block, self.workload))
-        if any(switched_in(self.batch.base, state) is not None for state in SWITCHED):
+        if any(switched_in(self.batch.base, state) is not None for state in IN_SWITCH_STATES):
             kept_buckets = (
                 tuple(collective for collective in group if not self.by_pool(plan, collective)) for group in buckets
             )

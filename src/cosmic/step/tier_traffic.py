@@ -84,7 +84,7 @@ from cosmic.step.state_placement import (
     state_tiers,
 )
 from cosmic.step.streaming import optimizer_bytes_per_parameter
-from cosmic.workload.mapping_rules import SWITCHED, switched_in
+from cosmic.workload.mapping_rules import IN_SWITCH_STATES, switched_in
 from cosmic.workload.mesh_sizes import expert_degrees, folded_order, microbatches
 from cosmic.workload.operator_graph import PASSES
 
@@ -275,7 +275,7 @@ class TierTraffic:
     @cached_property
     def _switched(self) -> dict[str, int]:
         """The classes that switches of a pool gather or reduce, and the number of its tier."""
-        tiers = {state: switched_in(self.batch.base, state) for state in SWITCHED}
+        tiers = {state: switched_in(self.batch.base, state) for state in IN_SWITCH_STATES}
         return {state: tier for state, tier in tiers.items() if tier is not None}
 
     def _replicas(self, state: str) -> Numeric:

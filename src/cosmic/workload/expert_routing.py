@@ -14,11 +14,10 @@ often as there are copies to give; then the heaviest copy goes to the emptiest r
 
 `routed_sizes` says what uneven routing makes of the sizes of a batch of designs.
 
-How often an expert that tokens pick is in a cache that holds some of a layer's experts.
+Caches of experts. A cache holds some of a layer's experts; how often does it hold one that tokens pick? If T tokens of
+a step pick independently, none of them picks expert i with probability (1 - π_i)^T. So a step uses it with probability
 
-A step of T tokens uses expert i with probability
-
-    u_i = 1 - (1 - π_i)^T        π_i  share of the tokens that pick it (`cosmic.workload.expert_routing`)
+    u_i = 1 - (1 - π_i)^T
 
 The cache is that of SE-MoE (Shen et al., arXiv 2205.10034): least frequently used. Every use counts 1; all counts are
 multiplied by β each K steps, so that what was popular long ago is forgotten; an expert that was missed takes the place
@@ -53,8 +52,8 @@ ORDERS = 256
 MOST_PLACES = 2**22
 """Experts in all of these orders together: of tens of thousands, few orders say as much."""
 SEED = 0
-TRIED = 16
-"""Numbers of copies below those that are asked for, which are tried."""
+MAX_COPY_COUNTS = 16
+"""How many smaller numbers of redundant copies are tried beside the stated one (`_balanced_load`)."""
 
 
 @lru_cache(maxsize=4096)
@@ -88,7 +87,7 @@ def fullest_rank(key: str, ep: float, skew: float, capacity: float, redundant: f
     *key* is that of `routing_key`; a *capacity* of 0 is none. Of 4 experts, one for each token, the first takes 0.48 of
     the tokens at a skew of 1: with a rank for each, 1.92 times an even share.
 
-    >>> [round(each, 2) for each in fullest_rank(routing_key(Experts(count=4, active=1, ffn=1)), 4, 1.0, 0.0, 0)]
+    >>> [round(number, 2) for number in fullest_rank(routing_key(Experts(count=4, active=1, ffn=1)), 4, 1.0, 0.0, 0)]
     [1.92, 0.0]
     """
     if not skew and not capacity:
@@ -127,8 +126,8 @@ def _balanced_load(taken: Floats, ranks: int, redundant: int) -> float:
     """
     even = float(taken.sum()) / ranks
     load = np.inf if len(taken) % ranks else _load_by_number(taken, ranks)
-    first = -len(taken) % ranks  # so that all ranks hold as many
-    for copies in (*range(first, redundant, ranks)[:TRIED], redundant):
+    fewest = -len(taken) % ranks  # so that all ranks hold as many
+    for copies in (*range(fewest, redundant, ranks)[:MAX_COPY_COUNTS], redundant):
         if load <= even:
             break
         load = min(load, _packed_load(taken, ranks, copies))
@@ -151,10 +150,10 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
     emptiest = [(0.0, 0, rank) for rank in range(ranks)]
     fullest = 0.0
     for load in loads:
-        held, count, rank = heappop(emptiest)
-        fullest = max(fullest, held + load)
+        rank_load, count, rank = heappop(emptiest)
+        fullest = max(fullest, rank_load + load)
         if count + 1 < room:
-            heappush(emptiest, (held + load, count + 1, rank))
+            heappush(emptiest, (rank_load + load, count + 1, rank))
     return fullest
 
 
@@ -242,8 +241,8 @@ def hit_rate(
         return float(cached >= count)
     rng = np.random.default_rng(seed)
     share = rng.permutation(used_probability(count, active, skew, tokens))
-    counts, held = np.zeros(count), np.zeros(count, dtype=bool)
-    held[:cached] = True
+    counts, is_cached = np.zeros(count), np.zeros(count, dtype=bool)
+    is_cached[:cached] = True
     hits = asked = 0
     for step in range(STEPS):
         if drift and rng.random() < drift:
@@ -252,31 +251,30 @@ def hit_rate(
             share[[first, second]] = share[[second, first]]
         used = rng.random(count) < share
         if step >= STEPS // 2:
-            hits, asked = hits + int((used & held).sum()), asked + int(used.sum())
+            hits, asked = hits + int((used & is_cached).sum()), asked + int(used.sum())
         counts += used
-        _admit_missed(counts, held, used & ~held, rule.threshold)
+        _admit_missed(counts, is_cached, used & ~is_cached, rule.threshold)
         if (step + 1) % rule.every == 0:
             counts *= rule.decay
     return hits / asked if asked else cached / count
 
 
-def _admit_missed(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
+def _admit_missed(counts: Floats, is_cached: Bools, missed: Bools, threshold: float) -> None:
     """Put missed experts in the place of those with the lowest counts, the highest counts first."""
     coming = np.flatnonzero(missed)
     coming = coming[np.argsort(-counts[coming], kind="stable")]
-    leaving = np.flatnonzero(held)
+    leaving = np.flatnonzero(is_cached)
     leaving = leaving[np.argsort(counts[leaving], kind="stable")][: len(coming)]
     coming = coming[: len(leaving)]
     swap = counts[coming] > counts[leaving] + threshold
-    held[leaving[swap]], held[coming[swap]] = False, True
+    is_cached[leaving[swap]], is_cached[coming[swap]] = False, True
 
 
 @lru_cache(maxsize=65536)
 def cached_hits(key: str, share: float, skew: float, tokens: float) -> tuple[float, float]:
     """Return the hit rate of a cache of a *share* of a layer's experts, and what it is at most.
 
-    *key* is that of `cosmic.workload.expert_routing.routing_key`. If all experts are as popular, it is the share
-    itself.
+    *key* is that of `routing_key`. If all experts are equally popular, both are the share itself.
 
     >>> cached_hits("64 1 0 0", 0.25, 0.0, 100.0)
     (0.25, 0.25)
@@ -298,8 +296,8 @@ def routed_sizes(batch: Batch) -> dict[str, Numeric]:
     ranks = Combinations(batch["workload.ep"], batch["workload.moe_routing_skew"], capacity_of(batch), copies)
     how = (pads_experts(model, workload), workload.enable_eplb)
     load, _ = ranks.look_up(fullest_rank, routing_key(model.experts, *how))
-    held = model.experts.count + copies
-    return {"experts": held, "share": dimensions(model)["share"] * (model.experts.count / held) * load}
+    experts = model.experts.count + copies
+    return {"experts": experts, "share": dimensions(model)["share"] * (model.experts.count / experts) * load}
 
 
 def capacity_of(batch: Batch) -> Numeric:

@@ -54,13 +54,13 @@ from cosmic.workload.pipeline_schedule import schedules
 
 # ---- Memory pools behind switches that gather and reduce: which state they spare the network between accelerators
 
-SWITCHED = ("weights", "experts", "gradients", "expert_gradients")
-"""Classes of state that switches gather or reduce."""
+IN_SWITCH_STATES = ("weights", "experts", "gradients", "expert_gradients")
+"""Classes of state that switches of a memory pool can gather or reduce."""
 
 
 def switched_in(point: DesignPoint, state: str) -> int | None:
     """Return the number of the tier whose switches gather or reduce a class of state; None where none does."""
-    if state not in SWITCHED or point.workload.weight_sharding != "zero3":
+    if state not in IN_SWITCH_STATES or point.workload.weight_sharding != "zero3":
         return None
     if state.startswith("expert") and not is_moe(point.model):
         return None
@@ -74,7 +74,7 @@ def switched_in(point: DesignPoint, state: str) -> int | None:
 def switches_work(point: DesignPoint) -> bool:
     """Return whether switches that gather and reduce have something to do, if there are some."""
     has_switch = any(tier.pool is not None and tier.pool.in_switch for tier in point.memory.tiers)
-    return not has_switch or any(switched_in(point, state) is not None for state in SWITCHED)
+    return not has_switch or any(switched_in(point, state) is not None for state in IN_SWITCH_STATES)
 
 
 # ---- What rules of a valid mapping read of a batch

@@ -37,7 +37,7 @@ REPEATED = 1e-3
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 
 
-def less_without_buffers(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
+def no_more_without_buffers(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where a device takes more memory, gathered weights aside.
 
     ZeRO-3 gathers whole layers to use them: of a model with few of them, the buffers may be more than the shards save.
@@ -82,7 +82,7 @@ def wider(axis: str) -> Variants:
 
     def variants(point: DesignPoint, _: Random) -> list[Changes]:
         dimensions = len(point.network.dims)
-        if not dimensions or not isinstance(point.model, Transformer) or not _same_states(point, axis):
+        if not dimensions or not isinstance(point.model, Transformer) or not _halves_on_twice_the_stages(point, axis):
             return []
         outer = f"network.dims.{dimensions - 1}.npus"
         change = {f"workload.{axis}": 2 * getattr(point.workload, axis), outer: 2 * point.fields[outer]}
@@ -100,8 +100,8 @@ def states_layers(workload: Workload) -> bool:
     return workload.first_stage_layers is not None or workload.last_stage_layers is not None
 
 
-def _same_states(point: DesignPoint, axis: str) -> bool:
-    """Return whether twice the stages are halves of those there are, with as many activations in flight.
+def _halves_on_twice_the_stages(point: DesignPoint, axis: str) -> bool:
+    """Return whether a stage of twice as many has half the layers and no more activations; True for axes but pp.
 
     Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; GPipe on one
     stage accumulates gradients, and keeps one microbatch; where stages do not divide the layers, or state theirs, the
@@ -135,7 +135,7 @@ def offloads(point: DesignPoint, _: Random) -> list[Changes]:
     return [{"workload.offload": state, "memory.tiers": (HOST,)} for state in chosen]
 
 
-def moved(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
+def offloading_loses_nothing(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where offloading adds to the device's memory, or loses bytes on the way.
 
     Less memory that is allocated anew leaves less of it unused: the allowance does not count.
@@ -261,11 +261,16 @@ def routed_parameters(model: Transformer) -> float:
     return idle * model.experts.count / (model.experts.count - model.experts.active)
 
 
-STEPS = ((0, 1), (1, 2), (2, 3))
+EACH_WITH_NEXT = ((0, 1), (1, 2), (2, 3))
+"""Which of four variants are compared: each with the one after it."""
 
 MEMORY_RELATIONS: tuple[Relation, ...] = (
     comparison(
-        "sharded states", "Sharding more states takes less memory.", shardings, less_without_buffers, between=STEPS
+        "sharded states",
+        "Sharding more states takes less memory.",
+        shardings,
+        no_more_without_buffers,
+        between=EACH_WITH_NEXT,
     ),
     comparison(
         "recompute memory",
@@ -300,7 +305,7 @@ MEMORY_RELATIONS: tuple[Relation, ...] = (
         "offloading",
         "What leaves the device is in the outer tiers.",
         offloads,
-        moved,
+        offloading_loses_nothing,
         between=((0, 1), (0, 2), (0, 3), (0, 4)),
     ),
     Relation("whole model", "All devices together hold the model, times its replicas.", holds_the_model),

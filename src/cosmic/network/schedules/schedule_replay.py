@@ -1,10 +1,8 @@
-"""Simulate a schedule in the event engine, on a fabric in which every link is a queue of its own.
-
-Simulate a schedule in the event engine: by what each transfer waits for, and not by the times that it states.
+"""Replay a schedule in the event engine: by what each transfer waits for, and not by the times that it states.
 
 A transfer begins when the one before it on its link has ended, and when all that it forwards has arrived: a copy of its
 chunk, or all partial sums that had come when it was to begin. Times add up exactly as those of schedules do, and are
-rounded once, at the end, to whole nanoseconds: to the nearest, halves up, where a millionth of one is no difference.
+rounded once, at the end, to whole nanoseconds: to the nearest, halves up, within a tolerance (`HALF_TOLERANCE_NS`).
 
 `WiredFabric` carries messages over a graph of arbitrary links: every link is a queue with a bandwidth and a latency.
 
@@ -28,7 +26,7 @@ from cosmic.network.schedules.collective_schedule import SUMS, Chunks, Schedule,
 from cosmic.network.schedules.schedule_tables import sort_transfers
 from cosmic.network.schedules.schedule_transfers import TransferFlow, flow_of, forwarded_pairs, look_up
 
-# ---- A fabric of arbitrary links: every link is a queue with a bandwidth and a latency of its own
+# ---- A network of arbitrary links: every link is a queue with a bandwidth and a latency of its own
 
 NANOSECONDS, PICOSECONDS = 1e9, 1e12
 """Ticks in a second."""
@@ -97,9 +95,11 @@ class WiredFabric:
         return {self._graph.describe(link): round(busy * 1e9) for link, busy in enumerate(self._busy_s) if busy}
 
 
-# ---- Simulate a schedule in the event engine: by what each transfer waits for, and not by the times that it states
+# ---- A schedule in the event engine: by what each transfer waits for, and not by the times that it states
 
-NO_DIFFERENCE_NS = 1e-6
+HALF_TOLERANCE_NS = 1e-6
+"""A time this little below a half rounds up as the half does. Times are sums of floating-point numbers, whose last bits
+depend on the order of addition: without it, equal times could round to different nanoseconds."""
 
 
 def to_nanoseconds(seconds: float) -> int:
@@ -108,7 +108,7 @@ def to_nanoseconds(seconds: float) -> int:
     >>> to_nanoseconds(1.4e-9), to_nanoseconds(2.5e-9), to_nanoseconds(2.4999999e-9)
     (1, 3, 3)
     """
-    return floor(seconds * 1e9 + 0.5 + NO_DIFFERENCE_NS)
+    return floor(seconds * 1e9 + 0.5 + HALF_TOLERANCE_NS)
 
 
 def simulate_schedule(schedule: Schedule) -> int:
@@ -131,16 +131,18 @@ class _TransferRun:
     def __init__(self, schedule: Schedule, sizes: Floats, before: Ints, after: Ints) -> None:
         count = schedule.transfers
         self._clock = EventClock()
-        self._fabric = WiredFabric(schedule.graph, self._clock, lambda _source, _target: (), PICOSECONDS)
-        self._left = np.bincount(after, minlength=count).tolist()
+        self._network = WiredFabric(schedule.graph, self._clock, lambda _source, _target: (), PICOSECONDS)
+        self._pending = np.bincount(after, minlength=count).tolist()
+        """By transfer: how many others it still waits for."""
         self._first = np.searchsorted(before, np.arange(count + 1)).tolist()
         self._after = after.tolist()
+        """Transfers that wait for another: for transfer i, those from `_first[i]` to `_first[i + 1]`."""
         self._link, self._size = schedule.link.tolist(), sizes.tolist()
         self._ready, self._end = [0.0] * count, [-1.0] * count
 
     def run(self) -> tuple[Floats, Floats]:
         """Return the starts and ends of all transfers."""
-        for row in [row for row, pending in enumerate(self._left) if not pending]:
+        for row in [row for row, pending in enumerate(self._pending) if not pending]:
             self._begin(row)
         self._clock.run()
         stuck = sum(end < 0 for end in self._end)
@@ -149,17 +151,17 @@ class _TransferRun:
         return np.array(self._ready), np.array(self._end)
 
     def _begin(self, row: int) -> None:
-        self._fabric.now_s = self._ready[row]
-        self._fabric.carry(self._link[row], self._size[row], self._arrived, row)
+        self._network.now_s = self._ready[row]
+        self._network.carry(self._link[row], self._size[row], self._arrived, row)
 
     def _arrived(self, row: int) -> None:
-        now = self._end[row] = self._fabric.now_s
+        now = self._end[row] = self._network.now_s
         for follower in self._after[self._first[row] : self._first[row + 1]]:
             self._ready[follower] = max(self._ready[follower], now)
-            self._left[follower] -= 1
-            if not self._left[follower]:
+            self._pending[follower] -= 1
+            if not self._pending[follower]:
                 self._begin(follower)
-        self._fabric.now_s = now
+        self._network.now_s = now
 
 
 def transfer_waits(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> tuple[Ints, Ints]:

@@ -144,11 +144,11 @@ class JobThreads:
     def _put(self, job: ThreadJob) -> None:
         with self._changed:
             self._waiting.append(job)
-            self._man()
+            self._start_missing_thread()
             self._changed.notify()
 
-    def _man(self) -> None:
-        """Start a thread if one is missing."""
+    def _start_missing_thread(self) -> None:
+        """Start a thread if jobs wait that no idle one takes, up to the limit of threads; the lock must be held."""
         if self._idle < len(self._waiting) and self._threads < self._limits.threads:
             self._threads += 1
             threading.Thread(target=self._work, name="cosmic-live", daemon=True).start()
@@ -161,7 +161,7 @@ class JobThreads:
             if job.stop():
                 self._threads -= 1
                 self.stuck += 1
-                self._man()
+                self._start_missing_thread()
                 job.loop.call_later(AGAIN_S, self._insist, job)
 
     def _insist(self, job: ThreadJob) -> None:

@@ -2,8 +2,7 @@
 
 A move multiplies numbers of the workload (ranks from tp to dp: tp × 1/2, dp × 2) or sets fields. What depends on them
 moves along (`combine_changes`). Moves of one *lever* exclude each other, such as all schedules; of each lever, only the
-best
-is worth a line.
+best is worth a line.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Kind = Literal["action", "purchase"]
 MAX_FACTOR = 8
 """By what factor a number is changed at most."""
 ACCURACY, LATENCY, ENGINE = "if accuracy allows", "if latency allows", "if the engine can be replaced"
-"""Under which condition a move is open."""
+"""Conditions under which a move is open: what an evaluation cannot know."""
 SHARDING_ORDER = ("none", "zero1", "zero2", "zero3")
 RECOMPUTE_ORDER = ("none", "selective", "alternate", "full")
 """From the fastest to what needs the least memory."""
@@ -46,7 +45,7 @@ NARROWER = {"fp32": ("bf16", "fp8", "fp4"), "fp8": ("fp4",), "fp4": (), "int4": 
 TOKEN_BUDGETS = (2048, 4096, 8192, 16384, 32768)
 """Tokens of a step that engines are usually limited to."""
 DOMINATED = ("gpipe",)
-"""Schedules that are never better than another, 1f1b."""
+"""Schedules that are never better than 1f1b."""
 STRUCTURAL = frozenset(f"workload.{name}" for name in STRUCTURE)
 
 
@@ -113,8 +112,8 @@ def _set_fields(lever: str, fields: Mapping[str, Any], **about: Any) -> Move:
     return Move(lever, values={f"workload.{name}": value for name, value in fields.items()}, **about)
 
 
-def _divisors_of_ranks(number: int) -> list[int]:
-    """Return by what a number of ranks can be divided."""
+def _small_divisors(number: int) -> list[int]:
+    """Return what a number, of ranks or of sequences, can be divided by, up to `MAX_FACTOR`."""
     return [divisor for divisor in divisors(number) if 1 < divisor <= MAX_FACTOR]
 
 
@@ -122,8 +121,8 @@ def _mesh_moves(point: DesignPoint) -> Iterator[Move]:
     """Yield moves of ranks from one axis to another, and other orders of the axes that there are."""
     workload = point.workload
     for giver, taker in permutations(AXES, 2):
-        for rank in _divisors_of_ranks(getattr(workload, giver)):
-            yield Move(f"{giver} to {taker}", {giver: Fraction(1, rank), taker: Fraction(rank)})
+        for factor in _small_divisors(getattr(workload, giver)):
+            yield Move(f"{giver} to {taker}", {giver: Fraction(1, factor), taker: Fraction(factor)})
     split_axes = [axis for axis in workload.placement if getattr(workload, axis) > 1]
     for inner, outer in pairwise(split_axes):
         swapped = {inner: outer, outer: inner}
@@ -137,9 +136,9 @@ def _expert_moves(point: DesignPoint) -> Iterator[Move]:
     workload, model = point.workload, point.model
     if not is_moe(model) or not isinstance(model, Transformer) or model.experts is None:
         return
-    for rank in _divisors_of_ranks(workload.ep):
-        yield Move("ep", {"ep": Fraction(1, rank)})
-    for factor in _divisors_of_ranks(workload.tp * workload.cp * workload.dp // gcd(workload.ep, workload.tp)):
+    for factor in _small_divisors(workload.ep):
+        yield Move("ep", {"ep": Fraction(1, factor)})
+    for factor in _small_divisors(workload.tp * workload.cp * workload.dp // gcd(workload.ep, workload.tp)):
         if model.experts.count % (workload.ep * factor) == 0:
             yield Move("ep", {"ep": Fraction(factor)})
     other_etps = [divisor for divisor in divisors(workload.tp) if divisor != workload.expert_tensor]
@@ -236,8 +235,8 @@ def _batch_moves(point: DesignPoint) -> Iterator[Move]:
             factors = {"global_batch": Fraction(factor), "micro_batch": Fraction(factor)}
             yield Move("global_batch", factors, condition=LATENCY)
     if point.workload.task != "training":
-        for rank in _divisors_of_ranks(point.workload.global_batch):
-            yield Move("global_batch", {"global_batch": Fraction(1, rank)}, saves=True)
+        for factor in _small_divisors(point.workload.global_batch):
+            yield Move("global_batch", {"global_batch": Fraction(1, factor)}, saves=True)
 
 
 def _precision_moves(point: DesignPoint) -> Iterator[Move]:
@@ -310,9 +309,11 @@ def _collective_moves(point: DesignPoint) -> Iterator[Move]:
     for index, name in enumerate(collective.algorithms):
         if point.network.dims[index].npus > 1 and name != "auto":  # a library chooses, and has no others
             path = f"collective.algorithms.{index}"
-            mended = looks_at_links(point.network, index)  # elsewhere synthesis takes long for what it gains
+            may_synthesize = looks_at_links(point.network, index)  # elsewhere synthesis takes long for what it gains
             alternatives = [
-                algorithm for algorithm in algorithms if algorithm != name and (mended or algorithm != SYNTHESIZED)
+                algorithm
+                for algorithm in algorithms
+                if algorithm != name and (may_synthesize or algorithm != SYNTHESIZED)
             ]
             yield from (Move(path, values={path: alternative}) for alternative in alternatives)
     for chunks in (2 * collective.chunks, collective.chunks // 2):

@@ -126,12 +126,12 @@ def _split_pools(design: DesignPoint, split: Candidate) -> ServiceChange:
     assert prefill_shape is not None  # noqa: S101  as it is split
     experts = has_experts(design)
     mesh = {**mesh_of(shape, experts=experts), "dp": shape.ranks * split.instances}
-    filling = {
+    prefill_pool = {
         "replicas": split.prefill_instances,
         **mesh_of(prefill_shape, experts=experts),
         "dp": prefill_shape.ranks,
     }
-    settings = {**mesh, **{f"prefill.{name}": value for name, value in filling.items()}}
+    settings = {**mesh, **{f"prefill.{name}": value for name, value in prefill_pool.items()}}
     split_design = as_design(design, split.kind, split.instances, split.prefill_instances)
     return ServiceChange("pools", f"disaggregated: {split}", split_design, settings)
 
@@ -143,8 +143,8 @@ def _double_accelerators(service: Service, design: DesignPoint) -> Iterator[Serv
     if twice is not None:
         count = npus // shape.npus
         settings = {**mesh_of(shape, experts=has_experts(design)), "dp": shape.ranks * count}
-        laid = as_design(twice, InstanceKind(shape), count)
-        yield ServiceChange("npus", f"{npus:,} accelerators: {count:,} × {shape}", laid, settings, npus=npus)
+        doubled = as_design(twice, InstanceKind(shape), count)
+        yield ServiceChange("npus", f"{npus:,} accelerators: {count:,} × {shape}", doubled, settings, npus=npus)
 
 
 def mesh_of(shape: InstanceShape, *, experts: bool) -> dict[str, int]:
@@ -196,7 +196,7 @@ class ServingMove:
 
 
 @dataclass(frozen=True)
-class Fewest:
+class SmallestMachine:
     """The fewest accelerators that bear a load in one pool, in closed form."""
 
     npus: int
@@ -227,10 +227,10 @@ class Answer:
     differences: Mapping[str, float] = field(default_factory=dict)
     """Of the metrics in which closed form and simulation differ by more than 10 %: simulated over closed form."""
     seen: SimulatedLoad | None = None
-    """All that the simulation saw."""
+    """The simulation, request by request; None where there was none."""
     leads: bool = False
-    """Whether the simulation was asked for."""
-    fewest: Fewest | None = None
+    """Whether the simulation was asked for; if so, its metrics are shown first, and limits are compared with them."""
+    fewest: SmallestMachine | None = None
     """Of a service that cannot run: the fewest accelerators that could."""
 
     @property
@@ -278,14 +278,14 @@ def answer_service(
         tried = min(
             (tried, *(_try_service(mapping, simulation, seed) for mapping in mappings[1:])), key=_TriedService.seconds
         )
-    design, closed, seen = tried.design, tried.closed, tried.seen
+    design, closed, outcome = tried.design, tried.closed, tried.outcome
     if closed is None:
-        return Answer(design, None, tried.reasons, searched, {}, fewest=_find_fewest(service, limits))
-    shown = seen.metrics if seen and simulation else closed
+        return Answer(design, None, tried.reasons, searched, {}, fewest=_find_smallest_machine(service, limits))
+    shown = outcome.metrics if outcome and simulation else closed
     holds = {f"{limit.metric.upper()} {limit}": bool(limit.holds(shown)) for limit in limits}
     moves = _select_helpful(list_service_changes(service, design, limits, mapped=not searched), closed, limits)
-    if moves and seen is not None:
-        moves[0] = _confirm_move(moves[0], seen.metrics, simulation, seed)
+    if moves and outcome is not None:
+        moves[0] = _confirm_move(moves[0], outcome.metrics, simulation, seed)
     return Answer(
         design,
         closed,
@@ -293,17 +293,19 @@ def answer_service(
         searched,
         holds,
         tuple(moves),
-        seen.metrics if seen else None,
-        compare_with_simulation(closed, seen.metrics) if seen else {},
-        seen.all if seen else None,
+        outcome.metrics if outcome else None,
+        compare_with_simulation(closed, outcome.metrics) if outcome else {},
+        outcome.load if outcome else None,
         leads=simulation is not None,
     )
 
 
 @dataclass(frozen=True)
-class _SimulatedService:
+class _SimulationOutcome:
+    """What a simulation of a service says: in metrics, and request by request."""
+
     metrics: ServingMetrics
-    all: SimulatedLoad
+    load: SimulatedLoad
 
 
 @dataclass(frozen=True)
@@ -313,13 +315,14 @@ class _TriedService:
     design: DesignPoint
     closed: ServingMetrics | None
     """None where it cannot serve."""
-    seen: _SimulatedService | None = None
+    outcome: _SimulationOutcome | None = None
+    """None where it was not simulated."""
     reasons: tuple[str, ...] = ()
 
     @property
     def doubtful(self) -> bool:
         """Whether the simulation takes much longer than the closed form says: another mapping may be better."""
-        if self.closed is None or self.seen is None:
+        if self.closed is None or self.outcome is None:
             return self.closed is None
         return self.seconds() > DOUBT_FACTOR * float(self.closed.e2e.mean_s)
 
@@ -327,7 +330,7 @@ class _TriedService:
         """Return the mean time of a request; infinite where it cannot serve."""
         if self.closed is None:
             return inf
-        return float((self.seen.metrics if self.seen else self.closed).e2e.mean_s)
+        return float((self.outcome.metrics if self.outcome else self.closed).e2e.mean_s)
 
 
 def _try_service(design: DesignPoint, simulation: SimulationRequest | None, seed: int) -> _TriedService:
@@ -340,7 +343,7 @@ def _try_service(design: DesignPoint, simulation: SimulationRequest | None, seed
     outcome = simulate_design(design, sized.requests, sized.count, sized.seed, noting=sized.noting)
     if isinstance(outcome, Infeasible):
         return _TriedService(design, None, None, outcome.reasons)
-    return _TriedService(design, closed, _SimulatedService(*outcome))
+    return _TriedService(design, closed, _SimulationOutcome(*outcome))
 
 
 def _size_simulation(request: SimulationRequest | None, closed: ServingMetrics, seed: int) -> SimulationRequest | None:
@@ -360,24 +363,24 @@ def _size_simulation(request: SimulationRequest | None, closed: ServingMetrics, 
 # ---- what would help
 
 
-def _select_helpful(tries: Iterable[ServiceChange], base: ServingMetrics, limits: Sequence[Slo]) -> list[ServingMove]:
+def _select_helpful(changes: Iterable[ServiceChange], base: ServingMetrics, limits: Sequence[Slo]) -> list[ServingMove]:
     """Return the best of each lever, of those that gain something; first what makes limits hold, then the most gain."""
     best: dict[str, ServingMove] = {}
     all_held = all(bool(slo.holds(base)) for slo in limits)
-    for try_ in tries:
-        metrics = estimate_design(try_.design)
+    for change in changes:
+        metrics = estimate_design(change.design)
         if isinstance(metrics, Infeasible):
             continue
         holds = all(bool(limit.holds(metrics)) for limit in limits)
-        move = ServingMove(try_, metrics, _gain(base, metrics, load_of(try_.design)), holds)
+        move = ServingMove(change, metrics, _gain(base, metrics, load_of(change.design)), holds)
         if move.gain < MIN_GAIN and not (holds and not all_held):
             continue
-        if try_.lever == "engine" and move.gain < 1 + _expected_error(try_.design):
+        if change.lever == "engine" and move.gain < 1 + _expected_error(change.design):
             continue  # as much as the engines' times may be off
-        previous = best.get(try_.lever)
+        previous = best.get(change.lever)
         if previous is None or (holds, move.gain) > (previous.holds, previous.gain):
-            best[try_.lever] = move
-    return sorted(best.values(), key=lambda slo: (slo.kind, not slo.holds, -slo.gain))[:MAX_MOVES]
+            best[change.lever] = move
+    return sorted(best.values(), key=lambda move: (move.kind, not move.holds, -move.gain))[:MAX_MOVES]
 
 
 def _expected_error(design: DesignPoint) -> float:
@@ -410,10 +413,11 @@ def _gain(base: ServingMetrics, changed: ServingMetrics, load: Load) -> float:
 # ---- what it would need
 
 
-def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
-    """Return the fewest accelerators that bear the load within the limits.
+def _find_smallest_machine(service: Service, limits: Sequence[Slo]) -> SmallestMachine | None:
+    """Return the smallest machine that bears the load within the limits; None where none bears it.
 
-    The stated mapping is kept, and the limits, as far as anything bears the load with them.
+    Where none does with the stated mapping within the limits, the limits are given up first, then the mapping, then
+    both.
     """
     base = next((sized for npus in LARGE_MACHINES if (sized := service.sized(npus))), service.design)
     for within, mapped in ((True, True), (False, True), (True, False), (False, False)):
@@ -421,9 +425,9 @@ def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
         for candidate in candidates:
             npus = next_machine_size(service, candidate.npus)
             if npus is not None and npus % candidate.kind.shape.npus == 0:
-                return Fewest(npus, candidate.kind.shape, within, mapped)
+                return SmallestMachine(npus, candidate.kind.shape, within, mapped)
         if candidates:
-            return Fewest(candidates[0].npus, candidates[0].kind.shape, within, mapped)
+            return SmallestMachine(candidates[0].npus, candidates[0].kind.shape, within, mapped)
     return None
 
 

@@ -1,4 +1,10 @@
-"""A genetic algorithm: tournament selection among the best points, crossover and mutation."""
+"""A genetic algorithm: elitism, tournament selection, crossover and mutation.
+
+The population is an elite: the best of all points so far, sorted as NSGA-II sorts them, so that no good point is ever
+lost to chance. Each parent wins a tournament, the larger the more the best are preferred. Crossover lets a child take
+each parameter from either parent; mutation then changes a few, which brings back values that the elite has lost. Both
+keep to the constraints: every child is a valid point.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,8 @@ from cosmic.search.learning.agent_memory import Elite, Novelty, generation_size
 from cosmic.search.space.diagram import Indices
 
 SMALL_BUDGET, MAX_LITTERS = 5_000, 4
-"""Up to this many trials there are as many children at once as parents; with many trials, this many times as many."""
+"""Up to `SMALL_BUDGET` trials there are as many children at once as parents; then more in proportion, up to
+`MAX_LITTERS` times as many."""
 
 
 def litter_size(trials: int) -> int:
@@ -57,24 +64,28 @@ class GeneticAgent:
         self._novelty = Novelty(task.space, rng)
 
     def ask(self, n: int) -> Indices:
-        """Return *n* children of the population; random points until there is one."""
+        """Return *n* children of the population, new ones where there are any; random points until it is full."""
         if self._elite.outcomes_told < self.population:
             return self._novelty.fresh(self._novelty.space.sample(n, self.rng))
         return self._novelty.fresh(self._children(n))
 
     def _children(self, n: int) -> Indices:
+        """Return *n* children: crossed over in a share of them, copies of one parent in the rest, then all mutated."""
         rows, moves = self._elite.outcomes.rows, self._novelty.moves
         mothers, fathers = rows[self._parents(n)], rows[self._parents(n)]
         single = self.rng.random(n) >= self.crossover
-        fathers[single] = mothers[single]
+        fathers[single] = mothers[single]  # of two equal parents, crossover makes a copy
         children = moves.crossover(mothers, fathers, self.rng)
         return moves.change(children, self.rng.poisson(self.mutation, size=n), self.rng, self.near)
 
     def _parents(self, n: int) -> Indices:
-        """Return the winners of *n* tournaments: the elite is sorted, so the least place wins."""
+        """Return the winners of *n* tournaments by their places in the elite.
+
+        Contestants are drawn with replacement. As the elite is sorted, best first, the lowest place wins.
+        """
         return np.asarray(self.rng.integers(len(self._elite), size=(n, self.tournament)).min(axis=1))
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Add the best of *outcomes* to the population."""
+        """Add *outcomes* to the population, and keep the best of both."""
         self._novelty.note(outcomes.rows)
         self._elite.add(outcomes)

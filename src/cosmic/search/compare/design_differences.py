@@ -92,7 +92,7 @@ class Contrast:
     designs: int
     """How many designs were evaluated, A and B included."""
     invalid: int
-    """How many designs between have an invalid mapping, and so no time."""
+    """How many designs between A and B have an invalid mapping, and so no time."""
     over_memory: int
     """How many designs are out of memory; their times count all the same."""
     together_s: float
@@ -123,19 +123,19 @@ def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
     name = SERVED_METRIC if a.serving is not None and b.serving is not None else "step_s"
     start, end = side_a.metrics.get(name), side_b.metrics.get(name)
     if not fields or start is None or end is None:
-        found_none = tuple(_make_difference((group,), fields) for group in fields)
-        return Contrast(side_a, side_b, found_none, "none", 0, 0, 0, 0.0, name)
+        unexplained_differences = tuple(_make_difference((group,), fields) for group in fields)
+        return Contrast(side_a, side_b, unexplained_differences, "none", 0, 0, 0, 0.0, name)
     between = DesignsBetween(a, b, fields, lambda metrics: None if isnan(metrics[name]) else metrics[name])
     groups = couple_groups([(name,) for name in fields], between.fits)
     method, worth = attribute_worth(groups, between.value)
     differences = []
     for group in groups:
-        alone, part = between.value((group,)), worth[group]
+        alone, group_worth = between.value((group,)), worth[group]
         change = None if alone is None else alone - start
-        share = None if part is None or end == start else part / (end - start)
-        differences.append(_make_difference(group, fields, change, part, share))
+        share = None if group_worth is None or end == start else group_worth / (end - start)
+        differences.append(_make_difference(group, fields, change, group_worth, share))
     differences.sort(key=lambda difference: -abs(difference.worth_s or 0.0))
-    unexplained = end - start - sum(part for part in worth.values() if part is not None)
+    unexplained = end - start - sum(seconds for seconds in worth.values() if seconds is not None)
     together = unexplained if method == "one_at_a_time" else 0.0  # only rounding otherwise
     invalid = list(between.values.values()).count(None)
     designs, over = len(between.values) - invalid, len(between.over_memory)
@@ -161,6 +161,7 @@ def _evaluate_side(point: DesignPoint) -> Side:
 
 
 def _make_difference(group: Group, fields: Fields, *numbers: float | None) -> Difference:
+    """Return the difference of a group of fields; *numbers* are its effect alone, its worth, and that as a share."""
     pairs = {path: pair for name in group for path, pair in fields[name].items()}
     a, b = ({path: pair[side] for path, pair in pairs.items()} for side in (0, 1))
     return Difference(" + ".join(group), a, b, *numbers)
@@ -170,14 +171,14 @@ def _make_difference(group: Group, fields: Fields, *numbers: float | None) -> Di
 
 
 def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None = None) -> Fields:
-    """Return the fields in which two designs differ, by the group of their paths: `group_of`, or another *grouping*."""
-    grouped = grouping or group_of
-    ours, theirs = (dict(_flatten_fields(schema.write_value(point.compact))) for point in (a, b))
+    """Return the fields in which two designs differ, by group; *grouping* says which group, by default `group_of`."""
+    grouping = grouping or group_of
+    fields_a, fields_b = (dict(_flatten_fields(schema.write_value(point.compact))) for point in (a, b))
     differences: Fields = {}
-    for path in sorted({**ours, **theirs}, key=_rank_field):
-        pair = ours.get(path), theirs.get(path)
-        if pair[0] != pair[1]:
-            differences.setdefault(grouped(path), {})[path] = pair
+    for path in sorted({**fields_a, **fields_b}, key=_rank_field):
+        value_a, value_b = fields_a.get(path), fields_b.get(path)
+        if value_a != value_b:
+            differences.setdefault(grouping(path), {})[path] = (value_a, value_b)
     return differences
 
 
@@ -201,7 +202,7 @@ def group_of(path: str) -> str:
 def fine_group_of(path: str) -> str:
     """Return the finer group of the field at *path*: shape and bandwidth of a network, algorithms and chunks apart.
 
-    It is for networks with equally many dimensions: otherwise the same path is about another link.
+    Use it for two networks with equally many dimensions: otherwise the same path names different dimensions in them.
 
     >>> fine_group_of("network.dims.0.bandwidth"), fine_group_of("network.dims.1.npus"), fine_group_of("workload.dp")
     ('network bandwidth', 'network shape', 'mapping')
@@ -240,18 +241,19 @@ def _flatten_fields(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class DesignsBetween:
-    """The designs between two: each takes some groups from B and the rest from A, and is evaluated once.
+    """The designs between A and B: each takes some groups of fields from B and the rest from A.
 
-    The value of a design is the seconds of its step, or what *measure* returns for its metrics.
+    The value of a design is the seconds of its step, or what *measure* returns for its metrics. It is kept, as the
+    Shapley value asks for the same design in many orders.
     """
 
     def __init__(
         self, a: DesignPoint, b: DesignPoint, fields: Mapping[str, Iterable[str]], measure: Measure | None = None
     ) -> None:
         self._a = a
-        group_counts = Counter(root for paths in fields.values() for root in _root_paths(paths))
+        groups_of_layer = Counter(root for paths in fields.values() for root in _root_paths(paths))
         self._changes = {
-            name: {root: schema.get_field(b, root) for root in _root_paths(paths, apart=group_counts)}
+            name: {root: schema.get_field(b, root) for root in _root_paths(paths, groups_of_layer=groups_of_layer)}
             for name, paths in fields.items()
         }
         self._measure = measure or (lambda metrics: metrics["step_s"])
@@ -259,6 +261,7 @@ class DesignsBetween:
         self.values: dict[frozenset[str], float | None] = {}
         """The value by the groups taken from B; None where the mapping is invalid."""
         self.over_memory: set[frozenset[str]] = set()
+        """The groups taken from B of designs that are out of memory."""
 
     def fits(self, groups: Iterable[Group]) -> bool:
         """Return whether A with these groups from B has a valid mapping; memory is not checked."""
@@ -302,18 +305,19 @@ def _names_of_groups(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset(name for group in groups for name in group)
 
 
-def _root_paths(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list[str]:
+def _root_paths(paths: Iterable[str], groups_of_layer: Mapping[str, int] | None = None) -> list[str]:
     """Return the paths to assign in order to change the fields at *paths*: workload fields singly, other layers whole.
 
-    Layers that several groups share (*apart* counts the groups) are changed field by field too.
+    A layer with fields in several groups is changed field by field too; *groups_of_layer* counts them.
     """
-    shared = apart or {}
+    counts = groups_of_layer or {}
 
     def root(path: str) -> str:
         layer = path.partition(".")[0]
-        if layer == "serving" and shared.get(layer, 1) > 1:
-            return ".".join(path.split(".")[:2])  # a pool that the other design does not have
-        return path if layer == "workload" or shared.get(layer, 1) > 1 else layer
+        is_shared = counts.get(layer, 1) > 1
+        if layer == "serving" and is_shared:
+            return ".".join(path.split(".")[:2])  # the other design may not have the pool, and so none of its fields
+        return path if layer == "workload" or is_shared else layer
 
     return list(dict.fromkeys(root(path) for path in paths))
 
@@ -354,22 +358,25 @@ def state_verdict(contrast: Contrast) -> str:
             return f"{name} has an invalid mapping, so its {subject}: {side.reasons[0]}"
     if contrast.serves:
         return _serving_verdict(contrast)
-    (a, tokens_a), (b, tokens_b) = (
+    (step_a, tokens_a), (step_b, tokens_b) = (
         (side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or side.metrics.get("samples_per_s") or 0.0)
         for side in (contrast.a, contrast.b)
     )
-    if abs(b / a - 1) < EQUAL_SHARE:
+    if abs(step_b / step_a - 1) < EQUAL_SHARE:
         return f"A and B take equally long for a step{_opposing_difference(contrast) if len(contrast.differences) > 1 else ''}"
-    if isclose(a * tokens_a, b * tokens_b):
-        sentence = f"B is {ratio_text(a / b)} as fast as A" if b < a else f"A is {ratio_text(b / a)} as fast as B"
+    if isclose(step_a * tokens_a, step_b * tokens_b):  # a step of both has as many tokens: the shorter one is faster
+        is_b_faster = step_b < step_a
+        ratio = ratio_text(step_a / step_b if is_b_faster else step_b / step_a)
+        sentence = f"B is {ratio} as fast as A" if is_b_faster else f"A is {ratio} as fast as B"
     else:
         counted = "tokens/s" if contrast.a.metrics["tokens_per_s"] else "samples/s"
-        sentence = f"a step of B takes {ratio_text(b / a)} as long as one of A, at {ratio_text(tokens_b / tokens_a)} the {counted}"
+        longer, rate = ratio_text(step_b / step_a), ratio_text(tokens_b / tokens_a)
+        sentence = f"a step of B takes {longer} as long as one of A, at {rate} the {counted}"
     return sentence + _main_cause(contrast)
 
 
 def _serving_verdict(contrast: Contrast) -> str:
-    """Return the same of two designs that serve a load: how long tokens take, and how many an accelerator makes."""
+    """Return the verdict on two designs that serve a load: how long tokens take, and how many an accelerator makes."""
     parts = []
     for name, label in SERVED_LABELS.items():
         a, b = contrast.a.metrics.get(name), contrast.b.metrics.get(name)
@@ -430,13 +437,13 @@ def ratio_text(ratio: float) -> str:
 
 def _opposing_difference(contrast: Contrast) -> str:
     """Return the end of a sentence that names the difference that saves most and the one that adds most."""
-    rated = sorted(
+    by_worth = sorted(
         ((difference.worth_s or 0.0, difference) for difference in contrast.differences), key=lambda pair: pair[0]
     )
     step = contrast.a.metrics[contrast.measured] or 0.0
     parts = [
-        f"{describe_difference(difference_of)} {verb} {format_quantity(float(f'{abs(part):.3g}'), SECONDS)}"
-        for (part, difference_of), verb, sign in ((rated[0], "saves", -1), (rated[-1], "adds", 1))
-        if sign * part > EQUAL_SHARE * step
+        f"{describe_difference(difference)} {verb} {format_quantity(float(f'{abs(worth):.3g}'), SECONDS)}"
+        for (worth, difference), verb, sign in ((by_worth[0], "saves", -1), (by_worth[-1], "adds", 1))
+        if sign * worth > EQUAL_SHARE * step
     ]
     return "; " + ", and ".join(parts) if parts else ""

@@ -82,7 +82,7 @@ class Lessons:
     factor: Callable[[Indices], Floats] | None = None
     """The logarithm of measured over predicted time; None where no measured run teaches it."""
     starts: Indices | None = None
-    """The best designs of earlier studies of the same set, a rung below; None where there are none."""
+    """The best designs by closed forms of earlier studies of the same set, for a search that simulates; else None."""
 
     def measured(self, prior: Callable[[Indices], Floats]) -> Callable[[Indices], Floats]:
         """Return a *prior* in logarithms of seconds as it is expected to be measured."""
@@ -202,7 +202,7 @@ def _build_prior(problem: Problem, studies: Sequence[Study]) -> tuple[Callable[[
         trials, study_problem = study.trials, study.problem
         name = study.path.name
         if simulated and study_problem.engine == "analytic":
-            continue  # `_starts`: a simulation starts from closed forms anyway
+            continue  # the prior of simulated designs has the closed form itself; `_best_starts` takes the best designs
         if why := _why_silent(problem, study):
             notes.append(f"{name} teaches nothing: {why}.")
             continue
@@ -227,13 +227,13 @@ def _build_prior(problem: Problem, studies: Sequence[Study]) -> tuple[Callable[[
         notes.append(_match_parameters(problem, study, features))
     if not parts:
         return None, notes
-    seen, value, ran = join_features(parts), np.concatenate(values), np.concatenate(runs)
+    known_features, value, ran = join_features(parts), np.concatenate(values), np.concatenate(runs)
     described = describe_points(problem, problem.space.sample(1, np.random.default_rng(0)), closed=simulated)
-    encode = encoding_of(seen, shared_features(seen, described))
+    encode = encoding_of(known_features, shared_features(known_features, described))
     if not simulated:
-        return _prior_of_ranks(problem, encode, seen, value, ran), notes
+        return _prior_of_ranks(problem, encode, known_features, value, ran), notes
     predicted = np.concatenate([np.asarray(part.columns["closed form"]) for part in parts])
-    model = fit_residuals(encode(seen), value, predicted, encode.parts)
+    model = fit_residuals(encode(known_features), value, predicted, encode.parts)
     return _prior_of_simulations(problem, encode, model), [
         *notes,
         correction_text(len(value), "simulated design", model),
@@ -256,7 +256,7 @@ def _why_silent(problem: Problem, study: Study) -> str:
 
 
 def _prior_of_ranks(
-    problem: Problem, encode: Encoding, seen: Features, value: Floats, ran: Flags
+    problem: Problem, encode: Encoding, known_features: Features, value: Floats, ran: Flags
 ) -> Callable[[Indices], Floats]:
     """Return the prior of designs by the ranks of other studies' trials.
 
@@ -264,7 +264,7 @@ def _prior_of_ranks(
     often are those that just fit, and others' trials say less of these than memory does.
     """
     model = Ensemble("surrogate", ENSEMBLE_MEMBERS, np.random.default_rng(0))
-    model.learn(encode(seen), value, ran)
+    model.learn(encode(known_features), value, ran)
     unlikely = INFEASIBLE_PENALTY if memory_filter(problem) is None else 0.0
 
     def prior(rows: Indices) -> Floats:

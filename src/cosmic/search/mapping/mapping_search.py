@@ -1,15 +1,19 @@
 """A quick search for the best mapping of a design: a dozen evaluations, each of hundreds of mappings.
 
-Mappings that share all switches are evaluated at once, as arrays. So all meshes are tried with the switches that are
-usually best: interleaved stages, sharded optimizer states, everything overlapped, nothing recomputed. What that takes
-without regard to memory is a bound for the same mesh with recomputation or sharded weights, which only cost time, and,
-less its bubble, for the same mesh in another schedule. Every further evaluation takes the meshes whose bound promises
-`MIN_GAIN`, and none is spent where no mesh does. Nothing is random, and no clock is asked.
+A mapping has numbers (the mesh, virtual stages, the microbatch) and *switches* (the schedule, what is sharded,
+overlapped and recomputed). Mappings that share all switches are evaluated at once, as arrays. So all meshes are tried
+first with the switches that are usually best: interleaved stages, sharded optimizer states, everything overlapped,
+nothing recomputed.
+
+The seconds of that step, whether it fits into memory or not, bound what the same mesh can take with other switches:
+recomputation and sharded weights only cost time, and what another schedule, placement or context-parallel algorithm can
+save is known from the step's parts (`SAVABLE_PARTS`). Each further evaluation takes the meshes whose bound promises a
+gain of `MIN_GAIN`; where none does, it is not made. Nothing is random, and no clock is asked.
 
 A grid holds the numbers of mappings as columns: every mesh, its experts, virtual stages and microbatches that the rules
-allow. The rules are those of `cosmic.search.mapping.mapping_choices`, over arrays; a test holds one to the other.
-Switches without effect (a schedule without a pipeline) forbid nothing here: `as_chosen` brings them into the one form
-that a parameter set has.
+allow. The rules are those of `cosmic.search.mapping.mapping_choices`, over arrays; a test compares the two. Switches
+without effect (a schedule without a pipeline) forbid nothing here: `as_chosen` brings them into the one form that a
+parameter set has.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ Numbers = npt.NDArray[np.int64]
 FRAMEWORK = FRAMEWORKS["any"]
 MESH = ("tp", "pp", "cp", "ep")
 FULL_PASS = 4096
-"""Tokens of a microbatch that keep an accelerator busy: microbatches of one sequence, and of so many, come first."""
+"""Tokens of a microbatch that keep an accelerator busy: such microbatches, and those of one sequence, come first."""
 UNEVEN_VIRTUAL_STAGES = (1, 2, 4)
 """Virtual stages that need not share layers out evenly."""
 
@@ -71,64 +75,65 @@ class MappingGrid:
         return count
 
     def allowed(self, switches: Mapping[str, Any], rows: Rows) -> Rows:
-        """Return those of *rows* that go with *switches*."""
+        """Return those of *rows* that are valid with *switches*."""
         if not self.strict:
             return rows
         tp, pp, cp, virtual = (self.columns[name][rows] for name in ("tp", "pp", "cp", "virtual_stages"))
         count, workload = self.microbatches[rows], self.base.workload
         schedule = switches["schedule"]
-        runs: Mask = (virtual == 1) | (schedule == "interleaved")
+        valid: Mask = (virtual == 1) | (schedule == "interleaved")
         if switches["weight_sharding"] != FRAMEWORK.shardings[0] and "weight_sharding" not in self.fixed:
-            runs &= self.columns["dp"][rows] * cp > 1  # one rank has nobody to share weights with
+            valid &= self.columns["dp"][rows] * cp > 1  # one rank has none to shard weights with
         if schedule == "dualpipe":
-            runs &= (pp == 1) | ((pp % 2 == 0) & (count % 2 == 0) & (count >= 2 * pp))
+            valid &= (pp == 1) | ((pp % 2 == 0) & (count % 2 == 0) & (count >= 2 * pp))
         if switches["sequence_parallel"]:
-            runs &= workload.sequence % (cp * tp) == 0
+            valid &= workload.sequence % (cp * tp) == 0
         if switches["cp_comm_type"] == "ulysses":
             heads = self.base.model.heads if isinstance(self.base.model, Transformer) else 1
-            runs &= (cp == 1) | (heads % (tp * cp) == 0)
+            valid &= (cp == 1) | (heads % (tp * cp) == 0)
         if switches.get("ep_overlap"):
-            beside = (pp == 1) | (virtual > 1) | (schedule == "dualpipe")
-            runs &= (self.columns["ep"][rows] == 1) | (beside & (switches["recompute"] != "full"))
-        allowed_rows: Rows = rows[runs]
+            # An all-to-all hides behind another microbatch; of a pipeline, only these schedules have one at hand.
+            overlaps = (pp == 1) | (virtual > 1) | (schedule == "dualpipe")
+            valid &= (self.columns["ep"][rows] == 1) | (overlaps & (switches["recompute"] != "full"))
+        allowed_rows: Rows = rows[valid]
         return allowed_rows
 
     def as_chosen(self, row: int, switches: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the mapping of a row with *switches*: those that have no effect, and are not held, at their first."""
+        """Return the mapping of a row with *switches*; those without effect have their first value, unless fixed."""
         numbers = {name: int(column[row]) for name, column in self.columns.items()}
         mapping: dict[str, Any] = {**numbers, **switches}
         if numbers["virtual_stages"] == 1 and mapping["schedule"] == "interleaved":
-            mapping |= self._free(schedule="1f1b")
+            mapping |= self._unless_fixed(schedule="1f1b")
         if numbers["pp"] == 1:
-            mapping |= self._free(schedule="1f1b", placement=PIPELINE_OUTSIDE)
+            mapping |= self._unless_fixed(schedule="1f1b", placement=PIPELINE_OUTSIDE)
         if numbers["tp"] == 1:
-            mapping |= self._free(sequence_parallel=True, tp_overlap=False)
+            mapping |= self._unless_fixed(sequence_parallel=True, tp_overlap=False)
         if numbers["cp"] == 1:
-            mapping |= self._free(cp_comm_type=FRAMEWORK.cp_comm_types[0])
+            mapping |= self._unless_fixed(cp_comm_type=FRAMEWORK.cp_comm_types[0])
         if numbers.get("ep", 1) == 1 and "ep_overlap" in mapping:
-            mapping |= self._free(ep_overlap=False)
+            mapping |= self._unless_fixed(ep_overlap=False)
         return mapping
 
-    def _free(self, **values: Any) -> dict[str, Any]:
+    def _unless_fixed(self, **values: Any) -> dict[str, Any]:
         return {name: value for name, value in values.items() if name not in self.fixed}
 
     def coarse(self, most: int) -> Rows:
-        """Return rows to look at first, about *most* of them: of each mesh a few."""
+        """Return rows to evaluate first, about *most* of them: a few of each mesh."""
         selected = np.ones(self.size, dtype=bool)
-        for thinned in self._list_thinnings():
+        for kept in self._list_thinnings():
             if np.count_nonzero(selected) <= most:
                 break
-            selected &= thinned
+            selected &= kept
         return np.flatnonzero(selected)
 
     def _list_thinnings(self) -> Iterator[Mask]:
-        """Yield what may be left out at first, what decides least before the rest."""
-        one_pass = -(-FULL_PASS // self.base.workload.sequence)
+        """Yield which rows to keep at first, one field after the other: first those that matter least to the step."""
+        one_pass = -(-FULL_PASS // self.base.workload.sequence)  # samples of a microbatch of FULL_PASS tokens
         sizes = self.columns["micro_batch"]
         if "etp" in self.columns:
-            yield self.columns["etp"] == _least_of_groups(self.columns["etp"], self._meshes)
+            yield self.columns["etp"] == _min_of_groups(self.columns["etp"], self._meshes)
         yield (sizes == sizes.min()) | (sizes == min((1 << (one_pass - 1).bit_length()), int(sizes.max())))
-        deepest = -_least_of_groups(-self.columns["virtual_stages"], self._meshes)
+        deepest = -_min_of_groups(-self.columns["virtual_stages"], self._meshes)
         yield (self.columns["virtual_stages"] == 1) | (self.columns["virtual_stages"] == deepest)
         yield sizes == sizes.min()
         for name in ("cp", "ep"):
@@ -142,6 +147,7 @@ class MappingGrid:
         return self._number_rows(MESH)
 
     def _number_rows(self, names: tuple[str, ...]) -> Numbers:
+        """Return a number for each row, the same where rows agree in the fields *names*."""
         codes = np.zeros(self.size, dtype=np.int64)
         for name in names:
             if name in self.columns:
@@ -172,7 +178,7 @@ def field_values(base: DesignPoint, fixed: Mapping[str, Any]) -> dict[str, list[
 
 
 def recompute_modes(base: DesignPoint, fixed: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what may be recomputed: modes with their modules, which only a selective one has."""
+    """Return what may be recomputed: each mode with the modules that a selective one recomputes."""
     rows = next(choice.values for choice in list_choices(base, FRAMEWORK) if "recompute" in choice.fields)
     if "recompute_modules" in fixed:
         rows = tuple((mode, fixed["recompute_modules"]) for mode, _ in rows)
@@ -185,7 +191,7 @@ def recompute_modes(base: DesignPoint, fixed: Mapping[str, Any]) -> list[tuple[s
 def _grid_columns(base: DesignPoint, fixed: Mapping[str, Any], *, strict: bool) -> dict[str, Numbers] | None:
     """Return the columns of a grid; None if it has no row."""
     values = field_values(base, fixed)
-    columns = _meshes(base, values, fixed)
+    columns = _mesh_columns(base, values, fixed)
     if is_moe(base.model):
         columns = _cross_values(_cross_values(columns, "ep", values["ep"]), "etp", values.get("etp", [1]))
         if "etp" not in values:
@@ -199,7 +205,8 @@ def _grid_columns(base: DesignPoint, fixed: Mapping[str, Any], *, strict: bool) 
     return columns if len(columns["tp"]) else None
 
 
-def _meshes(base: DesignPoint, values: Mapping[str, list[Any]], fixed: Mapping[str, Any]) -> dict[str, Numbers]:
+def _mesh_columns(base: DesignPoint, values: Mapping[str, list[Any]], fixed: Mapping[str, Any]) -> dict[str, Numbers]:
+    """Return all meshes of pp, tp and cp that divide the accelerators; dp is what is left."""
     npus = base.network.npus
     columns = {"pp": np.array(values["pp"], dtype=np.int64)}
     for name in ("tp", "cp"):
@@ -236,7 +243,7 @@ def _cross_values(columns: Mapping[str, Numbers], name: str, values: list[Any]) 
     return crossed | {name: np.tile(np.array(values, dtype=np.int64), size)}
 
 
-def _least_of_groups(column: Numbers, groups: Numbers) -> Numbers:
+def _min_of_groups(column: Numbers, groups: Numbers) -> Numbers:
     """Return for each row the least value of its group."""
     _, group_codes = np.unique(groups, return_inverse=True)
     group_codes = group_codes.reshape(-1)
@@ -252,7 +259,7 @@ COARSE_ROWS = 500
 MIN_GAIN = 0.01
 """Share of the step that a further evaluation must promise to save."""
 MAX_EVALUATIONS = 10
-"""Evaluations of one search, at most; one that finds that nothing fits is cheap, and does not count."""
+"""Evaluations of one search, at most. One that finds that nothing fits does not count: it computes memory alone."""
 FORWARD_AGAIN = 0.25
 """What recomputing everything adds at least, as a share of the compute of a step: a forward pass is a third of it."""
 REFINED_MESHES = 24
@@ -274,14 +281,14 @@ SAVABLE_PARTS = {
     "outside": ("dp", "pp", "ep", "weights"),
     "compute": ("gemm", "attention"),
 }
-"""Parts of a step that other switches may save, by a name."""
+"""Parts of a step that another value of a switch may save at most, under the names of `_MappingSearch.saved`."""
 TRIED_SWITCHES = ("schedule", "weight_sharding", "ep_overlap", "placement", "cp_comm_type")
-"""Switches that are tried next, in order. Whoever splits tensors gains by overlapping, and by splitting what is between
-them: those two are settled."""
+"""Switches whose other values are tried next, in this order. Not among them are tp_overlap and sequence_parallel: with
+tensor parallelism, both gain whatever the rest of the mapping is."""
 BALANCED_SHARE = 0.2
 """Share of the compute that a bidirectional schedule may save: each device has an early and a late stage."""
 KEPT_ACTIVATIONS = {"none": 1.0, "selective": 0.3, "full": 0.0}
-"""Share of the activations that stays at least, by what is recomputed."""
+"""Share of the activations that is kept at least, by what is recomputed."""
 Mode = tuple[str, tuple[str, ...]]
 """What is recomputed: the mode and the modules."""
 
@@ -298,8 +305,8 @@ class FoundMapping:
 def search_mapping(base: DesignPoint, fixed: Mapping[str, Any]) -> FoundMapping | None:
     """Return the best mapping of *base* for training that agrees with what is *fixed*.
 
-    *base* has the held values and the batch. If no mapping fits, it is the one that needs least memory; if what is
-    held goes with none at all, None.
+    *base* has the fixed values and the batch. If no mapping fits into memory, it is the one that needs least; if no
+    mapping at all has the fixed values, it is None.
     """
     grid = build_grid(base, fixed)
     return None if grid is None else _MappingSearch(grid, fixed).run()
@@ -307,7 +314,7 @@ def search_mapping(base: DesignPoint, fixed: Mapping[str, Any]) -> FoundMapping 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A row of the grid with switches, and what it is compared by: seconds, or the share of the memory."""
+    """A mapping, as a row of the grid and switches, and what it is compared by: seconds, or its share of the memory."""
 
     measure: float
     row: int
@@ -321,17 +328,17 @@ class _MappingSearch:
         self.grid, self.values = grid, field_values(grid.base, fixed)
         values = self.values
         self.modes = _order_modes(recompute_modes(grid.base, fixed))
-        self.first = {
-            name: _first_switches(values[name], value) for name, value in USUALLY_BEST.items() if name in values
-        }
+        """What may be recomputed, in the order in which it is tried."""
+        self.first = {name: _first_value(values[name], value) for name, value in USUALLY_BEST.items() if name in values}
+        """The switches that all rows are tried with first."""
         self.bound = np.full(grid.size, np.inf)
-        """Seconds of a row with the first switches, whether it fits or not; infinite where that is not known."""
+        """By row: seconds with the first switches, whether it fits or not; infinite where that is not known."""
         self.saved = {name: np.zeros(grid.size) for name in SAVABLE_PARTS}
-        """Of these, what other switches may save."""
+        """By row: how many of these seconds other switches may save."""
         self.states, self.activations = np.zeros(grid.size), np.zeros(grid.size)
-        """With the same switches, the share of the memory that states take, and all else."""
+        """By row, with the first switches: the shares of the memory that states take, and all else."""
         self.seconds = np.full(grid.size, np.inf)
-        """The shortest step of a row that fits."""
+        """By row: its shortest step that fits; infinite where none did."""
         self.best = _Candidate(np.inf, -1, {})
         self.least = _Candidate(np.inf, 0, {**self.first, **_mode_switches(self.modes[0])})
         """The row that needs least memory."""
@@ -345,7 +352,7 @@ class _MappingSearch:
         self._try_lightly(light, usual_modes, coarse)
         self._try_lightly(light, usual_modes, self._untried_near(coarse))
         bounded_rows = np.flatnonzero(np.isfinite(self.bound))
-        for name, value in self._moves():
+        for name, value in self._list_other_switches():
             if self.best.row >= 0 or name == "weight_sharding":  # others need more memory
                 self._try_modes(
                     {**self._switches(), name: value}, [light, *usual_modes], bounded_rows, self._savable(name, value)
@@ -354,15 +361,15 @@ class _MappingSearch:
         chosen = self.best if self.best.row >= 0 else self.least
         return FoundMapping(self.grid.as_chosen(chosen.row, chosen.switches), self.best.row >= 0, self.searched)
 
-    def _moves(self) -> Iterator[tuple[str, Any]]:
-        """Yield other switches."""
+    def _list_other_switches(self) -> Iterator[tuple[str, Any]]:
+        """Yield other values of switches, one at a time."""
         for name in TRIED_SWITCHES:
             for value in reversed(self.values.get(name, [])):
-                if value not in (self.first[name], "1f1b"):  # which interleaved stages include
+                if value not in (self.first[name], "1f1b"):  # 1F1B is interleaved stages, one to a device
                     yield name, value
 
     def _savable(self, name: str, value: Any) -> Floats | float:
-        """Return what a switch may save of the bound of each row."""
+        """Return how many seconds of each row's bound a value of a switch may save."""
         if name == "schedule":
             copies = schedules[value].parameter_copies(2)
             return self.saved["bubble"] + (BALANCED_SHARE if copies > 1 else 0.0) * self.saved["compute"]
@@ -374,13 +381,13 @@ class _MappingSearch:
         return dict(self.best.switches or self.first)
 
     def _untried_near(self, tried: Rows) -> Rows:
-        """Return rows that were not tried, with the meshes that are best so far."""
+        """Return the rows beside *tried* that have one of the meshes that are best so far."""
         seconds = self.seconds if self.best.row >= 0 else self.bound
         best = tried[np.argsort(seconds[tried], kind="stable")][:REFINED_MESHES]
         return np.setdiff1d(self.grid.around(best), tried)
 
     def _try_lightly(self, light: Mode, heavier: Sequence[Mode], rows: Rows) -> None:
-        """Try rows with the first switches, which gives their bounds; those that do not fit, with recomputation."""
+        """Try rows with the first switches and mode *light*, for their bounds; what does not fit, with *heavier*."""
         if len(rows):
             self._try({**self.first, **_mode_switches(light)}, rows, bounds=True)
             self._try_modes(self.first, heavier, rows)
@@ -388,7 +395,10 @@ class _MappingSearch:
     def _try_modes(
         self, switches: Mapping[str, Any], modes: Sequence[Mode], rows: Rows, saved: Floats | float = 0.0
     ) -> None:
-        """Try the rows that promise a shorter step with each mode, unless they fit with one before."""
+        """Try with each of *modes* the rows that promise a shorter step, except those that fitted with one before.
+
+        *saved* are the seconds of each row's bound that *switches* may save.
+        """
         for mode in modes:
             bound = self.bound - saved + (FORWARD_AGAIN * self.saved["compute"] if mode[0] == "full" else 0.0)
             chosen = {**switches, **_mode_switches(mode)}
@@ -407,7 +417,7 @@ class _MappingSearch:
         return may
 
     def _try(self, switches: Mapping[str, Any], rows: Rows, *, bounds: bool = False) -> Rows:
-        """Evaluate *rows* with *switches*, and return those that fit; with *bounds*, keep what all of them take."""
+        """Evaluate *rows* with *switches*, and return those that fit; with *bounds*, note the bounds of all of them."""
         self.searched += len(rows)
         point = self.grid.base.changed({f"workload.{name}": value for name, value in switches.items()})
         batch = Batch(point, {f"workload.{name}": column[rows] for name, column in self.grid.columns.items()})
@@ -442,12 +452,13 @@ class _MappingSearch:
             self.least = _Candidate(float(share[position]), int(rows[position]), switches)
 
 
-def _first_switches(values: list[Any], preferred: Any) -> Any:
+def _first_value(values: list[Any], preferred: Any) -> Any:
+    """Return the value of a switch to try first: the *preferred* one if it is allowed."""
     return preferred if preferred in values else values[0]
 
 
 def _order_modes(modes: Sequence[Mode]) -> list[Mode]:
-    """Return what may be recomputed: nothing, what costs least to recompute, everything, then other modules."""
+    """Return *modes* in the order to try them: nothing, what costs least to recompute, everything, then the others."""
     cheap = next((mode for mode in modes if mode[0] == "selective" and "layernorm" in mode[1]), None)
     first = [mode for mode in modes if mode[0] != "selective" or mode == cheap] or list(modes[:1])
     return first + [mode for mode in modes if mode not in first]

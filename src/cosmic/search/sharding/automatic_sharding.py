@@ -36,11 +36,11 @@ from cosmic.search.sharding.sharded_programs import (
 from cosmic.search.sharding.sharding_costs import Costs, Fixed, decode_choice, held_bytes, price_choices
 from cosmic.search.sharding.sharding_prices import Prices, system_prices, wire_prices
 from cosmic.search.sharding.sharding_result import (
-    Annotated,
     Mesh,
+    ReshardAtUse,
     Sent,
     Sharded,
-    Use,
+    TensorSharding,
     read_mesh,
     step_cost,
 )
@@ -171,7 +171,7 @@ def explain_shardings(
     shardings: Mapping[str, Mapping[str, Sharding]],
     fixed: Fixed,
     collectives: Sequence[Sent],
-) -> tuple[Annotated, ...]:
+) -> tuple[TensorSharding, ...]:
     """Return the shardings of all tensors, each with the collectives that it costs, or what makes it need none."""
     annotations = []
     for part in parts.parts:
@@ -190,7 +190,9 @@ def explain_shardings(
                     if collective.part == part.name and collective.tensor == f"d_{tensor.name}"
                 ]
             reason = _explain_tensor(part, tensor, shardings[part.name], tensor_collectives)
-            annotations.append(Annotated(part.name, tensor.name, tensor.role, tensor.dims, sharding, is_fixed, reason))
+            annotations.append(
+                TensorSharding(part.name, tensor.name, tensor.role, tensor.dims, sharding, is_fixed, reason)
+            )
     return tuple(annotations)
 
 
@@ -405,7 +407,7 @@ class _ShardingProblem:
         choices = {part.name: decode_choice(part, costs, chosen.states) for part in self.parts.parts}
         shardings = {name: choice.kept for name, choice in choices.items()}
         best = min((self.plan(shardings, mode) for mode in PLANNER_MODES), key=self.weight)
-        uses: list[Use] = []
+        uses: list[ReshardAtUse] = []
         if self.weight(best) > self.searched_weight(chosen) * (1 + RELATIVE_TOLERANCE):
             spelled, spelled_uses = self.plan_constrained(choices)
             if self.weight(spelled) < self.weight(best) * (1 - RELATIVE_TOLERANCE):
@@ -465,13 +467,13 @@ class _ShardingProblem:
         """Return the planner's account of all parts."""
         return [plan_part(part, shardings[part.name], self.prices, self.sizes(part), mode) for part in self.parts.parts]
 
-    def plan_constrained(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[Use]]:
+    def plan_constrained(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[ReshardAtUse]]:
         """Return the planner's account of a program whose every split is spelled out, and what was added for it."""
         planned, uses = [], []
         for part in self.parts.parts:
             graph, shardings, steps = constrain_part(part, choices[part.name])
             planned.append(plan_part(part, shardings, self.prices, self.sizes(part), "as_written", graph))
-            uses += [Use(part.name, *step) for step in steps]
+            uses += [ReshardAtUse(part.name, *step) for step in steps]
         return planned, uses
 
     def weight(self, planned: Sequence[PlannedPart]) -> float:
@@ -498,7 +500,7 @@ class _ShardingProblem:
         shardings: Mapping[str, Mapping[str, Sharding]],
         chosen: ChosenStates,
         mode: str,
-        uses: tuple[Use, ...] = (),
+        uses: tuple[ReshardAtUse, ...] = (),
     ) -> Sharded:
         """Return all of it as one value."""
         sent = tuple(collective for account in planned for collective in account.collectives)

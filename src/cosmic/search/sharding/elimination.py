@@ -1,9 +1,10 @@
-"""The least sum of costs of pairs of choices: variables are eliminated one after the other.
+"""Minimise a sum of costs of states and of pairs of states, by variable elimination.
 
 A *problem* has variables with few states each, a cost for each state, and a cost for each pair of states of two
-variables that meet. To eliminate a variable is to replace the costs that it is in by their minimum over its states, a
-table over its neighbours. The order is greedy: the smallest table first. On graphs that are nearly chains, as those
-of programs are, tables stay small and the result is exact.
+neighbouring variables. To eliminate a variable is to add up all tables of costs that it is in, and to replace them by
+one: for each combination of states of its neighbours, the least cost over its own states. The order is greedy: the
+smallest table first. On graphs that are nearly chains, as those of programs are, tables stay small and the result is
+exact.
 
 Where a table would grow beyond `MAX_ENTRIES`, the costs are split into groups that are minimised apart (Dechter and
 Rish, mini-buckets, 2003): the sum of the minima is a bound, and what is chosen is improved variable by variable.
@@ -23,21 +24,21 @@ Floats = npt.NDArray[np.float64]
 MAX_ENTRIES = 20_000_000
 """Entries of the largest table."""
 RELATIVE_TOLERANCE = 1e-9
-"""What is this much less, relatively, is no improvement."""
+"""A sum that is less by a smaller share than this is no improvement: it may be rounding."""
 MAX_SWEEPS = 50
 """Rounds of improvements, variable by variable, at most."""
 
 
 @dataclass
 class PairwiseCosts:
-    """Variables by number, with costs of states and of pairs of states."""
+    """A problem: variables, counted from 0, with costs of their states and of pairs of states."""
 
     counts: list[int] = field(default_factory=list)
-    """States of each variable."""
+    """How many states each variable has."""
     single: list[Floats] = field(default_factory=list)
     """Costs of the states of each variable."""
     pairs: dict[tuple[int, int], Floats] = field(default_factory=dict)
-    """Costs of pairs of states, by variables, the lower number first."""
+    """For two neighbouring variables, the lower number first: a matrix of the costs of their pairs of states."""
 
     def value(self, states: list[int]) -> float:
         """Return the sum of all costs."""
@@ -66,14 +67,14 @@ class _Table:
 
 
 def minimise_costs(problem: PairwiseCosts, most_entries: int = MAX_ENTRIES) -> EliminationResult:
-    """Return states of the least sum, or nearly so, and a bound.
+    """Return the states with the least sum, or nearly so where a table was split, and a bound on the least sum.
 
     >>> pair = {(0, 1): np.array([[3.0, 1.0], [0.0, 5.0]])}
     >>> minimise_costs(PairwiseCosts([2, 2], [np.array([0.0, 2.0]), np.zeros(2)], pair)).states
     [0, 1]
     """
-    beside = _neighbours(problem)
-    states_kept = [_undominated_states(problem.single[v], beside[v]) for v in range(len(problem.counts))]
+    neighbours = _neighbours(problem)
+    states_kept = [_undominated_states(problem.single[v], neighbours[v]) for v in range(len(problem.counts))]
     tables = [_Table((v,), costs[states_kept[v]]) for v, costs in enumerate(problem.single)]
     tables += [_Table((u, v), costs[np.ix_(states_kept[u], states_kept[v])]) for (u, v), costs in problem.pairs.items()]
     size = [len(indices) for indices in states_kept]
@@ -87,14 +88,15 @@ def minimise_costs(problem: PairwiseCosts, most_entries: int = MAX_ENTRIES) -> E
 
 
 class _Elimination:
-    """The tables that are left, by the variables that they are over."""
+    """The tables of costs that are left as variables are eliminated one after the other."""
 
-    def __init__(self, tables: list[_Table], size: list[int], most: int) -> None:
-        self.size, self.most = size, most
+    def __init__(self, tables: list[_Table], size: list[int], most_entries: int) -> None:
+        self.size, self.most_entries = size, most_entries
         self.bound, self.exact = 0.0, True
         self.done: list[tuple[int, list[_Table]]] = []
         """Eliminated variables in order, each with the tables that it was in."""
         self.remaining: dict[int, list[_Table]] = {v: [] for v in range(len(size))}
+        """By variable that is left: the tables that it is in."""
         for table in tables:
             for v in table.scope:
                 self.remaining[v].append(table)
@@ -105,7 +107,7 @@ class _Elimination:
         return {variable}.union(*(set(table.scope) for table in self.remaining[variable]))
 
     def entries(self, variable: int) -> tuple[int, int]:
-        """Return the entries of the table that a variable leaves, and the variable."""
+        """Return a variable's place in the queue: how many entries its tables have together, and its number."""
         return prod(self.size[u] for u in self.scopes[variable]), variable
 
     def run(self) -> None:
@@ -119,14 +121,17 @@ class _Elimination:
                     heappush(queue, self.entries(touched))
 
     def eliminate(self, variable: int) -> set[int]:
-        """Replace the tables of a variable by their minimum over its states; return its neighbours."""
+        """Replace the tables of a variable by their minimum over its states; return its neighbours.
+
+        Where they are too large together, each group is minimised apart, which makes the sum of the minima a bound.
+        """
         bucket = self.remaining.pop(variable)
         self.done.append((variable, bucket))
         neighbours = {u for table in bucket for u in table.scope if u != variable}
         removed = {id(table) for table in bucket}
         for u in neighbours:
             self.remaining[u] = [other for other in self.remaining[u] if id(other) not in removed]
-        groups = _group_tables(bucket, self.size, self.most)
+        groups = _group_tables(bucket, self.size, self.most_entries)
         self.exact = self.exact and len(groups) == 1
         for group in groups:
             reduced = _eliminate_variable(group, variable, self.size)
@@ -139,20 +144,20 @@ class _Elimination:
 
 
 Neighbours = dict[int, list[tuple[int, Floats]]]
-"""The variables that meet each one, with the costs of their states beside its own."""
+"""By variable: its neighbours, each with the costs of pairs of states: a row for a state of its own."""
 
 
 def _neighbours(problem: PairwiseCosts) -> Neighbours:
-    beside: Neighbours = {v: [] for v in range(len(problem.counts))}
+    neighbours: Neighbours = {v: [] for v in range(len(problem.counts))}
     for (u, v), costs in problem.pairs.items():
-        beside[u].append((v, costs))
-        beside[v].append((u, costs.T))
-    return beside
+        neighbours[u].append((v, costs))
+        neighbours[v].append((u, costs.T))
+    return neighbours
 
 
-def _undominated_states(single: Floats, beside: list[tuple[int, Floats]]) -> npt.NDArray[np.intp]:
-    """Return the states of a variable that no other state beats, whatever its neighbours are."""
-    costs = np.concatenate([single[:, None], *(table for _, table in beside)], axis=1)
+def _undominated_states(single: Floats, neighbours: list[tuple[int, Floats]]) -> npt.NDArray[np.intp]:
+    """Return the states that are not dominated by another, which costs no more whatever the neighbours' states are."""
+    costs = np.concatenate([single[:, None], *(table for _, table in neighbours)], axis=1)
     order = np.argsort(costs.sum(axis=1), kind="stable")
     undominated: list[int] = []
     for state in order:
@@ -161,12 +166,12 @@ def _undominated_states(single: Floats, beside: list[tuple[int, Floats]]) -> npt
     return np.array(sorted(undominated), dtype=np.intp)
 
 
-def _group_tables(bucket: list[_Table], size: list[int], most: int) -> list[list[_Table]]:
+def _group_tables(bucket: list[_Table], size: list[int], most_entries: int) -> list[list[_Table]]:
     """Return the tables of a bucket in groups whose joint tables are small enough."""
     groups: list[tuple[set[int], list[_Table]]] = []
     for table in sorted(bucket, key=lambda entry: -entry.costs.size):
         for scope, group in groups:
-            if prod(size[v] for v in scope | set(table.scope)) <= most:
+            if prod(size[v] for v in scope | set(table.scope)) <= most_entries:
                 scope |= set(table.scope)
                 group.append(table)
                 break
@@ -176,6 +181,7 @@ def _group_tables(bucket: list[_Table], size: list[int], most: int) -> list[list
 
 
 def _eliminate_variable(group: list[_Table], variable: int, size: list[int]) -> _Table | float:
+    """Return the least sum of a group of tables over a variable's states: a table over the others, or one number."""
     scope = sorted(set().union(*(set(table.scope) for table in group)) - {variable})
     total = _sum_tables(group, (*scope, variable), size)
     least = total.min(axis=-1)
@@ -183,6 +189,7 @@ def _eliminate_variable(group: list[_Table], variable: int, size: list[int]) -> 
 
 
 def _sum_tables(group: Iterable[_Table], scope: tuple[int, ...], size: list[int]) -> Floats:
+    """Return the sum of tables, each broadcast over the variables of *scope*, an axis each."""
     total = np.zeros(tuple(size[v] for v in scope))
     positions = {v: index for index, v in enumerate(scope)}
     for table in group:
@@ -195,7 +202,10 @@ def _sum_tables(group: Iterable[_Table], scope: tuple[int, ...], size: list[int]
 
 
 def _decode_states(done: list[tuple[int, list[_Table]]], size: list[int]) -> dict[int, int]:
-    """Choose states from the last variable to the first: each the best for those chosen before it."""
+    """Return the best states, chosen in reverse order of elimination.
+
+    A variable's tables are over itself and variables that were eliminated after it: their states are chosen already.
+    """
     chosen: dict[int, int] = {}
     for variable, bucket in reversed(done):
         total = np.zeros(size[variable])
@@ -206,39 +216,40 @@ def _decode_states(done: list[tuple[int, list[_Table]]], size: list[int]) -> dic
 
 
 def refine_states(problem: PairwiseCosts, states: list[int], labels: list[list[npt.NDArray[np.intp]]]) -> list[int]:
-    """Return *states* after large changes: all variables at once, but for one part of each state that is held.
+    """Return *states* improved by large neighbourhood search: all variables are chosen anew, but only in part.
 
-    *labels* have that part of every state of every variable, one after the other: where a mesh has three axes, what is
-    split over one of them is held while the other two are chosen anew.
+    Each entry of *labels* gives every state of every variable a label. Rounds take the entries in turn: a state may
+    only change to one with the same label. With an entry for each axis of a mesh, what is split over that axis stays,
+    and what is split over the others is chosen anew. Rounds end when no entry brings an improvement.
     """
     best, value = list(states), problem.value(states)
-    label_number, unchanged = 0, 0
-    while unchanged < len(labels):
-        part = labels[label_number % len(labels)]
-        allowed = [np.flatnonzero(labels_of == labels_of[state]) for labels_of, state in zip(part, best, strict=True)]
+    round_number, unchanged_rounds = 0, 0
+    while unchanged_rounds < len(labels):
+        label = labels[round_number % len(labels)]
+        allowed = [np.flatnonzero(of_states == of_states[state]) for of_states, state in zip(label, best, strict=True)]
         restricted = PairwiseCosts(
-            [len(labels_of) for labels_of in allowed],
+            [len(states_allowed) for states_allowed in allowed],
             [costs[allowed[v]] for v, costs in enumerate(problem.single)],
             {(u, v): costs[np.ix_(allowed[u], allowed[v])] for (u, v), costs in problem.pairs.items()},
         )
         chosen = [int(allowed[v][state]) for v, state in enumerate(minimise_costs(restricted).states)]
         better = problem.value(chosen)
-        label_number += 1
-        unchanged = 0 if better < value - RELATIVE_TOLERANCE * abs(value) else unchanged + 1
+        round_number += 1
+        unchanged_rounds = 0 if better < value - RELATIVE_TOLERANCE * abs(value) else unchanged_rounds + 1
         if better < value:
             best, value = chosen, better
     return best
 
 
 def improve_states(problem: PairwiseCosts, states: list[int]) -> list[int]:
-    """Return *states* after changes of one variable at a time, as long as one lowers the sum."""
+    """Return *states* improved by coordinate descent: one variable at a time, as long as one lowers the sum."""
     improved = list(states)
-    beside = _neighbours(problem)
+    neighbours = _neighbours(problem)
     for _ in range(MAX_SWEEPS):
         changed = False
-        for variable, near in beside.items():
+        for variable, beside in neighbours.items():
             total = problem.single[variable].copy()
-            for neighbour, costs in near:
+            for neighbour, costs in beside:
                 total += costs[:, improved[neighbour]]
             best = int(total.argmin())
             if total[best] < total[improved[variable]] - 1e-12 * abs(total[improved[variable]]):

@@ -18,7 +18,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import design_tree
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.sharding.program_parts import Part, ProgramParts, mark_whole_dims
-from cosmic.search.sharding.sharding_result import Annotated, Mesh, Sharded
+from cosmic.search.sharding.sharding_result import Mesh, Sharded, TensorSharding
 from cosmic.workload.attended_keys import causal_share, visible_share
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.model_blocks import Block, blocks
@@ -191,7 +191,7 @@ def strategy_tables(result: Sharded, name: str) -> dict[str, dict[str, Any]]:
         raise SpecError("out", name, "a strategy is of a model on a system: give both")
     if any("experts" in entry.dims for entry in result.annotations):
         raise SpecError("out", name, "experts have a mesh of their own in a design: search ep there")
-    shardings: dict[str, Annotated] = {}
+    shardings: dict[str, TensorSharding] = {}
     for annotation in result.annotations:
         previous = shardings.setdefault(annotation.tensor, annotation)
         if previous.sharding != annotation.sharding and previous.dims == annotation.dims:
@@ -223,7 +223,9 @@ def stores_sharded_weights(result: Sharded) -> bool:
     )
 
 
-def _strategy_table(title: str, source: str, tensors: dict[str, Annotated], named: dict[str, str]) -> dict[str, Any]:
+def _strategy_table(
+    title: str, source: str, tensors: dict[str, TensorSharding], named: dict[str, str]
+) -> dict[str, Any]:
     tensors_by_rule: dict[tuple[object, ...], list[str]] = {}
     rules: dict[tuple[object, ...], dict[str, Any]] = {}
     for tensor, annotation in tensors.items():

@@ -32,7 +32,7 @@ class Mesh:
 
     axes: tuple[tuple[str, int], ...]
     cut: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Axes that are cut into sub-axes, with the names of these: they may split different dimensions."""
+    """Axes that are cut into sub-axes, with the names of these: sub-axes may split different dimensions of a tensor."""
 
     def __post_init__(self) -> None:
         require(1 <= len(self.axes) <= MAX_AXES, "mesh", str(self), f"must have 1 to {MAX_AXES} axes")
@@ -96,17 +96,20 @@ def read_mesh(source: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Me
 
 
 @dataclass(frozen=True)
-class Annotated:
+class TensorSharding:
     """The sharding of one tensor, and why."""
 
     part: str
+    """The part of the program that has the tensor, such as a block."""
     tensor: str
     role: str
+    """What it is in the program, such as a weight."""
     dims: tuple[str, ...]
     sharding: Sharding
     given: bool
     """Whether a user fixed it."""
     reason: str
+    """The collectives that it costs, or why it needs none."""
 
     @property
     def entries(self) -> list[str]:
@@ -145,13 +148,14 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Use:
+class ReshardAtUse:
     """A tensor that an operator must read in another sharding than it is kept in: a constraint at its use."""
 
     part: str
     operator: str
     tensor: str
     sharding: Sharding
+    """The sharding that the operator reads."""
 
 
 def step_cost(compute: float, exposed: float, hidden: float, overlap: float) -> float:
@@ -191,9 +195,9 @@ class Sharded:
     hidden: float
     overlap: float
     operators: int
-    annotations: tuple[Annotated, ...]
+    annotations: tuple[TensorSharding, ...]
     collectives: tuple[Sent, ...]
-    uses: tuple[Use, ...] = ()
+    uses: tuple[ReshardAtUse, ...] = ()
     """What must be stated beside the annotations, so that operators are split as was chosen; mostly nothing."""
     warnings: tuple[str, ...] = ()
     design: Mapping[str, Any] = field(default_factory=dict)

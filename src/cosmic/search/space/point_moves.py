@@ -1,4 +1,4 @@
-"""Moves for agents: from valid points to valid points, many at a time."""
+"""Moves of search agents from valid points to valid points: neighbours, mutation, crossover, many points at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Moves:
 
     def __init__(self, space: ParameterSet) -> None:
         self.space = space
-        self._component_levels = {  # the component of each column, and its level there
+        # A point has a column for each parameter. Parameters that constraints tie together form a component with one
+        # decision diagram; a column is a level of it.
+        self._component_levels = {
             column: (component_index, level)
             for component_index, component in enumerate(space.components)
             for level, column in enumerate(component.columns)
@@ -30,31 +32,33 @@ class Moves:
             ],
             dtype=np.intp,
         )
+        """Columns that can change: more than one of their values occurs in valid points."""
         self.open.sort()
         self._tied = [(component, self._levels(component.columns)) for component in space.tied]
         self._ordered = np.array([parameter.ordered for parameter in space.parameters], dtype=bool)
-        self._number = np.array(
+        self._value_counts = np.array(
             [len(values) for values in map(self._values, range(len(space.parameters)))], dtype=np.intp
         )
         widest = (len(space.parameters), max(space.sizes, default=0))
-        self._nth = np.zeros(widest, dtype=np.intp)  # per column: the values that occur in valid points, in order
-        self._rank = np.zeros(widest, dtype=np.intp)  # per column and value: how many smaller ones occur
+        self._value_at_rank = np.zeros(widest, dtype=np.intp)  # per column: the values of valid points, in order
+        self._rank_of_value = np.zeros(widest, dtype=np.intp)  # per column and value: how many smaller ones occur
         for column, size in enumerate(space.sizes):
             occurring = self._values(column)
-            self._nth[column, : len(occurring)] = occurring
-            self._rank[column, :size] = np.searchsorted(occurring, np.arange(size))
+            self._value_at_rank[column, : len(occurring)] = occurring
+            self._rank_of_value[column, :size] = np.searchsorted(occurring, np.arange(size))
 
     def _levels(self, columns: tuple[int, ...]) -> Indices:
-        """Return for each column of a row its place in *columns*, or -1."""
+        """Return for each column of a point its position in *columns*, or -1."""
         levels = np.full(len(self.space.parameters), -1, dtype=np.intp)
         levels[list(columns)] = np.arange(len(columns))
         return levels
 
     def _values(self, column: int) -> Indices:
+        """Return the values of a column that occur in valid points, ascending."""
         return self._supported(*self._component_levels[column])
 
-    def _supported(self, part: int, level: int) -> Indices:
-        return self.space.components[part].diagram.supported[level]
+    def _supported(self, component_index: int, level: int) -> Indices:
+        return self.space.components[component_index].diagram.supported[level]
 
     def neighbour(self, rows: Indices, rng: np.random.Generator, *, near: bool | Flags = False) -> Indices:
         """Return for each row a random other point: one parameter changed, and the others that this requires.
@@ -68,24 +72,29 @@ class Moves:
         return self._set(rows, columns, self._draw_other(columns, current, rng.random(len(rows)), near))
 
     def _draw_other(self, columns: Indices, current: Indices, chance: Floats, near: bool | Flags) -> Indices:
-        """Return for each current value of a column another one that occurs in valid points."""
-        number = self._number[columns]
-        rank = np.minimum(self._rank[columns, current], number - 1)
-        other_rank = (rank + 1 + (chance * (number - 1)).astype(np.intp)) % number
+        """Return for each current value of a column another one that occurs in valid points.
+
+        *chance* is a random number in [0, 1) for each. Values are handled by rank, their position among those that
+        occur: any other rank is as likely; where *near* is true and values are ordered, one up or down.
+        """
+        count = self._value_counts[columns]
+        rank = np.minimum(self._rank_of_value[columns, current], count - 1)
+        any_other_rank = (rank + 1 + (chance * (count - 1)).astype(np.intp)) % count
         step = np.where(chance < 0.5, -1, 1)
-        step = np.where(rank + step < 0, 1, np.where(rank + step >= number, -1, step))
-        return np.asarray(self._nth[columns, np.where(self._ordered[columns] & near, rank + step, other_rank)])
+        step = np.where(rank + step < 0, 1, np.where(rank + step >= count, -1, step))  # inwards at the ends
+        new_rank = np.where(self._ordered[columns] & near, rank + step, any_other_rank)
+        return np.asarray(self._value_at_rank[columns, new_rank])
 
     def _set(self, rows: Indices, columns: Indices, values: Indices) -> Indices:
-        """Return rows with one column each set to a value, and tied columns adjusted."""
+        """Return rows with one column each set to a value, and the columns that constraints tie to it adjusted."""
         moved = rows.copy()
         moved[np.arange(len(rows)), columns] = values
         for component, levels in self._tied:
-            goal_levels = levels[columns]
-            chosen = np.flatnonzero(goal_levels >= 0)
-            if len(chosen):
-                cells = (chosen[:, None], component.columns)
-                moved[cells] = component.diagram.keeping(rows[cells], goal_levels[chosen], values[chosen])
+            changed_levels = levels[columns]
+            affected = np.flatnonzero(changed_levels >= 0)
+            if len(affected):
+                cells = (affected[:, None], component.columns)
+                moved[cells] = component.diagram.keeping(rows[cells], changed_levels[affected], values[affected])
         return moved
 
     def mutate(self, rows: Indices, rng: np.random.Generator, rate: float) -> Indices:
@@ -96,9 +105,9 @@ class Moves:
         """Return each row after the number of single changes in *times*; a share *near* of them moves one step only."""
         moved = rows.copy()
         for turn in range(int(times.max(initial=0))):
-            chosen = np.flatnonzero(times > turn)
-            close = rng.random(len(chosen)) < near if near else False
-            moved[chosen] = self.neighbour(moved[chosen], rng, near=close)
+            changing = np.flatnonzero(times > turn)
+            is_near = rng.random(len(changing)) < near if near else False
+            moved[changing] = self.neighbour(moved[changing], rng, near=is_near)
         return moved
 
     def crossover(self, mothers: Indices, fathers: Indices, rng: np.random.Generator) -> Indices:

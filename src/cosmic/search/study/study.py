@@ -43,7 +43,7 @@ from cosmic.search.study.study_database import (
     study_files,
 )
 from cosmic.search.study.trial_storage import Storage, holds_trials
-from cosmic.search.study.trial_table import Part, TrialTable
+from cosmic.search.study.trial_table import TrialChunk, TrialTable
 from cosmic.search.trials import Trials
 from cosmic.simulate.user_engines import BUILT_IN, identity_of
 
@@ -89,25 +89,25 @@ class Study:
         """Every trial so far."""
         return self.history[1]
 
-    def stream(self) -> Iterator[Part]:
+    def stream(self) -> Iterator[TrialChunk]:
         """Yield every trial with its batch, some at a time: for studies that are larger than memory."""
         with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
             yield from storage.stream()
 
     def to_pandas(self, *, parts: bool = True) -> Any:
         """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
-        return trial_table.to_pandas(TrialTable(self.problem, parts=parts), [self._part])
+        return trial_table.to_pandas(TrialTable(self.problem, parts=parts), [self._all_trials])
 
     def to_arrow(self, *, parts: bool = True) -> Any:
         """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
-        return trial_table.to_arrow(TrialTable(self.problem, parts=parts), [self._part])
+        return trial_table.to_arrow(TrialTable(self.problem, parts=parts), [self._all_trials])
 
     def importance(self, objective: str = "") -> Importance:
         """Return which parameters matter for *objective*; by default, for the first one of the search."""
         return measure_importance(self.problem, self.trials, objective)
 
     @property
-    def _part(self) -> Part:
+    def _all_trials(self) -> TrialChunk:
         batches, trials = self.history
         sizes = [batch.trials for batch in batches]
         return np.repeat(np.arange(len(sizes)), sizes), trials

@@ -267,7 +267,7 @@ def _read_column(reader: _Reader, kind: int, runs: Flags) -> Floats:
     return column
 
 
-Part = tuple[Indices, Trials]
+BatchedTrials = tuple[Indices, Trials]
 """Consecutive trials, each with its batch."""
 MAX_EXPANSION = 4
 """Packed trials are at most so many times as long as the file, which the file system may compress."""
@@ -397,7 +397,7 @@ class Storage(Database):
             raise DamagedTrials(self.path, "trials are not in the batches that they were written with")
         return batches, trials
 
-    def stream(self) -> Iterator[Part]:
+    def stream(self) -> Iterator[BatchedTrials]:
         """Yield every trial with its batch, some at a time, from one snapshot: as `history` without keeping them."""
         with self._snapshot():
             ends = np.cumsum([batch.trials for batch in self.batches()], dtype=np.int64)
@@ -414,7 +414,7 @@ class Storage(Database):
 
     def since(self, first: int, most: int) -> Trials:
         """Return at most *most* trials from *first* on, each checked against its checksum."""
-        parts: list[Part] = []
+        parts: list[BatchedTrials] = []
         with self._snapshot():
             for part in self.parts(first, most):
                 parts.append(part)
@@ -422,7 +422,7 @@ class Storage(Database):
                     break
         return self._join_parts(parts)[1].part(slice(most))
 
-    def parts(self, first: int = 0, most: int = -1) -> Iterator[Part]:
+    def parts(self, first: int = 0, most: int = -1) -> Iterator[BatchedTrials]:
         """Yield all trials from *first* on, some at a time; of those with a row each, at most *most*."""
         position = first
         for part in self._read_row_tables("trials", position, most):
@@ -430,7 +430,7 @@ class Storage(Database):
             yield part
         yield from self._read_packed("packed", position, inside=position == first)
 
-    def _join_parts(self, parts: Iterable[Part], expected: int = 0) -> Part:
+    def _join_parts(self, parts: Iterable[BatchedTrials], expected: int = 0) -> BatchedTrials:
         """Return parts as one; so many trials are *expected*."""
         columns = Columns(
             study_database.empty_points(TrialShape.for_problem(self.problem)),
@@ -447,7 +447,7 @@ class Storage(Database):
         none = np.empty(0, dtype=np.int32)
         return np.concatenate([none, *of_batch]), Trials(columns.points, columns.results)
 
-    def _read_row_tables(self, table: str, first: int, most: int = -1) -> Iterator[Part]:
+    def _read_row_tables(self, table: str, first: int, most: int = -1) -> Iterator[BatchedTrials]:
         """Yield at most *most* trials of a table with a row for each, from *first* on (all if *most* is negative).
 
         Pages of a crafted file can be part of many rows, and a small file would fill the memory: rows that together are
@@ -465,7 +465,7 @@ class Storage(Database):
                 self._check_room(room)
                 yield part
 
-    def _read_packed(self, table: str, first: int, *, inside: bool = False) -> Iterator[Part]:
+    def _read_packed(self, table: str, first: int, *, inside: bool = False) -> Iterator[BatchedTrials]:
         """Yield packed trials from *first* on, a piece at a time; *first* may be *inside* a piece."""
         if not self.has(table):
             return

@@ -30,8 +30,8 @@ from cosmic.step.device_memory import COMPONENTS
 BLOCK_ROWS = 2**13
 """How many trials a block has at most."""
 INT_LIMIT = 2**63
-Part = tuple[Indices | None, Trials]
-"""Consecutive trials, each with its batch; None where batches are not known."""
+TrialChunk = tuple[Indices | None, Trials]
+"""Consecutive trials, and the batch in which each was asked for; None where batches are not known."""
 
 
 class Head(NamedTuple):
@@ -44,7 +44,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column in which few values are different: a code into them for each row."""
+    """A column with few distinct values: each row has a code, the position of its value."""
 
     values: Sequence[Any]
     """Of the kind of the column; None for a missing one."""
@@ -77,7 +77,7 @@ class TrialTable:
             field for parameter in problem.space.parameters for field in _parameter_fields(problem, parameter)
         ]
         self._derived = {path: _derived_head(problem, path) for path in problem.space.derived}
-        self._parts = _Parts(problem) if parts and problem.of_designs else None
+        self._breakdown = _Breakdown(problem) if parts and problem.of_designs else None
         self.heads: tuple[Head, ...] = tuple(self._heads())
         """What its columns are, whatever the trials."""
 
@@ -89,12 +89,12 @@ class TrialTable:
         yield from self._derived.values()
         yield from (Head("feasible", bool), Head("counted", bool), Head("reasons", str))
         yield from (Head(name, float) for name in self._problem.metrics)
-        yield from (Head(name, float) for name in (self._parts.names if self._parts else ()))
+        yield from (Head(name, float) for name in (self._breakdown.names if self._breakdown else ()))
 
-    def blocks(self, parts: Iterable[Part]) -> Iterator[TableBlock]:
-        """Yield the rows of consecutive *parts*, of any size, in blocks of at most `BLOCK_ROWS`."""
+    def blocks(self, chunks: Iterable[TrialChunk]) -> Iterator[TableBlock]:
+        """Yield the rows of consecutive *chunks*, of any size, in blocks of at most `BLOCK_ROWS`."""
         first = 0
-        for batches, trials in map(_join_parts, _gather_parts(parts)):
+        for batches, trials in map(_join_chunks, _gather_chunks(chunks)):
             for start in range(0, len(trials), BLOCK_ROWS):
                 selection = slice(start, start + BLOCK_ROWS)
                 block_trials = trials.part(selection)
@@ -114,8 +114,8 @@ class TrialTable:
         columns |= {"feasible": results.feasible, "counted": results.counted}
         columns["reasons"] = Coded(results.coded.texts, results.coded.codes)
         columns |= {name: results.columns[name] for name in self._problem.metrics}
-        if self._parts is not None:
-            columns |= self._parts.compute(trials)
+        if self._breakdown is not None:
+            columns |= self._breakdown.compute(trials)
         return TableBlock(columns, len(trials))
 
     def _derive(self, path: str, head: Head, rows: Indices) -> Coded:
@@ -126,11 +126,11 @@ class TrialTable:
         return Coded(texts, np.array(codes, dtype=np.intp))
 
 
-def _gather_parts(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield small *parts* together: to evaluate few trials takes as long as to evaluate many."""
-    waiting: list[Part] = []
-    for part in parts:
-        waiting.append(part)
+def _gather_chunks(chunks: Iterable[TrialChunk]) -> Iterator[list[TrialChunk]]:
+    """Yield small *chunks* together: to evaluate few trials takes as long as to evaluate many."""
+    waiting: list[TrialChunk] = []
+    for chunk in chunks:
+        waiting.append(chunk)
         if sum(len(trials) for _, trials in waiting) >= BLOCK_ROWS:
             yield waiting
             waiting = []
@@ -138,12 +138,12 @@ def _gather_parts(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield waiting
 
 
-def _join_parts(parts: list[Part]) -> Part:
-    if len(parts) == 1:
-        return parts[0]
-    points = np.concatenate([trials.points for _, trials in parts])
-    batches = [of_batch for of_batch, _ in parts if of_batch is not None]
-    trials = Trials(points, Results.join(trials.results for _, trials in parts))
+def _join_chunks(chunks: list[TrialChunk]) -> TrialChunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    points = np.concatenate([trials.points for _, trials in chunks])
+    batches = [chunk_batches for chunk_batches, _ in chunks if chunk_batches is not None]
+    trials = Trials(points, Results.join(trials.results for _, trials in chunks))
     return np.concatenate(batches) if batches else None, trials
 
 
@@ -206,24 +206,24 @@ def _plain_value(problem: Problem, path: str, value: Any, kind: type) -> Any:
     return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
 
 
-# ---- parts
+# ---- what the seconds of a step and the bytes of memory are made of
 
 
-class _Parts:
-    """What the seconds of a step and the bytes of memory are made of.
+class _Breakdown:
+    """The columns that break ``step_s`` and ``memory_bytes`` down into parts, such as ``step_s.gemm``.
 
     Of a mix, the seconds of each workload are those of a round, so that all parts add up to ``step_s``. An engine that
-    simulates does not leave the parts of a step; those of memory are the same.
+    simulates does not say what a step is made of; the parts of memory are the same.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = replace(problem, engine="analytic")
         self._simulated = problem.engine != "analytic"
         of_step: list[tuple[str, str, tuple[str, ...]]] = [("step_s", "breakdown", BREAKDOWN)]
-        pairs = [*([] if self._simulated else of_step), ("memory_bytes", "memory", COMPONENTS)]
+        broken_down = [*([] if self._simulated else of_step), ("memory_bytes", "memory", COMPONENTS)]
         self._origins = [
             (".".join(filter(None, [metric, share.name, part])), index, f"{origin}.{part}", metric == "step_s")
-            for metric, origin, parts in pairs
+            for metric, origin, parts in broken_down
             for index, share in enumerate(problem.shares)
             for part in parts
         ]
@@ -232,22 +232,24 @@ class _Parts:
     def compute(self, trials: Trials) -> dict[str, Cells]:
         """Return the parts of *trials*: seconds of those that can run, memory also of those that need too much.
 
-        A trial that this release evaluates to other metrics than the study has, has no parts.
+        Trials are evaluated again, as a study does not keep the parts. Where this release finds other metrics than the
+        study has, the parts would not add up to them: such a trial has none.
         """
         parts = {name: np.full(len(trials), np.nan) for name in self.names}
         indices = np.flatnonzero(np.isfinite(trials.results.excess))
         if len(indices):
             outcomes, results = self._problem.evaluate_shares(trials.rows[indices])
             evaluated = trials.select(indices)
-            same, runs = self._same(evaluated, results.excess, results.columns), evaluated.results.feasible
+            same = self._has_same_results(evaluated, results.excess, results.columns)
+            runs = evaluated.results.feasible
             for name, share, origin, seconds in self._origins:
                 weight = self._problem.shares[share].weight if seconds else 1.0
                 shown = same & runs if seconds else same
                 parts[name][indices] = np.where(shown, weight * outcomes[share].columns[origin], np.nan)
         return dict(parts)
 
-    def _same(self, trials: Trials, excess: Floats, columns: Any) -> Flags:
-        """Return which trials have the results that they had."""
+    def _has_same_results(self, trials: Trials, excess: Floats, columns: Any) -> Flags:
+        """Return which trials are evaluated to the results that the study has of them."""
         runs, before = trials.results.feasible, trials.results
         metric = "memory_bytes" if self._simulated else "step_s"
         equal = (before.excess == excess) if not self._simulated else runs
@@ -260,10 +262,10 @@ class _Parts:
 EXTRA = "notebook"
 
 
-def to_pandas(table: TrialTable, parts: Iterable[Part]) -> Any:
+def to_pandas(table: TrialTable, chunks: Iterable[TrialChunk]) -> Any:
     """Return trials as a DataFrame of numbers, truth values and text; NaN or None where there is no value."""
     pandas = import_optional("pandas", EXTRA, "to_pandas", "study")
-    blocks = list(table.blocks(parts))
+    blocks = list(table.blocks(chunks))
     columns = {}
     for head in table.heads:
         pieces = [_as_array(head, block.columns.pop(head.name)) for block in blocks]  # each column is in memory once
@@ -288,11 +290,13 @@ def _as_array(head: Head, cells: Cells) -> npt.NDArray[Any]:
 # ---- Arrow
 
 
-def to_arrow(table: TrialTable, parts: Iterable[Part]) -> Any:
+def to_arrow(table: TrialTable, chunks: Iterable[TrialChunk]) -> Any:
     """Return trials as an Arrow Table, null where there is no value."""
     arrow = import_optional("pyarrow", EXTRA, "to_arrow", "study")
     schema = arrow_schema(arrow, table)
-    return arrow.Table.from_batches([arrow_batch(arrow, schema, table, block) for block in table.blocks(parts)], schema)
+    return arrow.Table.from_batches(
+        [arrow_batch(arrow, schema, table, block) for block in table.blocks(chunks)], schema
+    )
 
 
 def arrow_schema(arrow: Any, table: TrialTable) -> Any:

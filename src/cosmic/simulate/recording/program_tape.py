@@ -1,6 +1,6 @@
 """Arrays that record the operations done to them, and the tape on which they record.
 
-A `RecordedArray` array has no numbers. It has a place on the tape, and a kind: truth values, whole numbers or any
+A `RecordedArray` has no numbers. It has a place on the tape, and a kind: truth values, whole numbers or any
 numbers. Operations of NumPy on it give another one. What would take a number out of it (`float`, `bool`, iteration)
 raises `Unrecordable`: then that structure is evaluated without a program.
 
@@ -344,6 +344,7 @@ NEUTRAL = {
 }
 """The operand that changes nothing, and on which sides. (-0.0 + 0.0 is 0.0: equal to -0.0, if not the same bits.)"""
 TEMPLATES = {kind: np.zeros(1, dtype=dtype) for kind, dtype in {"b": bool, "i": np.int64, "f": np.float64}.items()}
+"""By kind: the array whose view each recorded array is, so that code that asks for a dtype gets the right one."""
 
 UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt")
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
@@ -437,6 +438,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         raise Unrecordable("a part of a recorded array")
 
     def _leave(self, *_: Any, **__: Any) -> Any:
+        """Refuse what would take a number out of the array."""
         raise Unrecordable("a number of a recorded array")
 
     __bool__ = __int__ = __float__ = __index__ = __iter__ = __setitem__ = _leave

@@ -180,23 +180,24 @@ def nesting_of(host: Host) -> Nesting:
     return Nesting(order, around)
 
 
-def _enclosing_entries(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
+def _enclosing_entries(thread: Ints, start: Ints, end: Ints, can_enclose: Mask) -> Ints:
+    """Return for each event the position of the innermost one around it, of those that can enclose others; else -1."""
     parents = np.empty(len(thread), np.int64)
     native = native_library()
     if native is not None:
-        columns = (thread, start, end, holds, parents)
+        columns = (thread, start, end, can_enclose, parents)
         native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_int64_pointer, columns))
         return parents
     # A stack of open entries, linked by `around` itself; C does the same.
     top, before = -1, -1
-    starts, ends, holding, around = start.tolist(), end.tolist(), holds.tolist(), [-1] * len(thread)
+    starts, ends, opens, around = start.tolist(), end.tolist(), can_enclose.tolist(), [-1] * len(thread)
     for index, number in enumerate(thread.tolist()):
         if number != before:
             top, before = -1, number
         while top >= 0 and ends[top] <= starts[index]:
             top = around[top]
         around[index] = top
-        if holding[index]:
+        if opens[index]:
             top = index
     parents[:] = around
     return parents
@@ -213,12 +214,12 @@ class ThreadIntervals:
     """When the next one of the thread began; for the last, when the thread was done."""
     latest: Ints
     """When it must have ended: what it launched began."""
-    held: Ints
+    wait_end: Ints
     """When what it waited for ended; 0 if it did not wait."""
     woken: Mask
-    """Whether the thread was idle, and then woken up by another."""
-    reach: Ints
-    """Until when the thread had been busy before."""
+    """Whether the thread was idle until its waker was done, another thread or a collective."""
+    busy_until: Ints
+    """Until when the thread had been busy before the event: if that is earlier than `start`, it was idle in between."""
 
     def cut(self) -> tuple[Ints, Ints]:
         """Return when each node begins and ends."""
@@ -226,21 +227,21 @@ class ThreadIntervals:
         woken = self.woken.astype(np.int64)
         native = native_library()
         if native is not None:
-            columns = (self.thread, self.follows, self.latest, self.held, woken, self.reach, start, end)
+            columns = (self.thread, self.follows, self.latest, self.wait_end, woken, self.busy_until, start, end)
             native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_int64_pointer, columns))
             return start, end
-        shares = (self.thread, self.start, self.follows, self.latest, self.held, woken, self.reach)
+        shares = (self.thread, self.start, self.follows, self.latest, self.wait_end, woken, self.busy_until)
         starts, ends = [0] * len(start), [0] * len(start)
         before = -1
-        for index, (thread, began, follows, latest, held, is_woken, reach) in enumerate(
+        for index, (thread, began, follows, latest, wait_end, is_woken, busy_until) in enumerate(
             zip(*(column.tolist() for column in shares), strict=True)
         ):
             first, before = thread != before, thread
             begins = began if first else ends[index - 1]
             if is_woken and not first:
-                ends[index - 1] = max(starts[index - 1], min(ends[index - 1], reach))
+                ends[index - 1] = max(starts[index - 1], min(ends[index - 1], busy_until))
                 begins = max(began, ends[index - 1])
-            starts[index] = max(begins, held)
+            starts[index] = max(begins, wait_end)
             ends[index] = max(starts[index], min(follows, latest))
         return np.array(starts, np.int64), np.array(ends, np.int64)
 
@@ -495,21 +496,28 @@ def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
     return np.array(order, np.int64)
 
 
-# ---- What woke a thread up that had been idle: the last that another thread, or a collective, was done with
+# ---- Wakers of idle threads: what another thread, or a collective, was done with last before the thread went on
 
 
 class Wakeups(NamedTuple):
-    """What woke threads up."""
+    """The wakers of idle threads, an entry for each time that a thread was idle."""
 
     by: Ints
-    """Numbers of nodes, or of collectives; -1 where nothing did."""
+    """The number of the waker, a node or a collective; -1 where there is none."""
     moment: Ints
-    """When that was done."""
+    """When the waker was done."""
     is_exchange: Mask
+    """Whether the waker is a collective."""
 
 
 class ThreadDependencies:
-    """What threads were done with, to look up by time."""
+    """What threads and collectives were done with, to look up wakers by time.
+
+    A profile does not say that one thread of a host waited for another, as the main thread does for autograd's in
+    `backward()`. It is taken from their times: where a thread does nothing for longer than `IDLE_NS`, its *waker* is
+    the event of another thread, or the collective, that ended last in that time. A thread that began its next event
+    before the idle one went on is nobody's waker.
+    """
 
     def __init__(self, first: Ints, began: Ints, ended: Ints, exchanges: Mapping[int, int]) -> None:
         """Take where the nodes of each thread begin, when nodes began and ended, and when collectives ended."""
@@ -519,7 +527,7 @@ class ThreadDependencies:
         """Numbers and ends, ascending by these."""
 
     def find_wakers(self, thread: Ints, idle: Ints, start: Ints) -> Wakeups:
-        """Return the event elsewhere that ended last while each *thread* was idle until *start*."""
+        """Return the waker of each *thread*, which did nothing from *idle* to *start*."""
         by, latest, is_exchange = np.full(len(start), -1), idle.copy(), np.zeros(len(start), bool)
         for other, (low, high) in enumerate(pairwise(self._first.tolist())):
             ends = sorted_distinct(np.maximum.accumulate(self._ended[low:high]))  # those later than all before
@@ -528,9 +536,8 @@ class ThreadDependencies:
             end = ends[np.maximum(index, 0)]
             following = np.searchsorted(starts, end)
             went_on = (following < high - low) & (starts[np.minimum(following, high - low - 1)] < start)
-            wakes = (
-                (index >= 0) & (thread != other) & (end > latest) & (end >= 0) & ~went_on
-            )  # nobody waits for one that did
+            # Nobody waits for a thread that went on before the idle one did.
+            wakes = (index >= 0) & (thread != other) & (end > latest) & (end >= 0) & ~went_on
             by[wakes], latest[wakes] = low + np.maximum(following - 1, 0)[wakes], end[wakes]
         if len(self._exchanges):
             index = np.searchsorted(self._exchanges[:, 1], start, "right") - 1
@@ -625,7 +632,7 @@ class _Linker(NumberedNodes):
         given was done, and the collective before them.
         """
         device = self.trace.device
-        streams, launches = self._given, self._launches
+        streams, launches = self._stream_kernels, self._launches
         moments, before, done = [], -1, 0
         for exchange in self.exchanges:
             communication, node = self.communications[exchange], self.node_of_exchange[exchange]
@@ -647,6 +654,7 @@ class _Linker(NumberedNodes):
 
     @cached_property
     def _launches(self) -> Launches:
+        """Which kernels each thread launched, and when."""
         return Launches(self.thread, self.began, self.launch_of, self.trace.device.stream)
 
     def _valid_nodes(self, kind: Ints, entry: Ints) -> LinkedEvents:
@@ -655,8 +663,8 @@ class _Linker(NumberedNodes):
         parent[(parent >= 0) & (end[parent] > start)] = -1
         self.pairs.append((np.array(self.waiting, np.int64), np.array(self.waited, np.int64)))
         node, wait = (np.concatenate(column) for column in zip(*self.pairs, strict=True))
-        held = (end[wait] <= start[node]) & (node != wait)
-        node, wait = np.divmod(sorted_distinct(node[held] * count + wait[held]), count)
+        possible = (end[wait] <= start[node]) & (node != wait)
+        node, wait = np.divmod(sorted_distinct(node[possible] * count + wait[possible]), count)
         child = np.flatnonzero(parent >= 0)
         acyclic = without_cycles(np.append(node, child), np.append(wait, parent[child]), start, end)
         parent[child[~acyclic[len(node) :]]] = -1
@@ -701,20 +709,20 @@ class _Linker(NumberedNodes):
         follows[:-1] = self.began[1:]
         ends = [min(int(self.ended[first:last].max()), self.stop) for first, last in self._spans()]
         follows[self.first[1:] - 1] = ends
-        reach = self._busy_until()
-        woken = self._link_wakers(np.flatnonzero(self.began - reach > IDLE_NS), reach, is_first)
-        latest, held = np.full(count, _NEVER), np.zeros(count, np.int64)
+        busy_until = self._busy_until()
+        woken = self._link_wakers(np.flatnonzero(self.began - busy_until > IDLE_NS), busy_until, is_first)
+        latest, wait_end = np.full(count, _NEVER), np.zeros(count, np.int64)
         kernels = np.flatnonzero(self.launch_of >= 0)
         np.minimum.at(latest, self.launch_of[kernels], np.minimum(device.start, self._call_ends())[kernels])
-        self._link_blocking(kernels, held, woken)
-        self._link_synchronized(held)
-        self._link_queued(held)
+        self._link_blocking(kernels, wait_end, woken)
+        self._link_synchronized(wait_end)
+        self._link_queued(wait_end)
         for exchange in self.exchanges:
             issuer = self._find_issuer(exchange, follows)
             if issuer is not None:  # it begins while its operator goes on
                 latest[issuer] = min(int(latest[issuer]), self.communications[exchange].start)
                 self._add_dependency(self.node_of_exchange[exchange], issuer)
-        return ThreadIntervals(self.thread, self.began, follows, latest, held, woken, reach).cut()
+        return ThreadIntervals(self.thread, self.began, follows, latest, wait_end, woken, busy_until).cut()
 
     def _spans(self) -> list[tuple[int, int]]:
         return list(zip(self.first[:-1].tolist(), self.first[1:].tolist(), strict=True))
@@ -731,14 +739,17 @@ class _Linker(NumberedNodes):
         """Return until when each thread was busy before each of its nodes."""
         is_annotation = self.trace.host.category[self.entry] == ANNOTATION
         busy = np.where(is_annotation, self.began, self.ended)
-        reach = np.zeros(len(busy), np.int64)
+        busy_until = np.zeros(len(busy), np.int64)
         for first, last in self._spans():
-            reach[first + 1 : last] = np.maximum.accumulate(busy[first : last - 1])
-        return reach
+            busy_until[first + 1 : last] = np.maximum.accumulate(busy[first : last - 1])
+        return busy_until
 
-    def _link_wakers(self, idle: Ints, reach: Ints, is_first: Mask) -> Mask:
-        """Return which nodes were woken up by another thread or by a collective; note what they wait for."""
-        is_woken = np.zeros(len(reach), bool)
+    def _link_wakers(self, idle: Ints, busy_until: Ints, is_first: Mask) -> Mask:
+        """Return which of the *idle* nodes have a waker (see `ThreadDependencies`), and let each wait for its own.
+
+        *idle* are the nodes before which their thread did nothing for long, *busy_until* says since when.
+        """
+        is_woken = np.zeros(len(busy_until), bool)
         self.woke: list[tuple[int, int]] = []
         """Nodes that another thread waited for, and when they were done."""
         if len(self.first) <= 2 and not self.exchanges:
@@ -748,11 +759,11 @@ class _Linker(NumberedNodes):
             for exchange in self.exchanges
             if (communication := self.communications[exchange]).annotations
         }
-        since = np.where(is_first[idle], -1, reach[idle])
-        woken = ThreadDependencies(self.first, self.began, self._ended_late(), ended).find_wakers(
+        since = np.where(is_first[idle], -1, busy_until[idle])
+        wakeups = ThreadDependencies(self.first, self.began, self._ends_to_wait_for(), ended).find_wakers(
             self.thread[idle], since, self.began[idle]
         )
-        for node, by, moment, is_exchange in zip(idle.tolist(), *(column.tolist() for column in woken), strict=True):
+        for node, by, moment, is_exchange in zip(idle.tolist(), *(column.tolist() for column in wakeups), strict=True):
             if by >= 0:
                 waker = self.node_of_exchange[by] if is_exchange else by
                 is_woken[node] = True
@@ -760,11 +771,11 @@ class _Linker(NumberedNodes):
                 self.woke.append((waker, moment))
         return is_woken
 
-    def _ended_late(self) -> Ints:
+    def _ends_to_wait_for(self) -> Ints:
         """Return when nodes ended, -1 for annotations, which nobody waits for."""
         return np.where(self.trace.host.category[self.entry] == ANNOTATION, -1, self.ended)
 
-    def _link_blocking(self, kernels: Ints, held: Ints, woken: Mask) -> None:
+    def _link_blocking(self, kernels: Ints, wait_end: Ints, woken: Mask) -> None:
         """Let what follows a call that waited for its copy wait for the copy."""
         device = self.trace.device
         blocks = match_names(COPIES, self.trace, device.name) & (device.end <= self._call_ends())
@@ -776,16 +787,16 @@ class _Linker(NumberedNodes):
         resumes = np.append(self.thread, -1)[after] == self.thread[calls]
         resumes &= ~np.append(woken, False)[after]
         self.pairs.append((after[resumes], self.node_of_device[copies[resumes]]))
-        held[after[resumes]] = device.end[copies[resumes]]
+        wait_end[after[resumes]] = device.end[copies[resumes]]
 
-    def _link_synchronized(self, held: Ints) -> None:
+    def _link_synchronized(self, wait_end: Ints) -> None:
         """Let calls that synchronize wait for what they waited for, or would have, had it not been done already."""
         device = self.trace.device
         calls = np.flatnonzero(self.is_call & match_names(SYNCHRONIZES, self.trace, self.trace.host.name[self.entry]))
         if not len(calls):
             return
         waits_for_all = match_names(ALL_STREAMS, self.trace, self.trace.host.name[self.entry])
-        streams, launches = self._given, self._launches
+        streams, launches = self._stream_kernels, self._launches
         for call in calls.tolist():
             began, until = int(self.began[call]), int(self.ended[call]) + TOLERANCE_NS
             kernels = streams.before(began, until=until)
@@ -793,9 +804,9 @@ class _Linker(NumberedNodes):
                 kernels = self._kernels_of_stream(call, kernels, launches)
             for kernel in kernels:
                 self._add_dependency(call, int(self.node_of_device[kernel]))
-                held[call] = max(int(held[call]), min(int(device.end[kernel]), until))
+                wait_end[call] = max(int(wait_end[call]), min(int(device.end[kernel]), until))
 
-    def _link_queued(self, held: Ints) -> None:
+    def _link_queued(self, wait_end: Ints) -> None:
         """Let launches that found the queue of the device full wait for the kernel that left it as they went on."""
         host, device = self.trace.host, self.trace.device
         self.behind = np.zeros(len(self.entry), np.int64)
@@ -814,7 +825,7 @@ class _Linker(NumberedNodes):
         running = by_end[np.maximum(index, 0)]
         waits = (index >= 0) & (device.end[running] > self.began[calls])
         calls, running = calls[waits], running[waits]
-        held[calls] = np.maximum(held[calls], device.end[running])
+        wait_end[calls] = np.maximum(wait_end[calls], device.end[running])
         node = self.node_of_device[running]
         self.pairs.append((calls[node >= 0], node[node >= 0]))
         self.behind[calls[node < 0]] = device.end[running[node < 0]]
@@ -918,7 +929,7 @@ class _Linker(NumberedNodes):
     def _link_events(self) -> None:
         """Let the first kernel after a wait for an event wait for what other streams had been given by then."""
         host, device = self.trace.host, self.trace.device
-        streams, launches = self._given, self._launches
+        streams, launches = self._stream_kernels, self._launches
         issued = [self.communications[exchange].issued for exchange in self.exchanges]
         by_correlation = {
             int(host.correlation[event_record]): int(host.start[event_record])
@@ -940,7 +951,8 @@ class _Linker(NumberedNodes):
                 self._add_dependency(node, self.node_of_exchange[self.exchanges[count - 1]])
 
     @cached_property
-    def _given(self) -> StreamKernels:
+    def _stream_kernels(self) -> StreamKernels:
+        """What each stream had been given when; a kernel without a known launch was given as it started."""
         call = self.launch_of[self.kernels]
         moment = self.trace.device.start[self.kernels]
         if len(self.entry):
@@ -951,7 +963,7 @@ class _Linker(NumberedNodes):
         """Let collectives without a kernel wait for the operator that began them, and for what the device had to do."""
         if not self.exchanges:
             return
-        streams = self._given
+        streams = self._stream_kernels
         for exchange in self.exchanges:
             communication, node = self.communications[exchange], self.node_of_exchange[exchange]
             self.parent[node] = self.node_of_host[communication.operator]

@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 Text = bytes
 
 
-def _no_texts() -> Ints:
+def _empty_column() -> Ints:
     return np.zeros(0, np.int64)
 
 
@@ -64,17 +64,17 @@ class CollectiveCall:
 class Host:
     """Operators, annotations and calls of the runtime, one entry each."""
 
-    name: Ints = field(default_factory=_no_texts)
+    name: Ints = field(default_factory=_empty_column)
     """Index into `Kineto.names`."""
-    start: Ints = field(default_factory=_no_texts)
-    end: Ints = field(default_factory=_no_texts)
-    thread: Ints = field(default_factory=_no_texts)
+    start: Ints = field(default_factory=_empty_column)
+    end: Ints = field(default_factory=_empty_column)
+    thread: Ints = field(default_factory=_empty_column)
     """Index into `Kineto.threads`."""
-    category: Ints = field(default_factory=_no_texts)
+    category: Ints = field(default_factory=_empty_column)
     """`OPERATOR`, `ANNOTATION` or `CALL`."""
-    function: Ints = field(default_factory=_no_texts)
+    function: Ints = field(default_factory=_empty_column)
     """Id of PyTorch's record function: the link to an execution trace."""
-    correlation: Ints = field(default_factory=_no_texts)
+    correlation: Ints = field(default_factory=_empty_column)
 
 
 OPERATOR, ANNOTATION, CALL = 0, 1, 2
@@ -84,15 +84,15 @@ OPERATOR, ANNOTATION, CALL = 0, 1, 2
 class Device:
     """Kernels, copies and fills, one entry each."""
 
-    name: Ints = field(default_factory=_no_texts)
-    start: Ints = field(default_factory=_no_texts)
-    end: Ints = field(default_factory=_no_texts)
-    stream: Ints = field(default_factory=_no_texts)
+    name: Ints = field(default_factory=_empty_column)
+    start: Ints = field(default_factory=_empty_column)
+    end: Ints = field(default_factory=_empty_column)
+    stream: Ints = field(default_factory=_empty_column)
     """As CUDA numbers it; of a second device, other numbers than those of the first."""
-    category: Ints = field(default_factory=_no_texts)
+    category: Ints = field(default_factory=_empty_column)
     """Index into `LAUNCHED`."""
-    correlation: Ints = field(default_factory=_no_texts)
-    bytes: Ints = field(default_factory=_no_texts)
+    correlation: Ints = field(default_factory=_empty_column)
+    bytes: Ints = field(default_factory=_empty_column)
     """Of copies and fills; -1 where not stated."""
     launch: list[Text] = field(default_factory=list)
     """Grid and block, as text."""
@@ -296,7 +296,7 @@ def _listed_ranks(listed: str) -> tuple[int, ...]:
 
 MOST_EVENTS = 2 * 10**7
 """The most events of hosts and devices that a trace may have."""
-_OLD = {"operator": "cpu_op", "runtime": "cuda_runtime", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+_OLD_CATEGORIES = {"operator": "cpu_op", "runtime": "cuda_runtime", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 """Categories as the first versions of Kineto wrote them."""
 _TRIVIAL = re.compile(
     r"(cuda|hip)(Get|Set|Peek|StreamIs|StreamGet|DeviceGet|Func|Occupancy|EventQuery|EventCreate|EventElapsed|Pointer)"
@@ -335,8 +335,9 @@ KEYS = tuple(Key(name, kind, level) for name, (kind, level) in _KEYS.items())
     CALLED,
 ) = range(len(KEYS))
 """Columns; those from `PH` on are not kept."""
-_CALL, SYNC, UNUSED = 2, len(LAUNCHED) + 3, -1
-"""Codes of categories: those of the host, of the device, waits for events, and others."""
+_FIRST_LAUNCHED = CALL + 1
+SYNC, UNUSED = _FIRST_LAUNCHED + len(LAUNCHED), -1
+"""Codes of categories: after those of the host come those of `LAUNCHED`, then waits for events; others are unused."""
 _AS_TEXT = -(2**62)
 """Processes and threads that are no integers are texts: this less their number."""
 
@@ -351,6 +352,7 @@ class EventReader:
         self._codes, self._trivial = CachedLookup(), CachedLookup()
         """Codes of categories, and whether calls are trivial, by their texts."""
         self._kept: list[Ints] = []
+        """Columns of the events that become entries, a block for each batch."""
         self._count = 0
         self._calls: list[tuple[int, CollectiveCall]] = []
         """By the place among all rows that are kept."""
@@ -407,7 +409,7 @@ class EventReader:
                 raise
             row[:] = ABSENT
             return
-        args, number = event.args or _NONE, self._rows.texts.number
+        args, number = event.args or _NO_ARGS, self._rows.texts.number
         words = (event.ph, event.cat, event.name)
         row[PH], row[CAT], row[NAME] = (ABSENT if word is None else number(_bytes(word)) for word in words)
         row[PID], row[TID] = (self._number_or_text(identifier) for identifier in (event.pid, event.tid))
@@ -417,7 +419,7 @@ class EventReader:
         )
         row[DUR] = -1 if duration == ABSENT else duration
         wholes = (args.function, args.correlation, args.stream, args.device, args.bytes)
-        row[FUNCTION : BYTES + 1] = [parse_whole(size_text) for size_text in wholes]
+        row[FUNCTION : BYTES + 1] = [parse_whole(value) for value in wholes]
         raws = (args.grid, args.block, args.dims, args.types, args.scalars)
         row[GRID : SCALARS + 1] = [number(bytes(raw)) if bytes(raw) else ABSENT for raw in raws]
         row[CALLED] = ABSENT if args.collective is None else number(_bytes(args.collective))
@@ -445,7 +447,7 @@ class EventReader:
         code = np.full(len(table), UNUSED, np.int64)
         rows = np.flatnonzero((table[:, PH] == texts.number(b"X")) & (table[:, CAT] != ABSENT))
         code[rows] = self._codes.look_up(table[rows, CAT], lambda number: category_code(_text(texts.text(number))))
-        calls = np.flatnonzero((code == _CALL) & (table[:, NAME] != ABSENT))
+        calls = np.flatnonzero((code == CALL) & (table[:, NAME] != ABSENT))
         is_trivial = self._trivial.look_up(
             table[calls, NAME], lambda number: _TRIVIAL.match(_text(texts.text(number))) is not None
         )
@@ -466,11 +468,11 @@ class EventReader:
         columns[DUR] = np.maximum(columns[DUR], 0) + columns[TS]  # its end, from here on
         for column in (FUNCTION, CORRELATION, STREAM, DEVICE, BYTES):
             columns[column, columns[column] == ABSENT] = -1
-        hosts, devices = np.flatnonzero(columns[CAT] <= _CALL), np.flatnonzero(columns[CAT] > _CALL)
+        hosts, devices = np.flatnonzero(columns[CAT] <= CALL), np.flatnonzero(columns[CAT] > CALL)
         self._finish_host(columns, hosts, texts)
         self._finish_device(columns[:, devices].T, texts)
         for row, call in self._calls:
-            entries, side = (hosts, "host") if columns[CAT, row] <= _CALL else (devices, "device")
+            entries, side = (hosts, "host") if columns[CAT, row] <= CALL else (devices, "device")
             trace.calls[side, int(np.searchsorted(entries, row))] = call
         # What a file says beside its events
         base = self._document.rest.get("baseTimeNanoseconds")
@@ -517,7 +519,7 @@ class EventReader:
         stream = stream + step * np.searchsorted(first, table[:, DEVICE])
         for correlation, (waits, waited, device) in self._waits:
             shift = step * int(np.searchsorted(first, device)) if device in first else 0
-            trace.waits[correlation] = tuple(moment + shift if moment >= 0 else -1 for moment in (waits, waited))  # type: ignore[assignment]
+            trace.waits[correlation] = tuple(number + shift if number >= 0 else -1 for number in (waits, waited))  # type: ignore[assignment]
         for correlation, synced, device in self._syncs:
             shift = step * int(np.searchsorted(first, device)) if device in first else 0
             trace.syncs[correlation] = synced + shift if synced >= 0 else -1
@@ -526,7 +528,7 @@ class EventReader:
         columns = (table[:, column].copy() for column in (NAME, TS, DUR, CORRELATION, BYTES))
         name, start, end, correlation_ids, moved = columns
         listed = [launches[code] for code in number.tolist()]
-        trace.device = Device(name, start, end, stream, table[:, CAT] - 3, correlation_ids, moved, listed)
+        trace.device = Device(name, start, end, stream, table[:, CAT] - _FIRST_LAUNCHED, correlation_ids, moved, listed)
 
     def _device_streams(self, device: Ints, stream: Ints) -> tuple[Ints, int]:
         """Return the devices, and by how much streams of one are numbered higher than those of the one before."""
@@ -544,17 +546,17 @@ def category_code(category: str) -> int:
     [0, 2, 3, -1]
     """
     lowered = category.lower().replace(" ", "_")
-    current = _OLD.get(lowered, lowered) if lowered != category else category
+    current = _OLD_CATEGORIES.get(lowered, lowered) if lowered != category else category
     if current in ("cpu_op", "user_annotation"):
         return int(current == "user_annotation")
     if current.endswith(("_runtime", "_driver")):
-        return _CALL
+        return CALL
     if current in LAUNCHED:
-        return 3 + LAUNCHED.index(current)
+        return _FIRST_LAUNCHED + LAUNCHED.index(current)
     return SYNC if current == "cuda_sync" else UNUSED
 
 
-_NONE = EventArgs()
+_NO_ARGS = EventArgs()
 
 
 def _text(content: bytes) -> str:
