@@ -183,7 +183,12 @@ PLAYED: dict[str, tuple[str, dict[str, Any], str]] = {
     "compute": ("vit-base@dgx-h100:8", {}, "compute bounds it"),
     "host": (
         "gpt3-125m@dgx-h100:8",
-        {"workload.execution": "eager", "workload.micro_batch": 1, "workload.global_batch": 8, "workload.sequence": 512},
+        {
+            "workload.execution": "eager",
+            "workload.micro_batch": 1,
+            "workload.global_batch": 8,
+            "workload.sequence": 512,
+        },
         "kernel launches bound it (",
     ),
     "memory": (
