@@ -93,7 +93,7 @@ def _print_run(answer: RecipeRunAnswer, store: Path) -> None:
     cells = [{**row["variables"], **row["results"]} for row in rows]
     if names:
         table = [
-            [cell.get(name, "-") for name in names] + [row["status"]] for cell, row in zip(cells, rows, strict=True)
+            [cell.get(name) for name in names] + [row["status"]] for cell, row in zip(cells, rows, strict=True)
         ]
         emit_table("", [*names, "status"], table)
     else:
