@@ -58,7 +58,7 @@ results: {step_s: "${evaluate.step_s}", bound_s: as a text}
     rows = [line.split() for line in out.split("\n")[3:5]]
     assert (status, rows[0][0], rows[0][-1], rows[1][:2], rows[1][-1]) == (1, "1", "ok", ["3", "-"], "failed")
     assert "bound s" in out.split("\n")[2]
-    assert err == "cosmic run: evaluate: cosmic evaluate: workload.tp = 3: does not divide 2 accelerators\n"
+    assert err == "cosmic run: evaluate: cosmic evaluate: workload.tp = 3: there are only 2 accelerators\n"
 
 
 def test_the_function_takes_a_mapping_and_a_design_inside_it() -> None:
