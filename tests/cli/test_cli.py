@@ -109,6 +109,8 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name:
         ("space", "sample", SPACE, "-n", "-1"),
         ("demo", "--seed", "x"),
         ("catalog", "list", "models", "systems"),
+        ("space", "count", SPACE, "--stacks", "workload", "--stacks", "network"),
+        ("evaluate", "gpt3-13b@dgx-h100:8", "--engine=event", "--engine", "analytic"),
     ],
     ids=" ".join,
 )

@@ -45,6 +45,22 @@ def test_a_recipe_runs_commands_and_a_second_run_evaluates_nothing(capsys: pytes
     assert next(each["run"] for each in listed) == first["run"]
 
 
+def test_a_row_that_cannot_run_has_no_numbers_and_the_others_do(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("r.yaml").write_text(
+        """\
+name: grid
+grid: {tp: [1, 3]}
+steps: [evaluate: {design: "gpt3-125m@dgx-h100:2", set: {tp: "${tp}"}}]
+results: {step_s: "${evaluate.step_s}", bound_s: as a text}
+"""
+    )
+    status, out, err = run(capsys, "run", "r.yaml")
+    rows = [line.split() for line in out.split("\n")[3:5]]
+    assert (status, rows[0][0], rows[0][-1], rows[1][:2], rows[1][-1]) == (1, "1", "ok", ["3", "-"], "failed")
+    assert "bound s" in out.split("\n")[2]
+    assert err == "cosmic run: evaluate: cosmic evaluate: workload.tp = 3: there are only 2 accelerators\n"
+
+
 def test_the_function_takes_a_mapping_and_a_design_inside_it() -> None:
     found = cosmic.run({"steps": [{"evaluate": {"design": {"model": "gpt3-125m", "system": "dgx-h100:2"}}}]})
     direct = cosmic.evaluate(cosmic.load_design(SMALL))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cosmic.design.workload_layer import Workload
+from cosmic.report.study_report import found_in_study
 from cosmic.search.plateau import find_plateau
 from cosmic.search.problem import FASTEST_SWITCHES, lower_bounds, make_loss_bound, make_problem
 from cosmic.search.search_loop import search
+from cosmic.search.search_verdict import judge_search
 from cosmic.search.space.space_files import mapping_space
+from cosmic.search.study.study import open_study
 
 DESIGNS = [
     ("llama3-70b@dgx-h100:64", {}),
@@ -74,6 +79,17 @@ def test_what_bounds_rule_out_does_not_matter(name: str, settings: dict[str, obj
     assert other is not None
     assert (one.count, one.above) == (other.count, other.above)
     assert space.labels(bounded.trials.row(one.place)) == space.labels(listed.trials.row(other.place))
+
+
+def test_a_proof_is_read_back_with_its_study(tmp_path: Path) -> None:
+    space = mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1, "cp": 1, "weight_sharding": "zero1"})
+    found = search(space, out=tmp_path / "study")
+    assert len(found.trials) < space.valid
+    again = found_in_study(open_study(tmp_path / "study"))
+    assert (found.stopped, again.stopped) == ("exhausted", "exhausted")
+    assert judge_search(again).sentence == judge_search(found).sentence
+    assert judge_search(again).proof == f"proven best of {space.valid:,} mappings"
+    assert judge_search(again).caveats == judge_search(found).caveats == ()
 
 
 def test_other_objectives_have_no_bound() -> None:

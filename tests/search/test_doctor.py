@@ -31,6 +31,23 @@ def test_a_whole_study_is_left_alone(study: Path) -> None:
     assert {name: (study / name).read_bytes() for name in before if name != "lock"}.items() <= before.items()
 
 
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_study_without_its_trials_is_not_resumed_in_silence(
+    content: bytes | None, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it would be begun anew, and a worse best found."""
+    for path in study.glob("trials.db*"):
+        path.unlink()
+    if content is not None:
+        (study / "trials.db").write_bytes(content)
+    with pytest.raises(StudyError, match=r"trials\.db: is missing or empty"):
+        resume_study(study)
+    assert (study / "study.json").exists()
+    status, _, stderr = run(capsys, "search", "--resume", "--out", str(study))
+    assert status != 0
+    assert "is missing or empty: bring it back, or begin anew in another folder" in stderr
+
+
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]", "\udcff", "["])
 def test_study_json_is_restored_from_the_trials(content: str | None, study: Path) -> None:
     before = (study / "study.json").read_bytes()

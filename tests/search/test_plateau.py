@@ -74,6 +74,29 @@ def test_of_equal_designs_the_simplest_is_taken() -> None:
     assert strict.count >= 2
 
 
+def test_a_design_that_is_worse_than_the_base_is_never_taken() -> None:
+    """The simplest within half is slower than a base that overlaps: it would be called the best, and worse."""
+    base = {
+        "model": "llama3-8b",
+        "system": "dgx-h100:16",
+        "workload": {**PLAIN, "weight_sharding": "zero1", "tp_overlap": True},
+    }
+    found = search({**SPACE, "base": base}, agent="exhaustive")
+    ground = find_plateau(found.problem, found.trials, within=0.5)
+    assert ground is not None
+    assert ground.count == 8
+    steps, base_s = found.trials.results.columns["step_s"], found.problem.base().columns["step_s"][0]
+    assert steps[ground.place] <= base_s < np.nanmax(steps)
+    assert found.problem.space.point(found.trials.row(ground.place)).workload.tp_overlap
+
+
+def test_a_design_beside_the_best_is_not_called_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = search(SPACE, agent="exhaustive")
+    monkeypatch.setattr(type(found), "plateau", find_plateau(found.problem, found.trials, within=0.5))
+    above = found.plateau.above
+    assert judge_search(found).sentence.startswith(f"{100 * above:.1f} % from the proven best of 8 mappings; ")
+
+
 def test_the_cheapest_comes_before_the_simplest() -> None:
     """At twice the bandwidth a step is hardly faster: half the network is taken, though nothing else differs."""
     space = {**SPACE, "parameters": {"network.dims.1.bandwidth": ["400 Gbps", "800 Gbps"]}}

@@ -225,8 +225,11 @@ def _fit_table(heads: list[str], sizes: list[int], numbers: list[bool], room: in
 def _fill_column(column: str, index: int, body: list[list[Any]]) -> str:
     """Turn the cells of one column into texts, all in the same readable unit, and return its head."""
     name, dimension = split_name(column)
-    if dimension is not None:
-        unit, worth = readable_unit([row[index] for row in body if row[index]], dimension)
+    cells = [row[index] for row in body if row[index] is not None]
+    if not all(isinstance(cell, int | float) for cell in cells):  # a recipe names its results as it likes
+        name = column
+    elif dimension is not None:
+        unit, worth = readable_unit(cells, dimension)
         name = f"{name} {unit}"
         for row in body:
             row[index] = row[index] if row[index] is None else row[index] / worth

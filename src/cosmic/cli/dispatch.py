@@ -307,8 +307,10 @@ def app_of(name: str) -> Any:
     """Return the Typer application of a command: plain help, errors left to this module."""
     import typer  # noqa: PLC0415  not needed for help
 
+    from cosmic.cli.plain_arguments import StrictCommand  # noqa: PLC0415  the same
+
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command()(function_of(name))
+    app.command(cls=StrictCommand)(function_of(name))
     return app
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 from typer.models import ArgumentInfo, OptionInfo
 
 _PLAIN: dict[Any, Callable[[str], Any]] = {str: str, str | None: str, Path: Path, Path | None: Path}
@@ -45,6 +46,19 @@ class _Parameter:
     def unset(self) -> Any:
         """Return its value where it is not given."""
         return list(self.default) if isinstance(self.default, list) else self.default
+
+
+class StrictCommand(TyperCommand):
+    """A command whose options of one value are stated once: Typer would keep the last, and drop the others unsaid."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line."""
+        _, _, stated = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in stated:
+            single = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag
+            if single and stated.count(parameter) > 1:
+                raise typer.BadParameter("it is given more than once", ctx=ctx, param=parameter)
+        return super().parse_args(ctx, args)
 
 
 def start_command(function: Callable[..., Any], words: list[str]) -> tuple[bool, Any]:

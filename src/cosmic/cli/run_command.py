@@ -92,9 +92,7 @@ def _print_run(answer: RecipeRunAnswer, store: Path) -> None:
     names = list(dict.fromkeys(name for row in rows for name in (*row["variables"], *row["results"])))
     cells = [{**row["variables"], **row["results"]} for row in rows]
     if names:
-        table = [
-            [cell.get(name, "-") for name in names] + [row["status"]] for cell, row in zip(cells, rows, strict=True)
-        ]
+        table = [[cell.get(name) for name in names] + [row["status"]] for cell, row in zip(cells, rows, strict=True)]
         emit_table("", [*names, "status"], table)
     else:
         for step in rows[0]["steps"]:

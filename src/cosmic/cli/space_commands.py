@@ -122,24 +122,37 @@ def _time_in_words(text: str) -> float:
 
 
 def _check_certificate(path: Path, *, json: bool) -> None:
-    from cosmic.search.certify.certificate_checker import (  # noqa: PLC0415  heavy
-        Refused,
-        check_certificate,
-    )
+    from cosmic.search.certify.certificate import read_certificate  # noqa: PLC0415  heavy
+    from cosmic.search.certify.certificate_checker import Refused, check_certificate  # noqa: PLC0415  heavy
 
     try:
         with StatusLine() as line:
             line.show("checking the certificate")
-            verdict = check_certificate(path)
+            content = read_certificate(path)
+            verdict = check_certificate(content)
     except Refused as refused:
         if json:
-            refusal: CertificateCheckAnswer = {"valid": False, "checked": [], "refused": str(refused)}
+            refusal: CertificateCheckAnswer = {
+                "valid": False,
+                "proven": None,
+                "gap": None,
+                "slack": None,
+                "checked": [],
+                "refused": str(refused),
+            }
             emit_json(refusal)
         else:
             complain([f"cosmic space certify: {refused}"])
         raise typer.Exit(1) from None
     if json:
-        answer: CertificateCheckAnswer = {"valid": True, "checked": verdict, "refused": None}
+        answer: CertificateCheckAnswer = {
+            "valid": True,
+            "proven": content["proven"],
+            "gap": content["gap"],
+            "slack": content["slack"],
+            "checked": verdict,
+            "refused": None,
+        }
         emit_json(answer)
         return
     emit([f"{path}: the certificate holds", *(f"  {each}" for each in verdict)])

@@ -2,7 +2,7 @@
 
 A model that is off by a few percent cannot rank designs that differ by less. Of those within `TIE_SHARE` of the best, the
 cheapest to buy is taken, then the simplest to run, then the one that loses least where links, memory or compute
-turn out slower than their catalog says.
+turn out slower than their catalog says. A design that is worse than the base is never taken: nobody would change for it.
 """
 
 from __future__ import annotations
@@ -66,12 +66,21 @@ def find_plateau(problem: Problem, trials: Trials, within: float = TIE_SHARE) ->
     with np.errstate(invalid="ignore"):
         equal = np.flatnonzero(trials.results.feasible & (trial_losses <= least * (1 + within)))
     alone = len(problem.objectives) > 1 or bool(problem.space.workloads) or problem.engine != "analytic"
-    trial = best if alone else _choose_design(problem, trials, equal[np.argsort(trial_losses[equal], kind="stable")])
+    trial = best
+    if not alone:
+        offered = equal[trial_losses[equal] <= max(least, _base_loss(problem))]
+        trial = _choose_design(problem, trials, offered[np.argsort(trial_losses[offered], kind="stable")])
     above = float(trial_losses[trial] / least - 1) if least else 0.0
     error = None if problem.space.workloads else _expected_error(problem.space.point(trials.row(best)))
     with np.errstate(invalid="ignore"):
         near = int((trials.results.feasible & (trial_losses <= least * (1 + (error or 0.0)))).sum())
     return Plateau(within, len(equal), trial, above, error, near)
+
+
+def _base_loss(problem: Problem) -> float:
+    """Return the loss of the base design by the first objective; infinite where it cannot run."""
+    base = problem.base()
+    return float(losses(problem.objectives[:1], base.columns)[0, 0]) if base.feasible[0] else np.inf
 
 
 def _expected_error(point: DesignPoint) -> float | None:

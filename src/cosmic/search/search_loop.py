@@ -39,7 +39,7 @@ from cosmic.search.study import trial_table
 from cosmic.search.study.measured_runs import Evidence, gather_evidence
 from cosmic.search.study.study import FORMAT, keep_text, lock_study, name_study, open_study, render_inputs
 from cosmic.search.study.study_database import INPUTS, TRIALS, BatchRecord, StudyError
-from cosmic.search.study.trial_storage import Storage, holds_trials
+from cosmic.search.study.trial_storage import Storage, has_lost_trials, holds_trials
 from cosmic.search.study.trial_table import TrialChunk, TrialTable
 from cosmic.search.trials import Ledger, Trials
 from cosmic.search.worker_pools import Evaluate, PoolEvaluator, check_workers, open_evaluator
@@ -380,6 +380,9 @@ def keep_search(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool
             raise SpecError("out", str(folder), "holds a study already: resume it (--resume), or choose another")
         study = open_study(folder) if exists else None
         if study is not None:
+            if (folder / INPUTS).exists() and has_lost_trials(folder / TRIALS):
+                rule = "is missing or empty: bring it back, or begin anew in another folder"
+                raise StudyError(f"{folder / TRIALS}: {rule}")
             # The inputs of a resumed study: as they were, with the number of trials now asked for.
             if inputs.engine == study.inputs.engine:
                 check_engine(study.inputs)

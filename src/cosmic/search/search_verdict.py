@@ -31,6 +31,8 @@ from cosmic.simulate.metrics import Metrics
 
 BASE_TEXT = "the base design"
 CANNOT_RUN = "cannot run"
+SHOWN_ABOVE = 5e-4
+"""Share by which the design that is shown is worse than the best, from which on that is said."""
 SAME_GAIN = 5e-3
 """A gain nearer to 1 than this rounds to 1.00."""
 
@@ -82,6 +84,8 @@ def judge_search(result: Found, beside: Mapping[str, Found] | None = None) -> Se
     bound = "" if point is None or metrics is None else explain_bound(point, metrics)
     gains = _measure_gains(result, trial, beside or {})
     proof = proof_of(result)
+    if proof and plateau.above >= SHOWN_ABOVE:
+        proof = f"{_above_text(plateau)} from the {proof}"
     gained = _gain_text(gains, base_fault(problem))
     if len(problem.objectives) > 1:  # gains are in the first of them
         gained = gained.replace(
@@ -128,11 +132,15 @@ def choice_text(ground: Plateau) -> str:
     """
     if ground.count == 1:
         return ""
-    above = f" ({100 * ground.above:.1f} % above it)" if ground.above >= 5e-4 else ""
+    above = f" ({_above_text(ground)} above it)" if ground.above >= SHOWN_ABOVE else ""
     return (
         f"{ground.count:,} designs lie within {100 * ground.within:g} % of the best: of these the cheapest, then the"
         f" simplest, is shown{above}"
     )
+
+
+def _above_text(ground: Plateau) -> str:
+    return f"{100 * ground.above:.1f} %"
 
 
 def gain_over(objective: str, value: float | None, baseline: float | None) -> float | None:

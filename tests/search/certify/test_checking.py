@@ -23,6 +23,8 @@ from cosmic.search.certify.certificate import (
 )
 from cosmic.search.certify.certificate_checker import Refused, check_certificate
 from cosmic.search.certify.certifying import certify
+from cosmic.search.objectives import losses
+from cosmic.search.problem import make_problem
 from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.network_costs import NetworkCosts
 from tests.search.certify.spaces import small
@@ -157,6 +159,32 @@ TAMPERED: dict[str, Callable[[Certificate], None]] = {
     "no slack": lambda found: found.__setitem__("slack", 0.9999),
     "wrong number of designs": lambda found: found["space"].__setitem__("designs", 5),
 }
+
+
+def test_slack_is_said_and_bounds_the_gap_of_a_proof(made: Certificate) -> None:
+    """A worse design, with a slack that lets every leaf pass: what is claimed says how little that is."""
+    exact = check_certificate(made)
+    assert exact[0].endswith(f"designs beats its best in {made['objectives'][0]}")
+    assert not any("by more than" in sentence for sentence in exact)
+    loose = check_certificate({**made, "slack": 0.9})
+    assert loose[0] == f"{exact[0]} by more than 90 %"
+    assert sum("by more than 90 %" in sentence for sentence in loose) == 3
+
+
+def test_a_proof_that_leaves_more_open_than_its_slack_is_refused(made: Certificate) -> None:
+    """All numbers agree with each other: the best design is worse than the bound by more than the slack allows."""
+    problem = make_problem(small(), made["objectives"])
+    rows = small().sample(200, np.random.default_rng(1))
+    results = problem.evaluate(rows)
+    trial = int(np.flatnonzero(results.feasible)[0])
+    loss = float(losses(problem.objectives, results.columns)[trial, 0])
+    gap = 1 - made["lower"] / loss
+    assert gap > 0.01
+    forged = {**made, "front": [{"row": rows[trial].tolist(), "losses": [loss]}], "gap": gap, "within": None}
+    with pytest.raises(Refused):
+        check_certificate(forged)
+    said = check_certificate({**forged, "slack": min(0.999, gap * 1.001)})
+    assert said[0].endswith(f" by more than {100 * min(0.999, gap * 1.001):g} %")
 
 
 @pytest.mark.parametrize("name", [name for name in TAMPERED if name != "no slack"])

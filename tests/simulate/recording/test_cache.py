@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from cosmic.accuracy.relations.random_designs import FAMILIES, random_design
 from cosmic.base import caching
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate import step_evaluation as evaluation
@@ -115,10 +117,43 @@ def _with(array: np.ndarray[Any, Any], place: tuple[int, ...], value: int) -> np
     return changed
 
 
-def test_functions_are_those_that_programs_look_up(folder: Path, program: RecordedProgram) -> None:
-    content = recorded_evaluation._encode_program(program).replace(b"collective_terms", b"collective_forms")
-    with pytest.raises(KeyError):
-        recorded_evaluation._decode_program(content)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b":collective_terms", b":collective_forms"),
+        (b"cosmic.network", b"cosmix.network"),
+    ],
+)
+def test_functions_are_ours(folder: Path, program: RecordedProgram, old: bytes, new: bytes) -> None:
+    content = recorded_evaluation._encode_program(program)
+    assert old in content
+    with pytest.raises(ValueError, match=r"no (function|program)"):
+        recorded_evaluation._decode_program(content.replace(old, new))
+
+
+def test_every_stored_program_is_read_by_a_fresh_process(folder: Path) -> None:
+    kept, looked_up = 0, set()
+    for index, family in enumerate(FAMILIES * 3):
+        point = random_design(Random(f"stored {index}"), family=family, wired=index % 5 == 0)
+        recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
+        before = len(entries(folder))
+        assert run_recorded_point(recorder, point) is not None
+        [recorded] = recorder.variants(structure_of(point, {}))[:1]
+        again = list(recorded_evaluation.load_programs(structure_of(point, {})))
+        if len(entries(folder)) > before:
+            assert repr(again[0].lookups) == repr(recorded.lookups), point
+            looked_up |= {lookup.function.__name__ for lookup in recorded.lookups}
+            kept += 1
+    assert kept > len(FAMILIES)
+    assert {"collective_terms", "fullest_rank", "layers_in_pattern", "tier_terms"} <= looked_up
+    script = (
+        "import sys; from pathlib import Path; from cosmic.base import caching; "
+        "from cosmic.simulate.recording.recorded_evaluation import _decode_program; "
+        "programs = [_decode_program(path.read_bytes()[caching.HEAD :]) for path in Path(sys.argv[1]).rglob('*') "
+        "if path.is_file() and 'programs' in path.parts]; print(len(programs))"
+    )
+    read = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True)
+    assert int(read.stdout) >= kept
 
 
 def test_another_user_s_file_is_not_read(
@@ -187,3 +222,27 @@ def test_no_compiler_and_no_cache_give_the_same_answer(tmp_path: Path) -> None:
         answers.append(json.loads(found.stdout))
         assert found.stderr == ""
     assert answers[0] == answers[1] == answers[2]
+
+
+EXECUTED = """
+import sys
+from pathlib import Path
+from cosmic.base import caching
+ran = set()
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+sys.setprofile(lambda frame, event, _: ran.add(frame.f_code.co_filename))
+for name in ("llama3-8b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "gpt3-175b@cosmic-1024"):
+    evaluate(load_design(name))
+sys.setprofile(None)
+package = caching.PACKAGE
+inside = {Path(name).relative_to(package).as_posix() for name in ran if Path(name).is_relative_to(package)}
+assert len(inside) > 50
+print(*sorted(name for name in inside if name not in caching.FILES and not name.startswith(caching.SOURCES)))
+"""
+
+
+def test_the_version_of_the_cache_covers_what_an_evaluation_executes() -> None:
+    env = {**os.environ, "COSMIC_CACHE": ""}
+    found = subprocess.run([sys.executable, "-c", EXECUTED], env=env, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

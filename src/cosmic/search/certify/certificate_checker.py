@@ -467,7 +467,9 @@ class Leaves:
             self._check_inside(leaf, bounds, rng)
         if len(self.problem.objectives) == 1:
             self._check_gap(lower)
-        return f"{count:,} leaves have bounds that are no better than the best"
+        if not self.certificate["proven"]:
+            return f"{count:,} leaves have bounds that are no better than the bound that it states"
+        return f"{count:,} leaves have bounds that are no better than the best{_slack_text(self.slack)}"
 
     def is_covered(self, bounds: Floats) -> npt.NDArray[np.bool_]:
         """Return which bounds some design of the front is as good as, but for the slack."""
@@ -496,6 +498,8 @@ class Leaves:
         )
         remaining = max(0.0, 1 - claimed / float(self.best[0, 0]))
         refuse_unless(abs(gap - remaining) <= ROUNDING, "its gap does not follow from its bound")
+        unbounded = self.certificate["proven"] and gap > self.slack * (1 + ROUNDING)
+        refuse_unless(not unbounded, "it claims a proof, and leaves more open than its slack")
 
     def _check_inside(self, leaf: Leaf, bounds: Floats, rng: np.random.Generator) -> None:
         """Try a random design of each leaf: none may beat its bound."""
@@ -549,7 +553,7 @@ class Leaves:
             values = {name: results.columns[name] for name in self.metrics}
             tried_losses = self.losses(values, bound=False)
             refuse_unless(self._is_claimed(tried_losses), "a design that was tried is better than the best")
-        return f"{len(tried):,} designs that were tried are no better"
+        return f"{len(tried):,} designs that were tried are no better{_slack_text(self.slack)}"
 
     # ------------------------------------------------------------------------------------------ counts
 
@@ -781,7 +785,8 @@ def check_certificate(source: str | Path | Mapping[str, Any], space: ParameterSe
     """
     certificate = check_form(dict(source)) if isinstance(source, Mapping) else read_certificate(source)
     problem = _read_problem(certificate, space)
-    sentences = [_check_front(certificate, problem)]
+    achieved = _check_front(certificate, problem)
+    sentences = [claim_of(certificate, problem), achieved]
     if certificate["method"] == "enumerated":
         return [*sentences, *check_blocks(certificate, problem)]
     leaves = Leaves(certificate, problem)
@@ -794,6 +799,32 @@ def check_certificate(source: str | Path | Mapping[str, Any], space: ParameterSe
     if certificate["within"] is not None:
         sentences.append(leaves.check_count())
     return sentences
+
+
+EXACT = 1e-9
+"""The slack of a proof that leaves nothing open but rounding."""
+
+
+def claim_of(certificate: Mapping[str, Any], problem: Problem) -> str:
+    """Return in words what a certificate claims: what is checked is no more than that."""
+    count, gap = problem.space.valid, certificate["gap"]
+    if not certificate["proven"]:
+        left = "" if gap is None else f": designs better by up to {100 * gap:.3g} % are not ruled out"
+        return f"it claims no proof{left}"
+    if not certificate["front"]:
+        return f"it claims that none of {count:,} designs can run"
+    best = "its best" if len(certificate["front"]) == 1 else f"its {len(certificate['front']):,} designs"
+    names = ", ".join(problem.objectives)
+    return f"it claims that none of {count:,} designs beats {best} in {names}{_slack_text(certificate['slack'])}"
+
+
+def _slack_text(slack: float) -> str:
+    """Return what a proof leaves open, in words; nothing where that is rounding alone.
+
+    >>> _slack_text(1e-9), _slack_text(0.05)
+    ('', ' by more than 5 %')
+    """
+    return "" if slack <= EXACT else f" by more than {100 * slack:g} %"
 
 
 def _read_problem(certificate: Mapping[str, Any], space: ParameterSet | None) -> Problem:

@@ -136,11 +136,11 @@ class Study:
         trials = self.trials
         with Storage.opened(self.path / TRIALS) as storage:
             ended = storage.ending(len(trials))
+        if ended in ("exhausted", "stalled"):  # whatever number of trials it may have
+            return ended
         if trials.evaluated >= self.inputs.trials:
             return "trials"
-        if len(trials) >= self.problem.space.valid:  # earlier releases did not write why a search ended
-            return "exhausted"
-        return "stalled" if ended == "stalled" else "interrupted"
+        return "exhausted" if len(trials) >= self.problem.space.valid else "interrupted"
 
 
 @contextmanager

@@ -556,6 +556,14 @@ def holds_trials(path: Path) -> bool:
         return True
 
 
+def has_lost_trials(path: Path) -> bool:
+    """Return whether there is no database where a study.json says that there was one: it is written after it."""
+    if not os.path.lexists(path):
+        return True
+    with Storage.opened(path) as storage:
+        return storage.is_empty() and not storage.rows("SELECT name FROM sqlite_master WHERE name = 'inputs'")
+
+
 def _batch_row(batch: BatchRecord) -> Row:
     return with_checksum(batch.batch, batch.asked, batch.trials)
 

@@ -11,19 +11,17 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.caching import keep_cached, read_cached
-from cosmic.cluster.cluster_cost import bill_terms, block_terms
-from cosmic.cluster.spare_domains import spare_terms
 from cosmic.design.design_batch import Batch, Column, Names, combine_codes, has_gaps, none_to_nan
 from cosmic.design.design_point import DesignPoint
-from cosmic.network.collective_costs import collective_terms, point_to_point_terms, synthesized_terms
-from cosmic.network.dimension_wiring import connection_terms, wiring_paths
-from cosmic.network.switch_tiers import library_terms, message_terms, tier_terms
+from cosmic.network.dimension_wiring import wiring_paths
 from cosmic.simulate.recording.design_structure import Structure, is_structural, structure_of
 from cosmic.simulate.recording.program_interpreters import ProgramPlan
 from cosmic.simulate.recording.program_tape import (
@@ -40,18 +38,10 @@ from cosmic.simulate.recording.program_tape import (
 )
 from cosmic.simulate.recording.recorded_program import MOST_KEYS, RecordedProgram, forget_tables, program_of_tape
 from cosmic.workload.operator_kinds import kinds
-from cosmic.workload.pipeline_cut import heaviest_stage, layers_in_pattern
 from cosmic.workload.pipeline_schedule import schedules
 
 # ---- Programs on disk, so that the next process need not record them (see `cosmic.base.caching`)
 
-LOOKED_UP = (
-    *(collective_terms, synthesized_terms, point_to_point_terms, connection_terms),
-    *(tier_terms, message_terms, library_terms, block_terms, bill_terms, spare_terms),
-    *(layers_in_pattern, heaviest_stage),
-)
-LOOKED_UP_BY_NAME = {each.__name__: each for each in LOOKED_UP}
-"""The functions that programs look up."""
 MOST_VARIANTS = 8
 
 
@@ -82,7 +72,29 @@ def _follows_from_sources(structure: Structure) -> bool:
     return all(getattr(our, "__module__", "").startswith("cosmic.") for our in ours)
 
 
-# ---- format
+# ---- Format
+
+
+def _name_function(function: Callable[..., Any]) -> str:
+    """Return where a function of ours is found by another process; a `ValueError` if it would not find it.
+
+    >>> _name_function(combine_codes)
+    'cosmic.design.design_batch:combine_codes'
+    """
+    name = f"{function.__module__}:{function.__qualname__}"
+    _require_valid(_find_function(name) is function)
+    return name
+
+
+@cache
+def _find_function(name: str) -> Callable[..., Any]:
+    module, _, defined = name.partition(":")
+    _require_valid(module.startswith("cosmic."))
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), defined)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"no function {name}") from error
+    return function
 
 
 def _encode_program(program: RecordedProgram) -> bytes:
@@ -92,7 +104,7 @@ def _encode_program(program: RecordedProgram) -> bytes:
         "constants": [[node, value.hex()] for node, value in program.constants.items()],
         "inputs": dict(program.inputs),
         "tables": program.tables,
-        "lookups": [[lookup.function.__name__, lookup.leading, lookup.known] for lookup in program.lookups],
+        "lookups": [[_name_function(lookup.function), lookup.leading, lookup.known] for lookup in program.lookups],
         "guards": [[guard.node, guard.least.hex(), guard.most.hex()] for guard in program.guards],
         "results": dict(program.results),
         "measured": program.measured,
@@ -116,7 +128,7 @@ def _decode_program(content: bytes) -> RecordedProgram:
         inputs=about["inputs"],
         tables=tuple(_decode_known(columns) for columns in about["tables"]),
         lookups=tuple(
-            Lookup(LOOKED_UP_BY_NAME[name], tuple(leading), _decode_known(columns))
+            Lookup(_find_function(name), tuple(leading), _decode_known(columns))
             for name, leading, columns in about["lookups"]
         ),
         guards=tuple(Guard(node, float.fromhex(least), float.fromhex(most)) for node, least, most in about["guards"]),
