@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, OptionInfo
 
 _PLAIN: dict[Any, Callable[[str], Any]] = {str: str, str | None: str, Path: Path, Path | None: Path}
@@ -55,9 +55,9 @@ class StrictCommand(TyperCommand):
         """Read the words of a command line."""
         _, _, stated = self.make_parser(ctx).parse_args(args=list(args))
         for parameter in stated:
-            single = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag
+            single = isinstance(parameter, TyperOption) and not parameter.multiple and not parameter.is_flag
             if single and stated.count(parameter) > 1:
-                raise typer.BadParameter("it is given more than once", ctx=ctx, param=parameter)
+                raise typer.BadParameter("it is given more than once", ctx=ctx, param_hint=f"'{parameter.opts[0]}'")
         return super().parse_args(ctx, args)
 
 

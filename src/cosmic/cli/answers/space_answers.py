@@ -81,9 +81,9 @@ class CertificateCheckAnswer(TypedDict):
     """Whether it holds."""
     proven: bool | None
     """Whether it claims a proof; null if it is refused."""
-    gap: float | None
+    gap: Share | None
     """By what share something may be better than its best; null if it is refused, or where that is not known."""
-    slack: float | None
+    slack: Share | None
     """What its checks allow: leaves and designs may be better by this share; null if it is refused."""
     checked: Sequence[str]
     """What was checked, a sentence each."""
