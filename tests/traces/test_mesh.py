@@ -6,10 +6,14 @@ from itertools import combinations
 from math import prod
 from random import Random
 
+import pytest
+
 from cosmic.base.arithmetic import divisors
 from cosmic.design.workload_layer import AXES, Axis, Workload
+from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events.design_simulation import simulate_design
+from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.trace_generation import PlacementMesh, generate_traces, name_groups
 from tests.batches import check_all
 
@@ -89,6 +93,22 @@ def test_groups_are_disjoint_cover_all_ranks_and_have_their_size(seed: int) -> N
                 found = groups(workload, *axes)
                 assert sorted(rank for group in found for rank in group) == list(range(workload.ranks))
                 assert {len(group) for group in found} == {prod(mesh[axis] for axis in axes)}
+
+
+def test_neighbours_inside_an_island_by_hand() -> None:
+    """Rank = tp + 2 dp: of eight replicas in two islands, the next of the fourth is the first of its own island."""
+    mesh = PlacementMesh(mapping(tp=2, dp=8), islands=2)
+    assert mesh.beside(("idp",), 1).tolist() == [2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15, 8, 9]
+    assert mesh.beside(("odp",), 1).tolist() == [8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert mesh.beside(("idp", "odp"), 1).tolist() == mesh.beside(("dp",), 1).tolist()
+
+
+def test_islands_that_pass_gradients_to_neighbours_are_simulated() -> None:
+    mesh = {"dp": 32, "tp": 1, "cp": 1, "pp": 1, "weight_sharding": "zero3", "sync_period": 500}
+    point = load_design("bert-large@dgx-h100:32", {"sequence": 4096, "global_batch": 128, "micro_batch": 2, **mesh})
+    closed = evaluate(point)
+    assert isinstance(closed, Metrics)
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(closed.step_s, rel=0.02)
 
 
 def test_experts_stay_on_their_stage() -> None:
