@@ -335,3 +335,18 @@ def test_boards_of_agents(tmp_path: Path) -> None:
     cosmic.study.enter_agent(tmp_path / "board", "random")
     (line,) = cosmic.study.leaderboard(tmp_path / "board")
     assert line.name == "random"
+
+
+def test_answers_are_lines_in_a_notebook() -> None:
+    served = cosmic.serve("llama3-8b@dgx-h100:2", input=1000, output=100, rate=1.0)
+    cannot = cosmic.serve("llama3-405b@dgx-h100:1", input=1000, output=100, rate=1.0)
+    sized = cosmic.size("llama3-8b", tokens="1T", budget="50 M USD", systems=["dgx-h100"])
+    texts = [
+        repr(answer) for answer in (served, cannot, sized, cosmic.search(SMALL, trials=5), cosmic.load_space(SMALL))
+    ]
+    assert max(map(len, texts)) < 200
+    assert texts[0].startswith("<Answer: llama3-8b on 2 accelerators, 1 × tp 2: P95 TTFT ")
+    assert texts[1].startswith("<Answer: llama3-405b on 1 accelerators cannot serve: ")
+    assert " accelerators of dgx-h100, train_days " in texts[2]
+    assert "5 designs, best " in texts[3]
+    assert texts[4].endswith(" valid points>")

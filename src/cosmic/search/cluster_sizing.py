@@ -34,6 +34,7 @@ from cosmic.design.loading import load_machine
 from cosmic.design.systems import count_instance_npus, system_dimensions
 from cosmic.design.systems import read_system as catalog_system
 from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.design_wording import metric_text
 from cosmic.search.mapping.design_completion import complete_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 
@@ -417,6 +418,15 @@ class Sizing:
     tried: tuple[Tried, ...]
     counted: Counted
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """Say what to buy in a line: a notebook shows it."""
+        if self.best is None:
+            return f"<Sizing of {self.question.model}: no system can be sized>"
+        tried = self.best.best
+        name = self.question.objective
+        reached = metric_text(name, getattr(tried.metrics, name))
+        return f"<Sizing of {self.question.model}: {tried.accelerators:,} accelerators of {tried.system}, {name} {reached}>"
 
     @property
     def best(self) -> Row | None:

@@ -26,6 +26,7 @@ import numpy as np
 
 from cosmic.base.errors import BackendError, CosmicError, SpecError, describe_error, one_line, require, shorten
 from cosmic.search.agent import Agent, Flags, Outcomes, start_agent
+from cosmic.search.design_wording import metric_text
 from cosmic.search.importance import Importance, measure_importance
 from cosmic.search.learning.prediction_quality import Learned
 from cosmic.search.optional_libraries import import_optional
@@ -262,6 +263,13 @@ class Found:
     """What was measured beside what is predicted; None where nothing was put in."""
     learned: Learned | None = None
     """What the agent says of its model; None for an agent without one, and before a search has ended."""
+
+    def __repr__(self) -> str:
+        """Say what was found in a line: a notebook shows it."""
+        problem, best = self.problem, self.best
+        name = problem.objectives[0]
+        reached = "none can run" if best is None else f"best {name} {metric_text(name, best['metrics'][name])}"
+        return f"<Found in {problem.space.name}: {self.trials.evaluated:,} designs, {reached}; ended: {self.stopped}>"
 
     @property
     def problem(self) -> Problem:

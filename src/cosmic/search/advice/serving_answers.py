@@ -21,6 +21,7 @@ from cosmic.frameworks.launch import targets, unsupported_reason
 from cosmic.search.advice.deployment_plan import Plan, next_machine_size, plan_deployments
 from cosmic.search.advice.moves import ACCURACY, ENGINE, NARROWER, TOKEN_BUDGETS
 from cosmic.search.advice.service_question import Asked, Service, read_service
+from cosmic.search.design_wording import seconds_text
 from cosmic.serving.deployment_candidates import (
     Candidate,
     InstanceKind,
@@ -232,6 +233,17 @@ class Answer:
     """Whether the simulation was asked for; if so, its metrics are shown first, and limits are compared with them."""
     fewest: SmallestMachine | None = None
     """Of a service that cannot run: the fewest accelerators that could."""
+
+    def __repr__(self) -> str:
+        """Say what clients see in a line: a notebook shows it."""
+        machine = f"{self.design.model.name} on {self.design.network.npus:,} accelerators"
+        if self.metrics is None:
+            return f"<Answer: {machine} cannot serve: {'; '.join(self.reasons)}>"
+        shown = self.shown
+        latencies = ", ".join(
+            f"{name} {seconds_text(float(getattr(shown, name.lower()).p95_s))}" for name in ("TTFT", "TPOT")
+        )
+        return f"<Answer: {machine}, {self.instances:,} × {self.shape}: P95 {latencies}>"
 
     @property
     def shown(self) -> ServingMetrics:

@@ -336,6 +336,11 @@ class ParameterSet:
     source: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
     """The content of a file that describes this set without reference to any other; `replace` does not keep it."""
 
+    def __repr__(self) -> str:
+        """Say what the set is in a line: a notebook shows it."""
+        count = f"{len(self.parameters):,} parameter{'' if len(self.parameters) == 1 else 's'}"
+        return f"<ParameterSet {self.name}: {count}, {self.valid:,} valid points>"
+
     def __post_init__(self) -> None:
         _ = self.components  # malformed expressions and empty sets are found here, not during a search
         if self.derived:
