@@ -81,14 +81,14 @@ class PlacementMesh:
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
-        sizes = {axis: int(getattr(self.workload, axis)) for axis in AXES}
+        sizes: dict[str, int] = {axis: int(getattr(self.workload, axis)) for axis in AXES}
         inside = max(1, sizes["dp"] // self.islands)
         sizes |= {INSIDE["dp"]: inside, OUTSIDE["dp"]: sizes["dp"] // inside}
         return sizes | {name: size for cut in self.cuts for name, size in cut.sizes.items()}
 
     @cached_property
     def _strides(self) -> dict[str, int]:
-        strides = dict(axis_strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES}))
+        strides: dict[str, int] = {**axis_strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES})}
         strides |= {INSIDE["dp"]: strides["dp"], OUTSIDE["dp"]: strides["dp"] * self._sizes[INSIDE["dp"]]}
         for cut in self.cuts:
             apart = strides[cut.axis]
