@@ -38,7 +38,7 @@ from cosmic.serving.continuous_batching import (
     rank_capacity,
 )
 from cosmic.serving.deployment import Deployment
-from cosmic.serving.serving_metrics import QUANTILES, Percentiles, ServingMetrics
+from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
 from cosmic.serving.step_price import StepPrice
 
 Floats = npt.NDArray[np.float64]
@@ -183,9 +183,9 @@ def _metrics(
     good = _within(deployment, load, client_times, times)
     step = dict(price.decode_parts(np.maximum(client_times.running, 1.0), mean_context(load)))
     return ServingMetrics(
-        ttft=_percentiles(times.ttft, ttft),
-        tpot=_percentiles(times.tpot, tpot),
-        e2e=_percentiles(times.e2e, e2e),
+        ttft=Percentiles.around_mean(times.ttft, ttft),
+        tpot=Percentiles.around_mean(times.tpot, tpot),
+        e2e=Percentiles.around_mean(times.e2e, e2e),
         requests_per_s=through,
         output_tokens_per_s=through * load.osl,
         tokens_per_s_per_npu=through * load.osl / deployment.npus,
@@ -209,11 +209,6 @@ def _busy_share(load: RankLoad, times: ClientTimes, e2e: Any, rate: Any) -> Any:
     if rate is not None:
         return np.where(np.isnan(e2e), np.nan, -np.expm1(-times.running * load.ranks))
     return 1.0 - (times.front_s / e2e) ** np.maximum(load.clients * load.ranks, 1.0)
-
-
-def _percentiles(samples: Floats, mean: Any) -> Percentiles:
-    quantiles = np.percentile(samples, list(QUANTILES.values()), axis=0)
-    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, quantile) for quantile in quantiles))
 
 
 def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -> RequestTimes:

@@ -62,7 +62,7 @@ from cosmic.design.design_batch import Batch, none_to_nan
 from cosmic.design.serving_layer import RequestClass
 from cosmic.serving.continuous_batching import normal_maximum
 from cosmic.serving.deployment import Deployment, Pool
-from cosmic.serving.serving_metrics import QUANTILES, Percentiles, ServingMetrics
+from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
 from cosmic.serving.step_price import StepPrice, total_step_s
 
 HANDOVER_FILE = "handovers.yaml"
@@ -590,9 +590,9 @@ def _pool_metrics(
     ]
     step = dict(deployment.pool.price.decode_parts(np.maximum(decoding, 1.0), _context(lengths)))
     return ServingMetrics(
-        ttft=_percentiles(times[0], ttft),
-        tpot=_percentiles(times[1], tpot),
-        e2e=_percentiles(times[2], e2e),
+        ttft=Percentiles.around_mean(times[0], ttft),
+        tpot=Percentiles.around_mean(times[1], tpot),
+        e2e=Percentiles.around_mean(times[2], e2e),
         requests_per_s=rate,
         output_tokens_per_s=rate * lengths.osl,
         tokens_per_s_per_npu=rate * lengths.osl / deployment.npus,
@@ -631,11 +631,6 @@ def _sample_pool_times(
     ttft = pool_times.handover_s + pool_times.prefill_s * (2 + wait) / 2.5 * prompt + queue * pool_times.queueing_s
     tpot = np.broadcast_to(pool_times.tpot_s, ttft.shape)
     return ttft, tpot, ttft + np.maximum(lengths.osl * answer - 1, 0.0) * tpot
-
-
-def _percentiles(samples: Floats, mean: Any) -> Percentiles:
-    quantiles = np.percentile(samples, list(QUANTILES.values()), axis=0)
-    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, quantile) for quantile in quantiles))
 
 
 def _within(deployment: Deployment, ttft: Floats, tpot: Floats) -> Any:

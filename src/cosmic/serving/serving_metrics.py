@@ -36,6 +36,16 @@ class Percentiles:
             float(values.mean()), *(float(quantile) for quantile in np.percentile(values, list(QUANTILES.values())))
         )
 
+    @classmethod
+    def around_mean(cls, samples: npt.NDArray[np.float64], mean: Any) -> Percentiles:
+        """Return those of *samples*, a column for each deployment, beside an exact *mean*; NaN where that is NaN.
+
+        >>> Percentiles.around_mean(np.array([[1.0], [2.0], [3.0]]), np.array([2.5])).p50_s
+        array([2.])
+        """
+        quantiles = np.percentile(samples, list(QUANTILES.values()), axis=0)
+        return cls(mean, *(np.where(np.isnan(mean), np.nan, quantile) for quantile in quantiles))
+
     def at(self, statistic: str) -> Any:
         """Return one of them by its name: mean, p50, p95 or p99."""
         return getattr(self, f"{statistic}_s")
