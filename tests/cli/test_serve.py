@@ -180,9 +180,48 @@ def test_an_engine_is_advised_where_it_gains_more_than_the_expected_error(
 
 
 def test_accelerators_that_no_instance_has_are_said_to_be_idle(capsys: pytest.CaptureFixture[str]) -> None:
-    pools = [word for each in ("tp=1", "dp=2", "replicas=1", "prefill.tp=2") for word in ("--set", each)]
-    assert "4 of 8 accelerators are idle" in run(capsys, "serve", LLAMA, *pools)[1]
-    assert "are idle" not in output(capsys, "serve", LLAMA, *pools, "--set", "replicas=3")
+    pools = [word for each in ("tp=1", "dp=2", "prefill.tp=2") for word in ("--set", each)]
+    assert "4 of 8 accelerators are idle" in run(capsys, "serve", LLAMA, *pools, "--set", "prefill_replicas=1")[1]
+    assert "are idle" not in output(capsys, "serve", LLAMA, *pools, "--set", "prefill.replicas=3")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("replicas=2",), "2 instances of tp 4"),
+        (("tp=4", "replicas=2"), "2 instances of tp 4"),
+        (("tp=2", "replicas=2"), "2 instances of tp 2 · pp 2"),
+        (
+            ("tp=4", "prefill.tp=2", "prefill_replicas=2", "decode_replicas=1"),
+            "1 instance of tp 4 to decode, 2 of tp 2",
+        ),
+    ],
+)
+def test_replicas_are_whole_instances(settings: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert f": {said}" in output(capsys, "serve", LLAMA, *words).split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "replicas=3"), "replicas = 3: instances do not share 8 accelerators evenly"),
+        (
+            ("--set", "tp=8", "--set", "replicas=2"),
+            "replicas = 2: instances of tp 8 do not share 8 accelerators evenly",
+        ),
+        (("--set", "replicas=0"), "replicas = 0: is a number of engine instances, 1 or more"),
+        (("--set", "replicas=2", "--set", "prefill.tp=2"), "two pools have prefill_replicas and decode_replicas"),
+        (("--set", "decode_replicas=2"), "goes with prefill_replicas; of one pool, say replicas"),
+        (("--search", "--set", "replicas=2"), "is what --search finds: leave it out"),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, "serve", LLAMA, *words)
+    assert (status, out) == (2, "")
+    assert said in err
 
 
 def test_a_single_token_has_no_time_per_token(capsys: pytest.CaptureFixture[str]) -> None:

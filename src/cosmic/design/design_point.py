@@ -160,17 +160,25 @@ NESTED_PATTERNS = ("node", "serving.prefill", "serving.load.classes.*", "network
 """Fields under these bear the names of others: short names that others have too are of those."""
 
 
+MEANT_OTHERWISE = {
+    "replicas": "instances that prefill are prefill.replicas; those of one pool are dp over their ranks of attention"
+}
+"""Ends of one path alone that a reader takes for something else, each with what to write instead."""
+
+
 def full_path(name: str) -> str:
     """Return the full path of a field, given it or an end that only it has.
 
     A field in a list needs its index, or ``*`` for each. A name that ends no path is returned unchanged; the reader of
     the file refuses it.
 
-    >>> full_path("tp"), full_path("prefill.tp"), full_path("replicas"), full_path("{dp,tp}")
-    ('workload.tp', 'serving.prefill.tp', 'serving.prefill.replicas', 'workload.{dp,tp}')
+    >>> full_path("tp"), full_path("prefill.tp"), full_path("{dp,tp}")
+    ('workload.tp', 'serving.prefill.tp', 'workload.{dp,tp}')
     """
     if name.partition(".")[0] in FIRST_KEYS:
         return name
+    if name in MEANT_OTHERWISE:
+        raise SpecError("path", name, MEANT_OTHERWISE[name])
     if name.startswith("{") and name.endswith("}"):
         return _expand_joint(name)
     parts = name.split(".")

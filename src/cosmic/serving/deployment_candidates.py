@@ -147,9 +147,20 @@ def _splits_heads(model: Any, tp: int) -> bool:
     return model.heads % tp == 0 and model.ffn % tp == 0 and grouped
 
 
+INSTANCES = "instances"
+"""Among fields of a mapping that are held: the number of instances that fill the accelerators."""
+
+
 def _matches_fixed(shape: InstanceShape, fixed: Mapping[str, Any], npus: int) -> bool:
     dp = npus // (shape.tp * shape.pp)
-    degrees = {"tp": shape.tp, "pp": shape.pp, "dp": dp, "ep": shape.ep, "etp": shape.etp}
+    degrees = {
+        "tp": shape.tp,
+        "pp": shape.pp,
+        "dp": dp,
+        "ep": shape.ep,
+        "etp": shape.etp,
+        INSTANCES: npus // shape.npus,
+    }
     return all(fixed.get(name) in (None, value) for name, value in degrees.items())
 
 

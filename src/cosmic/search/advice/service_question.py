@@ -19,6 +19,7 @@ from cosmic.design.model_layer import Transformer
 from cosmic.design.serving_layer import RequestClass, Serving
 from cosmic.design.systems import is_model_at_system, read_system, split_size
 from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.deployment_candidates import INSTANCES, list_shapes
 from cosmic.serving.deployment_search import fitting_shapes
 from cosmic.serving.serving_requests import Requests, read_request_trace
 from cosmic.step.block_memory import is_decoder
@@ -42,6 +43,8 @@ DEFAULT_NPUS = 8
 MAX_NPUS = 4096
 """Accelerators of the largest machine that is tried for want of memory."""
 MESH = ("tp", "pp", "dp", "ep", "etp")
+REPLICAS = ("replicas", "prefill_replicas", "decode_replicas")
+"""Numbers of engine instances: of a deployment in one pool, and of either pool."""
 LOAD_FIELDS = {
     "input": "serving.load.isl",
     "output": "serving.load.osl",
@@ -94,12 +97,12 @@ class Service:
         """Whether the mapping is settled: how many accelerators share a copy of the model, or which of them prefill."""
         if self.design.serving is not None and self.design.serving.disaggregated:
             return True
-        return "tp" in self.stated or "pp" in self.stated or "ep" in self.stated
+        return INSTANCES not in self.stated and any(name in self.stated for name in ("tp", "pp", "ep"))
 
     @property
     def held(self) -> Mapping[str, int]:
         """Fields of an instance's mapping that a search holds; the number of instances is its own."""
-        return {name: value for name, value in self.stated.items() if name != "dp"}
+        return {name: value for name, value in self.stated.items() if name not in ("dp", INSTANCES)}
 
     def sized(self, npus: int) -> DesignPoint | None:
         """Return the design on another number of accelerators; None where there is no such machine."""
@@ -123,6 +126,8 @@ def _size_service(service: Service, npus: int) -> DesignPoint | None:
 
 def read_service(source: str, settings: Mapping[str, Any], question: Asked) -> Service:
     """Return the service that *source*, its *settings* and what was *question* describe."""
+    instances, settings = _read_replicas(settings)
+    require(instances is None or not question.largest, "replicas", instances, "is what --search finds: leave it out")
     fields = {full_path(path): value for path, value in settings.items()}
     user_fields = dict(fields)
     for name, key in LOAD_FIELDS.items():
@@ -143,8 +148,45 @@ def read_service(source: str, settings: Mapping[str, Any], question: Asked) -> S
     assumed += [*_cache(design), *_drafts(design, {*set_paths, *fields}), *_adapters(design, set_paths)]
     mesh = {key: getattr(design.workload, key) for key in MESH if f"workload.{key}" in set_paths}
     stem = split_size(name.rpartition("@")[2])[0] if is_model_at_system(name) else ""
+    if instances is not None:
+        mesh[INSTANCES] = instances
+        _check_instances(design, mesh)
     service = Service(design, name, fields, mesh, tuple(assumed), user_fields, stem)
     return service if sized or question.largest else _grow_service(service)
+
+
+def _read_replicas(settings: Mapping[str, Any]) -> tuple[int | None, dict[str, Any]]:
+    """Return the stated number of engine instances in one pool, and the settings with those of two pools as fields.
+
+    >>> _read_replicas({"replicas": 2, "tp": 4}), _read_replicas({"prefill_replicas": 2, "decode_replicas": 1, "tp": 4})
+    ((2, {'tp': 4}), (None, {'tp': 4, 'prefill.replicas': 2, 'dp': 1}))
+    """
+    stated = {name: settings[name] for name in REPLICAS if name in settings}
+    for name, count in stated.items():
+        least = 0 if name == "prefill_replicas" else 1
+        require(type(count) is int and count >= least, name, count, f"is a number of engine instances, {least} or more")
+    fields = {path: value for path, value in settings.items() if path not in stated}
+    two_pools = "prefill_replicas" in stated or any("prefill." in path for path in fields)
+    rule = "two pools have prefill_replicas and decode_replicas"
+    require("replicas" not in stated or not two_pools, "replicas", stated.get("replicas"), rule)
+    if "prefill_replicas" in stated:
+        fields["prefill.replicas"] = stated["prefill_replicas"]
+    if "decode_replicas" in stated:
+        rule = "goes with prefill_replicas; of one pool, say replicas"
+        require(two_pools, "decode_replicas", stated["decode_replicas"], rule)
+        ranks = max(
+            1, (fields.get("etp") or fields.get("tp") or 1) * (fields.get("ep") or 1) // (fields.get("tp") or 1)
+        )
+        fields["dp"] = stated["decode_replicas"] * ranks
+    return stated.get("replicas"), fields
+
+
+def _check_instances(design: DesignPoint, stated: Mapping[str, int]) -> None:
+    """Refuse a number of instances that no shape with what else is stated gives on these accelerators."""
+    count, npus = stated[INSTANCES], design.network.npus
+    rest = ", ".join(f"{name} {value}" for name, value in stated.items() if name != INSTANCES)
+    rule = f"instances{f' of {rest}' if rest else ''} do not share {npus:,} accelerators evenly"
+    require(bool(list_shapes(design, stated)), "replicas", count, rule)
 
 
 def _drafts(design: DesignPoint, set_paths: Collection[str]) -> Iterator[str]:
