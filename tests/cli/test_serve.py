@@ -203,6 +203,18 @@ def test_replicas_are_whole_instances(settings: tuple[str, ...], said: str, caps
 
 
 @pytest.mark.parametrize(
+    ("ep", "said"), [(8, "2 instances of tp 4 · attention dp 2 · ep 8"), (2, "2 instances of tp 4 · ep 2")]
+)
+def test_instances_that_decode_spread_experts_over_their_own_ranks(
+    ep: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = (f"ep={ep}", "tp=4", "pp=1", "decode_replicas=2", "prefill_replicas=2", "prefill.tp=8")
+    words = [word for setting in settings for word in ("--set", setting)]
+    first = run(capsys, "serve", "deepseek-v3@dgx-h200:32", *words)[1].split("\n")[0]
+    assert f": {said} to decode, 2 of tp 8 to prefill" in first
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--set", "replicas=3"), "replicas = 3: instances do not share 8 accelerators evenly"),

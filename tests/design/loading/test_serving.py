@@ -128,7 +128,7 @@ def test_short_names_of_pools_and_classes_begin_with_them() -> None:
     assert full_path("tp") == "workload.tp"
     assert full_path("isl") == "serving.load.isl"
     assert full_path("prefill.replicas") == "serving.prefill.replicas"
-    with pytest.raises(SpecError, match="instances that prefill are prefill.replicas"):
+    with pytest.raises(SpecError, match=r"instances that prefill are prefill\.replicas"):
         full_path("replicas")  # it would be taken for whole instances
     with pytest.raises(SpecError, match=r"could be serving\.load\.classes"):
         full_path("share")

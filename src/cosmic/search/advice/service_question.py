@@ -160,6 +160,8 @@ def _read_replicas(settings: Mapping[str, Any]) -> tuple[int | None, dict[str, A
 
     >>> _read_replicas({"replicas": 2, "tp": 4}), _read_replicas({"prefill_replicas": 2, "decode_replicas": 1, "tp": 4})
     ((2, {'tp': 4}), (None, {'tp': 4, 'prefill.replicas': 2, 'dp': 1}))
+    >>> _read_replicas({"prefill_replicas": 1, "decode_replicas": 3, "tp": 4, "ep": 8})[1]["dp"]  # two ranks of attention each
+    6
     """
     stated = {name: settings[name] for name in REPLICAS if name in settings}
     for name, count in stated.items():
@@ -174,10 +176,10 @@ def _read_replicas(settings: Mapping[str, Any]) -> tuple[int | None, dict[str, A
     if "decode_replicas" in stated:
         rule = "goes with prefill_replicas; of one pool, say replicas"
         require(two_pools, "decode_replicas", stated["decode_replicas"], rule)
-        ranks = max(
-            1, (fields.get("etp") or fields.get("tp") or 1) * (fields.get("ep") or 1) // (fields.get("tp") or 1)
-        )
-        fields["dp"] = stated["decode_replicas"] * ranks
+        tp, ep, etp = (fields.get(name) or 1 for name in ("tp", "ep", "etp"))
+        if ep > 1 and "etp" not in fields:  # else it would follow from dp, which is that of all instances
+            etp = fields["etp"] = max(1, tp // ep)
+        fields["dp"] = stated["decode_replicas"] * max(1, etp * ep // tp)
     return stated.get("replicas"), fields
 
 
