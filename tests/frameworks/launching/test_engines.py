@@ -573,7 +573,7 @@ def test_served_designs_are_not_trained(to: str) -> None:
 def test_a_simulator_of_steps_says_that_it_leaves_the_load_out() -> None:
     found = targets["astra-sim"](serve("gpt3-125m@dgx-h100:2", {"tp": 2, "global_batch": 2}))
     assert "the load is left out: this is one step of decode, of all instances" in found.warnings
-    fields = {"tp": 1, "dp": 2, "pp": 1, "replicas": 2, "prefill.tp": 1, "isl": 100, "osl": 10, "rate": 1.0}
+    fields = {"tp": 1, "dp": 2, "pp": 1, "prefill.replicas": 2, "prefill.tp": 1, "isl": 100, "osl": 10, "rate": 1.0}
     two = targets["astra-sim"](load_design("gpt3-125m@dgx-h100:4", fields))
     assert "instances that only prefill are left out" in two.warnings
 
