@@ -146,6 +146,7 @@ def test_size_holds_its_limit() -> None:
         cosmic.size("llama3-8b", tokens="many", accelerators=16)
 
 
+@pytest.mark.long
 def test_serve_simulate_and_schema(tmp_path: Path) -> None:
     answer = cosmic.serve(LLAMA, {"tp": 8, "serving.load.isl": 512, "serving.load.osl": 64, "serving.load.rate": 1})
     assert answer.design.workload.tp == 8
@@ -180,6 +181,7 @@ def test_search_report_and_what_is_asked_of_the_study(tmp_path: Path) -> None:
     assert cosmic.study.show(folders[0])["measured"] is not None
 
 
+@pytest.mark.long
 def test_demo_keeps_a_study_and_a_report(tmp_path: Path) -> None:
     demo = cosmic.demo(trials=50, out=tmp_path / "demo")
     assert demo.page.is_file()
@@ -276,6 +278,7 @@ def test_model() -> None:
     assert sharded.mesh.sizes == {"x": 2, "y": 2}
 
 
+@pytest.mark.long
 def test_trace(tmp_path: Path) -> None:
     step = cosmic.trace.generate(LLAMA, settings={"tp": 8}, out=tmp_path / "step")
     prefix, groups = tmp_path / "step", tmp_path / "step.json"
@@ -337,6 +340,7 @@ def test_boards_of_agents(tmp_path: Path) -> None:
     assert line.name == "random"
 
 
+@pytest.mark.long
 def test_answers_are_lines_in_a_notebook() -> None:
     served = cosmic.serve("llama3-8b@dgx-h100:2", input=1000, output=100, rate=1.0)
     cannot = cosmic.serve("llama3-405b@dgx-h100:1", input=1000, output=100, rate=1.0)

@@ -79,6 +79,7 @@ def test_a_command_in_the_documentation_works(
             assert [line.rstrip() for line in printed.strip().splitlines()] == shown.splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_in_the_documentation_runs(block: str) -> None:
     for library in re.findall(r"\.to_(pandas|arrow)\(", block):

@@ -52,6 +52,7 @@ def test_a_message_stays_on_one_line_whatever_it_quotes() -> None:
     assert str(error) == r"a\nb = 'c\nd\ud800': rule of\x1b[31m 'x\ty'"
 
 
+@pytest.mark.long
 @given(st.text(), st.text())
 def test_every_message_can_be_printed(where: str, value: str) -> None:
     assert str(SpecError(where, value, "rule")).isprintable()

@@ -88,6 +88,7 @@ def test_brackets_without_end_are_refused_not_followed() -> None:
         parse_expression("2" + " ** 2" * 10_000)
 
 
+@pytest.mark.long
 @given(st.text(max_size=40))
 def test_any_text_is_an_expression_or_one_clear_error(text: str) -> None:
     try:

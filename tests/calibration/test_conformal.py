@@ -54,6 +54,7 @@ def test_correlation_is_the_part_of_the_variance_between_sources() -> None:
     assert correlation_within(noise + np.where(source == "a", 10, -10), source) > 0.9
 
 
+@pytest.mark.long
 def test_ranges_hold_for_sources_left_out_that_err_each_in_their_own_way() -> None:
     found = measure_coverage(SourceResiduals(made(30, 12, bias=0.08, scatter=0.04)))
     assert len(found) == 30

@@ -30,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_it_says_what_it_learned_and_what_not(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     text = output(capsys, "calibrate", "run", "rows.csv", "--out", "mine.yaml")
     lines = text.splitlines()

@@ -227,6 +227,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
     assert "what would help most" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "mapping"),
     [

@@ -102,6 +102,7 @@ def test_a_table_is_never_blank(columns: int, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(shown) == sorted("".join([*cells, "name", "values", "text", "a", "b"]).replace(" ", ""))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

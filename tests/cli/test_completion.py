@@ -213,6 +213,7 @@ def test_words_that_no_shell_sends_get_no_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_press_of_the_key_is_answered_at_once() -> None:
     """At most four times the processor time of importing what it is made with, in the best of five."""
     given = {"COMP_WORDS": "cosmic evaluate gpt3-13b@dgx", "COMP_CWORD": "2", COMPLETE: "complete_bash"}

@@ -15,6 +15,7 @@ OTHER = "llama3-70b@dgx-b200:512"
 KEYS = {"verdict", "certainty", "a", "b", "mapping", "metrics", "differences", "attribution", "breakdown"}
 
 
+@pytest.mark.long
 def test_the_verdict_comes_first_then_metrics_differences_and_parts(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "design", "diff", DESIGN, OTHER)
     first, *rest = out.splitlines()
@@ -68,6 +69,7 @@ def test_a_design_without_enough_memory_is_compared_all_the_same(capsys: pytest.
     assert "their times count all the same" in out
 
 
+@pytest.mark.long
 def test_many_differences_say_that_orders_were_sampled(capsys: pytest.CaptureFixture[str]) -> None:
     fields = "tp=4 recompute=full precision=fp8 loss=chunked execution=eager tp_overlap=true dp_overlap=false"
     fields += " dropout=true attention=unfused"

@@ -115,6 +115,7 @@ def test_a_design_that_cannot_run_is_not_launched(capsys: pytest.CaptureFixture[
     assert json.loads(out)["feasible"] is False
 
 
+@pytest.mark.long
 def test_a_name_of_the_catalog_is_served_under_a_usual_load(capsys: pytest.CaptureFixture[str]) -> None:
     """As `cosmic serve` has it; what was assumed is said."""
     words = ("design", "export", "llama3-8b@h100:2", "--set", "isl=500", "--set", "rate=2")
@@ -144,6 +145,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_saved_deployment_has_only_what_counts(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Loading it gives the same design, which no command calls unable to run, or full of fields without effect."""
     tree = yaml.safe_load(saved.read_text())

@@ -52,6 +52,7 @@ def test_show_says_what_a_network_is_made_of(design: str, capsys: pytest.Capture
     assert len(shown["design"]["network"]["dims"][0]["links"]) == 8
 
 
+@pytest.mark.long
 def test_evaluate_takes_faults_and_names_what_is_synthesised(design: str, capsys: pytest.CaptureFixture[str]) -> None:
     faults = "network.faults=[{npu: 0, dim: 1, speed: 0.25}]"
     said = output(capsys, "evaluate", design, "--set", faults, "--set", "collective.algorithms.0=synthesized")
@@ -96,6 +97,7 @@ def test_differences_name_links_once(design: str, capsys: pytest.CaptureFixture[
     assert "links.0.source" not in said
 
 
+@pytest.mark.long
 def test_a_search_of_all_layers_keeps_the_links(
     design: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -196,6 +196,7 @@ ASCII_COMMANDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ASCII_COMMANDS)
 def test_where_there_is_only_ascii_something_stands_for_other_letters(
     words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -302,6 +303,7 @@ def read_terminal(ours: int, until: bytes = b"nothing is ever called so") -> byt
     return drawn
 
 
+@pytest.mark.long
 def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
     """A command that takes more than a second, with a terminal on standard error alone."""
     ours, theirs = pty.openpty()

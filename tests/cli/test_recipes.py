@@ -32,6 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.long
 def test_a_recipe_runs_commands_and_a_second_run_evaluates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Path("r.yaml").write_text(RECIPE)
     first = json.loads(output(capsys, "run", "r.yaml", "--json"))
@@ -96,6 +97,7 @@ def test_a_failed_step_is_told_with_its_own_sentence(capsys: pytest.CaptureFixtu
     assert "needs" in run(capsys, "run", "r.yaml")[2]
 
 
+@pytest.mark.long
 def test_a_board_evaluates_what_is_entered_and_again_when_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     output(capsys, "study", "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
     output(capsys, "study", "leaderboard", "enter", "b", "--agent", "random")

@@ -26,6 +26,7 @@ def study(elsewhere: None) -> Path:
     return Path("s")
 
 
+@pytest.mark.long
 def test_a_report_lies_in_its_study_and_the_verdict_is_printed(capsys: pytest.CaptureFixture[str], study: Path) -> None:
     first, second = output(capsys, "report", "s", "--isolated", "20").splitlines()
     assert re.match(r"[\d.]+× over the base design(, but| and) .*the best of \w+ alone", first)
@@ -52,6 +53,7 @@ def test_search_and_report_say_the_same(capsys: pytest.CaptureFixture[str]) -> N
     assert searched["gain_over_base"] == reported["gains"][0]["times"]
 
 
+@pytest.mark.long
 def test_the_same_study_gives_the_same_file(capsys: pytest.CaptureFixture[str], study: Path) -> None:
     for name in ("a.html", "b.html"):
         output(capsys, "report", "s", "--isolated", "20", "--out", name)
@@ -78,6 +80,7 @@ def test_mistakes_are_one_sentence(
     assert message in err
 
 
+@pytest.mark.long
 def test_a_search_kept_nowhere_has_a_report(study: Path) -> None:
     made = cosmic.report(cosmic.search(SPACE, trials=30), isolated=10)
     assert made.document["study"] == ""

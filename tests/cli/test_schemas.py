@@ -354,6 +354,7 @@ def _some_measurements() -> None:
     Path("measured.csv").write_text("\n".join(lines[:6]) + "\n")
 
 
+@pytest.mark.long
 def test_the_page_says_where_it_is(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "cosmic", "ui", str(tmp_path), "--no-browser", "--json"]
     pytest.importorskip("uvicorn")

@@ -122,6 +122,7 @@ def test_progress_is_one_line_with_speed_best_and_time_left() -> None:
     assert progress_text(now) == "500 of 2,000 trials · 250/s · best step 1.5 s · 50 % feasible · 6 s left"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_search_that_is_ended_says_what_it_has_and_can_go_on(
     number: int, status: int, capsys: pytest.CaptureFixture[str]
@@ -155,6 +156,7 @@ def test_a_search_that_is_ended_says_what_it_has_and_can_go_on(
     assert data(capsys, "search", "--resume", "--out", "s", "-n", str(so_far + 10))["trials"] == so_far + 10
 
 
+@pytest.mark.long
 def test_a_search_with_the_event_engine_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     words = ["search", SPACE, "-n", "100000", "--out", str(tmp_path / "s"), "--agent", "random", "--engine", "event"]
     process = subprocess.Popen(
@@ -220,6 +222,7 @@ def test_a_tournament_ranks_agents_and_checks_their_winners(capsys: pytest.Captu
     assert "regret is against the exhaustive optimum" in output(capsys, *words)
 
 
+@pytest.mark.long
 def test_the_demo_compares_the_full_stack_with_each_layer(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "demo", "-n", "300", "--out", "d")
     assert "full stack over this" in out

@@ -67,6 +67,7 @@ def test_what_cannot_be_served_says_how_many_accelerators_could(
     assert "(in closed form, in one pool); --search compares two pools, too" in run(capsys, *words)[1]
 
 
+@pytest.mark.long
 def test_what_would_help_is_a_command_that_does_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     moves = told(capsys, "serve", LLAMA, "--concurrency", "128", "--set", "tp=8")["improvements"]
     assert moves
@@ -202,6 +203,7 @@ def test_replicas_are_whole_instances(settings: tuple[str, ...], said: str, caps
     assert f": {said}" in output(capsys, "serve", LLAMA, *words).split("\n")[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ep", "said"), [(8, "2 instances of tp 4 · attention dp 2 · ep 8"), (2, "2 instances of tp 4 · ep 2")]
 )
@@ -362,6 +364,7 @@ def test_a_file_of_several_classes_is_served(capsys: pytest.CaptureFixture[str],
     assert run(capsys, *shlex.split(advised[0])[1:])[0] == 0
 
 
+@pytest.mark.long
 def test_errors_are_said_to_be_of_other_designs_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     plain = output(capsys, "serve", "llama3-8b@h100:1", "--set", "tp=1")
     assert "published runs in one pool with vllm\n" in plain

@@ -13,6 +13,7 @@ from tests.commands import run
 SMALL = ("size", "llama3-8b", "--tokens", "1T", "--accelerators", "16", "--systems", "dgx-h100,dgx-h200")
 
 
+@pytest.mark.long
 def test_it_prints_a_row_for_each_system_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     status, printed, said = run(capsys, *SMALL)
     assert status == 0
@@ -31,6 +32,7 @@ def test_a_batch_that_is_stated_is_the_batch(capsys: pytest.CaptureFixture[str])
     assert "global batch 256\n" in printed + said
 
 
+@pytest.mark.long
 def test_json_says_the_same_and_more(capsys: pytest.CaptureFixture[str]) -> None:
     status, printed, _ = run(capsys, *SMALL, "--no-sensitivity", "--json")
     found = json.loads(printed)
@@ -65,6 +67,7 @@ def test_the_best_design_can_be_gone_on_with_and_the_page_has_every_part(
     assert "http://" not in text.replace("http://www.w3.org", "")
 
 
+@pytest.mark.long
 def test_quotes_change_what_a_budget_buys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     quotes = tmp_path / "quotes.yaml"
     quotes.write_text("accelerators: {h100-sxm-80gb: 14 kUSD}\n")

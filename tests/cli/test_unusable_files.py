@@ -318,6 +318,7 @@ def test_a_study_that_is_read_only_still_has_a_report(
 ENDLESS = ("/dev/zero", "pipe", "pipe.yaml", "socket.yaml", "folder", "sparse.yaml", "latin.yaml", "n" * 300, "a\0b")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("argument", INPUTS, ids=" ".join)
 def test_an_input_that_never_ends_is_one_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, argument: tuple[str, str]

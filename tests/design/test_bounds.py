@@ -56,6 +56,7 @@ def test_bounds_hold_for_values_that_no_file_states() -> None:
 EXTREMES = (0, 1, -1, 3, 64, 4096, 2**20, 2**31, 2**40, 2**62, 1e-300, 1e-15, 1e-9, 1e9, 1e15, 1e24, 1e300, math.nan)
 
 
+@pytest.mark.long
 def test_extreme_numbers_are_refused_or_give_possible_answers() -> None:
     rng = Random(5)
     answered = 0

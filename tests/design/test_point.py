@@ -186,6 +186,7 @@ def test_a_design_is_the_same_after_becoming_a_tree(point: DesignPoint) -> None:
     assert schema.read_value(DesignPoint, schema.write_value(point), "") == point
 
 
+@pytest.mark.long
 @given(points())
 @every_point
 def test_a_design_is_the_same_after_becoming_a_file(point: DesignPoint) -> None:
@@ -194,6 +195,7 @@ def test_a_design_is_the_same_after_becoming_a_file(point: DesignPoint) -> None:
     assert yaml.safe_load(text) == parse_yaml(text, "design")
 
 
+@pytest.mark.long
 @given(points(), points())
 @every_point
 def test_designs_share_their_identity_only_if_they_are_equal(left: DesignPoint, right: DesignPoint) -> None:

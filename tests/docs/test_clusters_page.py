@@ -44,12 +44,14 @@ def test_public_clusters_on_the_page_are_what_the_catalog_gives(program: SimpleN
         assert lines_with(row.name, f"{row.npus:,}", *map(program.million, (*power, *dollars))), row.name
 
 
+@pytest.mark.long
 def test_rows_of_pathways_on_the_page_are_what_the_model_gives(program: SimpleNamespace) -> None:
     for row in program.published_islands():
         amounts = (program.amount(row.published, row.unit), program.amount(row.ours, row.unit))
         assert lines_with(row.name, *amounts, f"{row.ratio:.2f}"), row.name
 
 
+@pytest.mark.long
 def test_a_network_on_the_page_is_what_is_counted(program: SimpleNamespace) -> None:
     for name in ("rail-optimised 1:1", "fat tree 4:1"):
         found = program.built(name, 512)

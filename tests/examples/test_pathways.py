@@ -30,6 +30,7 @@ def test_islands_are_joined_at_the_rate_of_their_hosts() -> None:
     assert (between["npus"], between["bandwidth"]) == (4, "1.5625 GB/s")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hosts", [16, 512])
 def test_controllers_are_on_a_par_where_pathways_is(hosts: int) -> None:
     row = rows()[f"parity of controllers at {hosts} hosts"]

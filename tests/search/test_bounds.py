@@ -81,6 +81,7 @@ def test_what_bounds_rule_out_does_not_matter(name: str, settings: dict[str, obj
     assert space.labels(bounded.trials.row(one.place)) == space.labels(listed.trials.row(other.place))
 
 
+@pytest.mark.long
 def test_a_proof_is_read_back_with_its_study(tmp_path: Path) -> None:
     space = mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1, "cp": 1, "weight_sharding": "zero1"})
     found = search(space, out=tmp_path / "study")

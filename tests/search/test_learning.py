@@ -151,6 +151,7 @@ def test_a_third_of_the_first_designs_is_what_was_taught() -> None:
     assert prior(first[:4]).max() < prior(first[4:]).min()
 
 
+@pytest.mark.long
 def test_a_prior_that_held_out_trials_are_ranked_worse_with_is_left_out_for_now() -> None:
     pytest.importorskip("sklearn")
     noise = np.random.default_rng(9).random(1_000_000)
@@ -463,6 +464,7 @@ def test_simulations_start_from_the_best_designs_of_a_study_by_closed_forms(earl
     assert "6 measured runs correct predictions" in said
 
 
+@pytest.mark.long
 def test_simulated_designs_correct_closed_forms_and_measured_runs_correct_simulations(tmp_path: Path) -> None:
     """The ladder, with runs made by hand: each takes 1.3 times as long as its simulation."""
     pytest.importorskip("sklearn")

@@ -32,6 +32,7 @@ def every(space: ParameterSet) -> np.ndarray[Any, np.dtype[np.intp]]:
     return np.array(list(space.enumerate()))
 
 
+@pytest.mark.long
 def test_a_batch_is_worth_what_its_points_are_worth_alone() -> None:
     space = load_space("cosmic-512-full-stack")
     rows = space.sample(40, np.random.default_rng(0))

@@ -11,6 +11,7 @@ from cosmic.search.agents.tpe import TpeAgent
 from tests.search.searches import SPACE, searched
 
 
+@pytest.mark.long
 def test_it_comes_nearer_to_the_goal_than_chance_does() -> None:
     runs = [(searched("tpe", 200, seed).min(), searched("random", 200, seed).min()) for seed in range(2)]
     assert all(found < drawn - 3 for found, drawn in runs)

@@ -57,6 +57,7 @@ def test_a_point_comes_to_the_same_in_whatever_company(problem: Problem) -> None
     assert same(Trials(rows, joined), Trials(rows, problem.evaluate(rows)))
 
 
+@pytest.mark.long
 def test_two_workers_find_what_one_finds() -> None:
     options: dict[str, Any] = {"agent": "random", "trials": 900, "batch": 800, "seed": 2}
     assert same(search(FULL, **options).trials, search(FULL, workers=2, **options).trials)
@@ -145,6 +146,7 @@ def test_designs_with_the_same_switches_share_a_chunk(problem: Problem) -> None:
     assert first.max() <= second.min()
 
 
+@pytest.mark.long
 def test_designs_that_are_simulated_are_distributed_one_by_one() -> None:
     options: dict[str, Any] = {"agent": "random", "trials": 2, "engine": "event"}
     assert same(search(SMALL, **options).trials, search(SMALL, workers=2, **options).trials)
@@ -182,6 +184,7 @@ def test_more_workers_than_a_machine_can_use_are_refused(problem: Problem) -> No
         check_workers(10_001, "head:6379")
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_answer_is_one_sentence(problem: Problem) -> None:
     pytest.importorskip("ray")
     with (

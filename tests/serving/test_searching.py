@@ -84,6 +84,7 @@ def test_twice_the_instances_under_twice_the_load_do_the_same(base: DesignPoint)
     assert found.metrics_at(0).ttft.p95_s == pytest.approx(found.metrics_at(1).ttft.p95_s)
 
 
+@pytest.mark.long
 def test_many_deployments_at_once_are_each_what_one_is(base: DesignPoint) -> None:
     shapes = list_shapes(base, {})
     counts = [8 // each.npus for each in shapes]
@@ -114,6 +115,7 @@ def test_the_cheapest_holds_and_one_instance_less_does_not() -> None:
             assert not holds_limits(fewer, LIMITS)[0]
 
 
+@pytest.mark.long
 def test_nothing_of_the_front_is_dominated(base: DesignPoint) -> None:
     found = search_in_one(base, LIMITS)
     assert len(found.front) > 2

@@ -143,6 +143,7 @@ def _adding(
         nodes.extend(added[what])
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(ranks_apart(), WAYS)
 def test_ranks_that_differ_end_at_the_same_nanosecond(work: Job, way: dict[str, bool]) -> None:

@@ -217,6 +217,7 @@ def test_it_lasts_as_long_as_the_step_and_stays_small(name: str) -> None:
     assert 0 < timeline.spans.count <= MOST_SPANS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("batch", "said", "stages"),
     [

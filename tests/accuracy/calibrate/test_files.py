@@ -193,6 +193,7 @@ def test_a_measurement_of_another_accelerator_is_refused(tmp_path: Path) -> None
         calibrate([tmp_path / "rows.csv"], system="dgx-a100")
 
 
+@pytest.mark.long
 def test_what_a_probe_writes_is_read(tmp_path: Path) -> None:
     (tmp_path / "probe.csv").write_text(as_csv(probe(FakeDevice(8), 5).rows))
     kinds = [table.observed for table in read_tables(tmp_path / "probe.csv")]

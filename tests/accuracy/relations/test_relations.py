@@ -56,6 +56,7 @@ designs = st.builds(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RELATIONS)
 def test_a_relation_holds(name: str) -> None:
     if name in KNOWN:

@@ -36,6 +36,7 @@ def stated(rng: Random, family: str) -> DesignPoint:
             return changed
 
 
+@pytest.mark.long
 def test_both_engines_agree_on_pipelines_that_state_layers() -> None:
     rng = Random(11)
     designs = [stated(rng, family) for family in ("dense", "moe", "mla", "encoder_decoder") for _ in range(4)]

@@ -42,6 +42,7 @@ def test_the_bytes_of_a_class_are_those_of_all_its_tiers(place: int) -> None:
         assert sum(homes) == pytest.approx(float(size), rel=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", range(8))
 def test_more_of_a_tier_is_never_slower_nor_less_feasible(place: int) -> None:
     point = design(place)

@@ -38,6 +38,7 @@ def test_a_complete_row_is_the_design_that_was_published_and_nothing_is_assumed(
     assert fields.assumed == []
 
 
+@pytest.mark.long
 @check_all("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")), tests=3)
 def test_models_have_the_parameters_that_were_published(identity: str) -> None:
     point, _ = run_of(identity)

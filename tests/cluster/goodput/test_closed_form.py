@@ -270,6 +270,7 @@ def test_a_batch_has_the_goodput_of_its_designs() -> None:
             assert np.broadcast_to(getattr(found, name), 5)[row] == getattr(one, name), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("repair_s", [None, 3600.0])
 def test_goodput_can_be_recorded(repair_s: float | None) -> None:
     values = {

@@ -492,6 +492,7 @@ def test_what_is_no_decoder_or_lacks_a_size_is_refused(more: dict[str, Any], mes
     assert message in refusal({**UNKNOWN, **more})
 
 
+@pytest.mark.long
 def test_what_was_assumed_is_printed_with_every_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "acme").mkdir()
     (tmp_path / "acme" / "config.json").write_text(json.dumps(UNKNOWN))

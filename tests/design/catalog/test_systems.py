@@ -30,6 +30,7 @@ def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> 
     assert set(entry) <= known
 
 
+@pytest.mark.long
 @every_system
 def test_a_system_makes_a_design_of_its_size(name: str) -> None:
     point = load_design(f"gpt3-13b@{name}")
@@ -41,6 +42,7 @@ LIKE_NO_ACCELERATOR = ("cosmic-", "trn2-ultra")
 """Systems with links that the entry of their accelerator does not have."""
 
 
+@pytest.mark.long
 @check_all(
     "name", [name for name in catalog_entries.entry_names("systems") if not name.startswith(LIKE_NO_ACCELERATOR)]
 )

@@ -80,6 +80,7 @@ def test_the_topology_chooses_the_algorithm_that_is_not_given() -> None:
 DUMPED = ["gpt3-175b@cosmic-1024", "dlrm-criteo@dgx-h100:8", "vit-base@tpu-v4:64"]
 
 
+@pytest.mark.long
 @check_all("name", [*DUMPED, *(f"llama3-8b@{name}" for name in catalog_entries.entry_names("systems"))], tests=2)
 def test_a_dumped_design_loads_as_the_same(name: str, tmp_path: Path) -> None:
     point = load_design(name)

@@ -174,6 +174,7 @@ def flat(tree: Any, before: str = "") -> Iterator[tuple[str, Any]]:
         yield before, tree
 
 
+@pytest.mark.long
 def test_every_key_of_tensorrt_llm_s_files_is_one_of_its_keys() -> None:
     keys, choices = set(CHECKED["trtllm"]["keys"]), CHECKED["trtllm"]["choices"]
     seen = set()

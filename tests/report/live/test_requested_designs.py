@@ -103,6 +103,7 @@ def test_a_wrong_value_is_a_sentence(client: Client, body: dict[str, Any], said:
     assert said in answer.error
 
 
+@pytest.mark.long
 def test_what_if_is_quick(client: Client) -> None:
     times = []
     for tp in (1, 2, 4, 8, 16) * 2:

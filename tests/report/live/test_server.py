@@ -252,6 +252,7 @@ def test_three_viewers_that_poll_take_bounded_memory(shared: Running) -> None:
     assert grown < 16 * 2**20
 
 
+@pytest.mark.long
 def test_an_end_while_somebody_watches_is_quick_and_clean(server: Running) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SOON_S)
     connection.request("GET", "/api/studies/study/events", headers={"X-Cosmic": server.key})

@@ -66,6 +66,7 @@ def head(port: int, key: str = "", length: int = 10) -> bytes:
     return f"POST /api/count HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{own}Content-Length: {length}\r\n\r\n".encode()
 
 
+@pytest.mark.long
 def test_whoever_does_not_finish_asking_is_cut_off(quick: Owner) -> None:
     ways = {
         "silent": b"",
@@ -84,6 +85,7 @@ def test_whoever_does_not_finish_asking_is_cut_off(quick: Owner) -> None:
     assert not left, "nobody stays for ever"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", [0, 10_000])
 def test_a_byte_now_and_then_gains_no_time(quick: Owner, length: int) -> None:
     begun = head(quick.port, quick.key, length) if length else b"GET / HTTP/1.1\r\nA: "
@@ -160,6 +162,7 @@ CRAFTED = (
 )
 
 
+@pytest.mark.long
 def test_crafted_studies_are_listed_with_a_sentence_and_nothing_fails(tmp_path: Path) -> None:
     runs, statuses = tmp_path / "runs", Counter[int]()
     names = list(crafted_studies(runs, CRAFTED))

@@ -251,6 +251,7 @@ ODD: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(ODD))
 def test_any_study_has_a_document_that_is_plain_data(name: str) -> None:
     made = ODD[name]()

@@ -127,6 +127,7 @@ def test_the_same_study_gives_the_same_bytes() -> None:
     assert once == again
 
 
+@pytest.mark.long
 def test_a_page_without_its_trials_stays_small() -> None:
     """Budget: 120 KB and 25 bytes a trial, the script of the page and all designs included."""
     made = found(10_000, "random", 0)

@@ -309,6 +309,7 @@ def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tu
     return DeploymentsFound(tuple(front), tuple(cheapest), 2, 4), cheapest[0]
 
 
+@pytest.mark.long
 def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, list[Slo]]) -> None:
     service, plan, limits = planned
     report = serving_report(service, plan, limits, "cosmic serve llama3-8b@dgx-h100:8 --search", "mine.yaml")

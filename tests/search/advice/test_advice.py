@@ -273,6 +273,7 @@ def test_a_key_that_is_said_to_have_no_effect_has_none(seed: int) -> None:
 # ---- the command
 
 
+@pytest.mark.long
 def test_commands_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["evaluate", LLAMA, *(word for key, value in MESH.items() for word in ("--set", f"{key}={value}"))]
     out = output(capsys, *words)

@@ -100,6 +100,7 @@ def test_routing_skew_matters_where_experts_are_outside() -> None:
     assert longer.step_s > found.step_s
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 7, 11, 13, 18, 22, 53, 177, 193])
 def test_what_is_said_to_have_no_effect_has_none(seed: int) -> None:
     rng = Random(seed)
@@ -149,6 +150,7 @@ def test_two_tiers_of_one_name_are_refused() -> None:
         load_design(LLAMA, {"tp": 8, "memory.tiers": [TIERS[0], TIERS[0]]})
 
 
+@pytest.mark.long
 def test_the_command_notes_it(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "evaluate", LLAMA, "--set", "tp=8", "--set", "memory.placement.kv_cache=[host]")
     assert "\nnote: memory.placement.kv_cache has no effect: the task is training\n" in out

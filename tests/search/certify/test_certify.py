@@ -83,6 +83,7 @@ def test_latency_can_be_a_range() -> None:
     }
 
 
+@pytest.mark.long
 def test_themis_is_proven_or_gone_through() -> None:
     agree(with_parameters(collective__multi_dim=["blueconnect", "themis"]), ["step_s"])
 
@@ -159,6 +160,7 @@ def test_a_count_is_asked_of_one_objective() -> None:
         certify(small(), ["step_s", "network_usd"], within=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("leaves")
 def test_networks_in_tiers_are_bounded_too() -> None:
     """8 NPUs in the outermost dimension: all below one leaf, or two on each of four."""

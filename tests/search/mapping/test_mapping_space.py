@@ -48,6 +48,7 @@ LEFT_TO_USERS = (
 """What exporters say of every design: not that the mapping is another one."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "settings"), DESIGNS)
 def test_no_mapping_of_the_set_breaks_a_rule(name: str, settings: dict[str, object]) -> None:
     """What cannot exist is never drawn: only memory rules mappings out."""

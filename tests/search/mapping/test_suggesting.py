@@ -45,6 +45,7 @@ def full(point: DesignPoint) -> float:
     return float(footprint(batch_of(point)).total / point.memory.capacity_bytes)
 
 
+@pytest.mark.long
 @check_all("system", SYSTEMS, tests=4)
 def test_a_model_on_a_system_runs_and_fits(system: str) -> None:
     place = 2 * SYSTEMS.index(system)

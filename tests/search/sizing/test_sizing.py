@@ -169,6 +169,7 @@ def test_far_more_accelerators_than_the_batch_can_use_leave_those_that_it_can() 
     assert best.best.accelerators < 250_000
 
 
+@pytest.mark.long
 def test_whole_nodes_between_round_numbers_meet_a_deadline_too() -> None:
     # 24 nodes of 8 are late and 27 are in time; of 25 and 26 the fewest that are in time are bought
     asked = Question(model=MODEL, tokens=15e12, deadline_days=90.0)

@@ -51,6 +51,7 @@ def losses(found: Found) -> list[float]:
     return values
 
 
+@pytest.mark.long
 def test_the_best_is_the_best_of_all_shapes_provisioned_by_hand() -> None:
     space = load_space({**SHAPES, **SPENT})
     found = search(space)
@@ -105,6 +106,7 @@ class InterruptedSearchError(Exception):
     """Raised by the one who watches, in the middle of a search."""
 
 
+@pytest.mark.long
 def test_a_resumed_search_and_two_workers_find_the_same(tmp_path: Path) -> None:
     options: dict[str, Any] = {"agent": "genetic", "seed": 3, "batch": 6, "trials": 18}
     whole = search({**LARGER, **SPENT}, **options)

@@ -200,6 +200,7 @@ def test_a_design_is_found_among_the_points() -> None:
     assert space.row_of(load_space("cosmic-1024-full-stack").base) is None
 
 
+@pytest.mark.long
 def test_keys_tell_points_apart_however_many_there_are() -> None:
     space = load_space("cosmic-512-full-stack")
     rows = space.sample(200, np.random.default_rng(5))

@@ -111,6 +111,7 @@ external("wait", [sys.executable, "-S", "-c", CODE], version="1", metrics={"wait
 """
 
 
+@pytest.mark.long
 def test_a_study_goes_on_after_failures_and_ctrl_c_ends_the_programs_of_workers(tmp_path: Path) -> None:
     (tmp_path / "mine" / "engines").mkdir(parents=True)
     (tmp_path / "mine" / "engines" / "wait.py").write_text(PLUGIN)

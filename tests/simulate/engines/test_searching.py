@@ -169,6 +169,7 @@ def test_runs_of_an_engines_own_metrics_are_put_in_and_others_are_refused(tmp_pa
         tell_runs(tmp_path / "study", tmp_path / "runs.csv")
 
 
+@pytest.mark.long
 def test_a_study_of_an_engines_own_fields_teaches_and_its_runs_correct(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     whole = search(SPACE, out=tmp_path / "study")
@@ -199,6 +200,7 @@ def test_rows_of_a_file_state_an_engines_own_fields(tmp_path: Path) -> None:
         search(SPACE, agent="random", trials=4, learn=[tmp_path / "runs.csv"])
 
 
+@pytest.mark.long
 def test_studies_of_other_engines_say_why_they_teach_nothing(tmp_path: Path) -> None:
     search(SPACE, out=tmp_path / "tiles")
     search("llama3-8b@dgx-h100:8", trials=20, agent="random", out=tmp_path / "designs")

@@ -133,7 +133,7 @@ def test_functions_are_ours(folder: Path, program: RecordedProgram, old: bytes, 
 
 def test_every_stored_program_is_read_by_a_fresh_process(folder: Path) -> None:
     kept, looked_up = 0, set()
-    for index, family in enumerate(FAMILIES * 3):
+    for index, family in enumerate(FAMILIES * 2):
         point = random_design(Random(f"stored {index}"), family=family, wired=index % 5 == 0)
         recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
         before = len(entries(folder))
