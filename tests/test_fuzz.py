@@ -210,6 +210,7 @@ SNIPPETS += [
 TEXTS = st.lists(st.sampled_from(SNIPPETS) | st.text(max_size=3)).map("".join)
 
 
+@pytest.mark.long
 @given(TEXTS.map(str.encode) | st.binary() | damaged(TREES).map(repr).map(lambda text: text.encode(errors="replace")))
 @fuzz
 @example(b"0x" + b"f" * 100 + b": 1")

@@ -84,6 +84,7 @@ def test_a_number_of_a_trace_that_does_not_end_is_refused() -> None:
         list(wire.messages(b"\x80" * 1000))
 
 
+@pytest.mark.long
 def test_a_generator_that_hangs_is_told_from_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "WALL_S", 0.2)
     monkeypatch.setattr(server, "GRACE_S", 0.1)

@@ -59,6 +59,7 @@ def test_a_name_that_is_no_yaml_file_is_refused(capsys: pytest.CaptureFixture[st
 # ---- probe
 
 
+@pytest.mark.long
 def test_a_probe_writes_what_calibrate_reads(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_malformed_fault_is_an_error(design: str, capsys: pytest.CaptureFixtur
     assert err == "cosmic evaluate: network.faults.0.dim = 9: there are 2 dimensions, from 0\n"
 
 
+@pytest.mark.long
 def test_searches_choose_synthesised_collectives(
     design: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

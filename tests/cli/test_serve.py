@@ -101,6 +101,7 @@ def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], words: tu
     assert err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_the_simulation_stands_beside_the_closed_form(capsys: pytest.CaptureFixture[str]) -> None:
     words = (*SMALL, "--concurrency", "1", "--simulate", "--requests", "20", "--set", "tp=2")
     found = told(capsys, *words)
@@ -180,6 +181,7 @@ def test_an_engine_is_advised_where_it_gains_more_than_the_expected_error(
     assert any("not vllm" in each["what"] for each in told(capsys, *words)["improvements"])
 
 
+@pytest.mark.long
 def test_accelerators_that_no_instance_has_are_said_to_be_idle(capsys: pytest.CaptureFixture[str]) -> None:
     pools = [word for each in ("tp=1", "dp=2", "prefill.tp=2") for word in ("--set", each)]
     assert "4 of 8 accelerators are idle" in run(capsys, "serve", LLAMA, *pools, "--set", "prefill_replicas=1")[1]

@@ -14,6 +14,7 @@ from cosmic.search.agents.random import RandomAgent
 from cosmic.search.space.diagram import Indices
 
 
+@pytest.mark.long
 class TestEveryAgent(AgentSuite):
     """All that are registered."""
 

@@ -168,6 +168,7 @@ def test_a_tree_takes_as_long_as_its_longest_branch_where_the_root_has_a_link_to
     assert algorithm_rounds("tree", "broadcast", 4, 1.0, 3) == [[(3, 0, 1.0)], [(3, 1, 1.0), (0, 2, 1.0)]]
 
 
+@pytest.mark.long
 def test_what_is_not_simulated_says_why() -> None:
     found = {each.algorithm: each for each in make_baselines(ring(3), "all_gather", SIZE, [range(3)])}
     assert found["halving_doubling"].reason == "needs a power of two of members"

@@ -58,6 +58,7 @@ def test_no_mapping_of_the_set_breaks_a_rule(name: str, settings: dict[str, obje
     assert [name for name, holds in met.items() if not holds.all()] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "settings"), DESIGNS)
 def test_the_design_itself_is_in_the_set(name: str, settings: dict[str, object]) -> None:
     space = mapping_space(name, settings)

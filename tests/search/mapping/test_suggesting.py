@@ -309,6 +309,7 @@ def test_experts_take_the_fastest_mapping_that_fits() -> None:
     assert all(best.step_s <= each.step_s * (1 + 1e-9) for each in steps if isinstance(each, Metrics))
 
 
+@pytest.mark.long
 def test_a_mapping_with_placed_state_is_the_fastest_that_fits_not_the_smallest() -> None:
     tier = {"name": "host", "capacity": "256 GB", "bandwidth": "55 GB/s", "processor_bandwidth": "70 GB/s"}
     held = {"sequence": 4096, "global_batch": 64, "micro_batch": 1, "memory.tiers": [tier], "optimizer_device": "cpu"}
