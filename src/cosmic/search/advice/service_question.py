@@ -126,9 +126,8 @@ def _size_service(service: Service, npus: int) -> DesignPoint | None:
 
 def read_service(source: str, settings: Mapping[str, Any], question: Asked) -> Service:
     """Return the service that *source*, its *settings* and what was *question* describe."""
-    instances, settings = _read_replicas(settings)
+    instances, fields = _read_replicas(settings)
     require(instances is None or not question.largest, "replicas", instances, "is what --search finds: leave it out")
-    fields = {full_path(path): value for path, value in settings.items()}
     user_fields = dict(fields)
     for name, key in LOAD_FIELDS.items():
         if getattr(question, name) is None and fields.get(key) is not None:
@@ -156,30 +155,31 @@ def read_service(source: str, settings: Mapping[str, Any], question: Asked) -> S
 
 
 def _read_replicas(settings: Mapping[str, Any]) -> tuple[int | None, dict[str, Any]]:
-    """Return the stated number of engine instances in one pool, and the settings with those of two pools as fields.
+    """Return the stated number of engine instances in one pool, and all other settings as fields by their full paths.
 
-    >>> _read_replicas({"replicas": 2, "tp": 4}), _read_replicas({"prefill_replicas": 2, "decode_replicas": 1, "tp": 4})
-    ((2, {'tp': 4}), (None, {'tp': 4, 'prefill.replicas': 2, 'dp': 1}))
-    >>> _read_replicas({"prefill_replicas": 1, "decode_replicas": 3, "tp": 4, "ep": 8})[1]["dp"]  # two ranks of attention each
+    >>> _read_replicas({"replicas": 2, "tp": 4})
+    (2, {'workload.tp': 4})
+    >>> pools = {"prefill_replicas": 1, "decode_replicas": 3, "workload.tp": 4, "ep": 8}  # two ranks of attention each
+    >>> _read_replicas(pools)[1]["workload.dp"]
     6
     """
     stated = {name: settings[name] for name in REPLICAS if name in settings}
     for name, count in stated.items():
         least = 0 if name == "prefill_replicas" else 1
         require(type(count) is int and count >= least, name, count, f"is a number of engine instances, {least} or more")
-    fields = {path: value for path, value in settings.items() if path not in stated}
-    two_pools = "prefill_replicas" in stated or any("prefill." in path for path in fields)
+    fields = {full_path(path): value for path, value in settings.items() if path not in stated}
+    two_pools = "prefill_replicas" in stated or any(path.startswith("serving.prefill.") for path in fields)
     rule = "two pools have prefill_replicas and decode_replicas"
     require("replicas" not in stated or not two_pools, "replicas", stated.get("replicas"), rule)
     if "prefill_replicas" in stated:
-        fields["prefill.replicas"] = stated["prefill_replicas"]
+        fields["serving.prefill.replicas"] = stated["prefill_replicas"]
     if "decode_replicas" in stated:
         rule = "goes with prefill_replicas; of one pool, say replicas"
         require(two_pools, "decode_replicas", stated["decode_replicas"], rule)
-        tp, ep, etp = (fields.get(name) or 1 for name in ("tp", "ep", "etp"))
-        if ep > 1 and "etp" not in fields:  # else it would follow from dp, which is that of all instances
-            etp = fields["etp"] = max(1, tp // ep)
-        fields["dp"] = stated["decode_replicas"] * max(1, etp * ep // tp)
+        tp, ep, etp = (fields.get(f"workload.{name}") or 1 for name in ("tp", "ep", "etp"))
+        if ep > 1 and "workload.etp" not in fields:  # else it would follow from dp, which is that of all instances
+            etp = fields["workload.etp"] = max(1, tp // ep)
+        fields["workload.dp"] = stated["decode_replicas"] * max(1, etp * ep // tp)
     return stated.get("replicas"), fields
 
 
