@@ -2,9 +2,8 @@
 
     python benchmarks/anonymize.py -n 60 --seeds 3 --tolerance 0.05
 
-Designs are random, of every kind of `cosmic.accuracy.relations.random_designs`. Each is simulated on ten networks with
-its own traces and
-with anonymized ones, by turns with recorded durations and by the roofline.
+Designs are random, of every kind of `tests.relations.random_designs`. Each is simulated on ten networks with its own
+traces and with anonymized ones, by turns with recorded durations and by the roofline.
 """
 
 from __future__ import annotations
@@ -13,10 +12,14 @@ import argparse
 import sys
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
-from cosmic.accuracy.relations.random_designs import random_designs
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.relations.random_designs import random_designs
+
 from cosmic.base.errors import SpecError
 from cosmic.design.design_point import DesignPoint
 from cosmic.simulate.events.astra_sim_inputs import AstraSimDimension, system_from_keys

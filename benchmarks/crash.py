@@ -33,10 +33,9 @@ from cosmic.search.problem import METRICS, Problem
 from cosmic.search.search_inputs import Inputs, Options, make_inputs
 from cosmic.search.search_loop import PoolOptions, keep_search, run_search
 from cosmic.search.space.space_files import load_space
-from cosmic.search.study import study_database as storing
+from cosmic.search.study import trial_storage as storing
 from cosmic.search.study.study import INPUTS, TRIALS
-from cosmic.search.study.study_database import BatchRecord, StudyError
-from cosmic.search.study.trial_storage import Storage, holds_trials
+from cosmic.search.study.trial_storage import BatchRecord, Storage, StudyError, holds_trials
 from cosmic.search.trials import Trials
 
 AGENTS = ("random", "genetic")
@@ -153,7 +152,7 @@ def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[st
     try:
         with Storage.opened(folder / TRIALS) as storage:
             batches, trials = storage.history()
-            found["zombies"] += len(storage.trials()) - sum(batch.trials for batch in batches)
+            found["zombies"] += len(storage.history()[1]) - sum(batch.trials for batch in batches)
             sound = not storage.problems()
     except StudyError:
         return 0, Counter(not_whole=1, trials_lost=sum(wanted.batches[:done]))
@@ -205,7 +204,7 @@ def drive(study: Reference, folder: Path, bombs: Iterator[tuple[str, int, float]
             found[f"at {place}"] += 1
             kills -= 1
     with Storage.opened(folder / TRIALS) as storage:
-        found["resumes_equal"] += same(storage.trials(), study.trials, len(study.trials))
+        found["resumes_equal"] += same(storage.history()[1], study.trials, len(study.trials))
     return found
 
 

@@ -32,7 +32,7 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import mapping_space
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.recording import recorded_evaluation
-from cosmic.simulate.recording.design_structure import STRUCTURAL
+from cosmic.simulate.recording.recorded_program import STRUCTURAL
 
 SIZES = (8, 64, 256, 1024)
 TASKS = ("training", "prefill", "decode")
@@ -146,7 +146,7 @@ def _longer_search(name: str, task: str) -> float:
         ) = usual
     if found is None or not found.fits:
         return float("inf")
-    outcome = evaluate(replace(point, workload=replace(point.workload, **{"etp": None, **found.mapping})))
+    outcome = evaluate(replace(point, workload=replace(point.workload, **{"etp": None, **found.best})))
     return outcome.step_s if isinstance(outcome, Metrics) else float("inf")
 
 

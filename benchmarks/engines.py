@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -15,7 +16,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cosmic.accuracy.relations.engine_agreement import (
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.relations.engine_agreement import (
     EngineComparison,
     agreement_table,
     by_class,
@@ -23,7 +26,8 @@ from cosmic.accuracy.relations.engine_agreement import (
     renew_table,
     small_design,
 )
-from cosmic.accuracy.relations.metamorphic import command_of
+from tests.relations.metamorphic import command_of
+
 from cosmic.workload.block_plans import plan_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "event-engine.md"

@@ -43,8 +43,7 @@ from cosmic.simulate.events.trace_simulation import simulate_job
 from cosmic.simulate.trace_generation import generate_traces
 from cosmic.traces.chakra.trace_reader import read_trace, read_traces
 from cosmic.traces.chakra.trace_writer import write_traces
-from cosmic.traces.comm_groups import read_groups, write_groups
-from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
+from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, read_groups, template_of, write_groups
 
 SYSTEM = {
     "scheduling-policy": "LIFO",

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    benchmarks = Path(__file__).resolve().parent
+    sys.path[:0] = [str(benchmarks), str(benchmarks.parent)]  # `fuzzing`, and the random designs of the tests
     from fuzzing.command import main
 
     sys.exit(main())

@@ -1,11 +1,11 @@
 """The house, counted: packages, levels, modules, names, users of definitions, and what each command runs.
 
-    python benchmarks/house.py [--json] [--against REVISION] [--check]
+    python benchmarks/house.py [--json] [--against REVISION] [--check] [--fields]
 
 Counts are thermometers: they say where to look, not what is good. `--against` counts another revision beside this
 tree. `--check` compares with the ratchets in `benchmarks/house_ratchets.json` and fails where one has risen; those
-that may only fall are recurring names, definitions with one user, two-way pairs of rooms and modules run per command.
-Lines, modules and words are reported, not held.
+that may only fall are recurring names, definitions with one user, two-way pairs of rooms, modules run per command and
+modules that name a field (`--fields` lists them). Lines, modules and words are reported, not held.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -157,7 +158,7 @@ def static_counts(root: Path) -> dict[str, Any]:
     source = root / "src" / "cosmic"
     modules = read_modules(source)
     users = users_of_definitions(modules)
-    names = count_names(modules)
+    names, fields = count_names(modules), count_fields(modules)
     project = tomllib.loads((root / "pyproject.toml").read_text())
     contracts = project.get("tool", {}).get("importlinter", {}).get("contracts", [])
     one = sum(len(those) == 1 for those in users.values())
@@ -173,8 +174,127 @@ def static_counts(root: Path) -> dict[str, Any]:
         "comment_lines_per_1000": count_comments(modules),
         "test_lines": sum(path.read_text().count("\n") for path in (root / "tests").rglob("*.py")),
         **count_words(root),
-        "which": names,
+        **summarize_fields(fields),
+        "which": names | {"fields": fields},
     }
+
+
+LAYERS = {"workload": "Workload", "serving": "Serving"}
+"""Layers of a design whose fields are counted: the name of the layer in a design point, and its class."""
+SHORT_NAMES = {"workload": {"workload", "w"}, "serving": {"serving"}}
+"""What the values of these layers are called everywhere."""
+
+
+class FieldNames:
+    """The fields of one layer that a module names.
+
+    A name with an underscore (`weight_sharding`) belongs to the field wherever code has it: as an attribute, a keyword,
+    a key, a word of a string or of a rule. A plain word (`tp`, `task`, `loss`) has other meanings, and counts only where
+    it is the layer's for certain: an attribute of `.workload`, of a name that was bound to one or annotated as one; the
+    path `workload.tp`; a keyword of the class, or of a `replace` of its value; an item or key beside another field
+    whose name has an underscore. Docstrings and comments are not code. A name read from the declaration by a loop is
+    not seen, which is the point.
+    """
+
+    def __init__(self, layer: str, names: set[str], tree: ast.Module) -> None:
+        self.layer, self.names, self.found = layer, names, set[str]()
+        bodies = [body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", None), list)]
+        self.docstrings = {
+            id(node.value)
+            for body in bodies
+            for node in body
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        self.values = SHORT_NAMES[layer] | {
+            target.id
+            for node in ast.walk(tree)
+            for target, value in self._bindings(node)
+            if isinstance(target, ast.Name) and self._is_layer(value)
+        }
+        for node in ast.walk(tree):
+            self._read(node)
+
+    def _bindings(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | None]]:
+        """Yield what is bound, and to what: by assignment, or by an annotation that names the class."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    yield from zip(target.elts, node.value.elts, strict=False)
+                else:
+                    yield target, node.value
+        elif isinstance(node, ast.NamedExpr):
+            yield node.target, node.value
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            yield ast.Name(node.arg), node.annotation
+
+    def _is_layer(self, node: ast.AST | None) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr == self.layer
+        if isinstance(node, ast.Name):
+            return node.id == LAYERS[self.layer] or node.id in getattr(self, "values", SHORT_NAMES[self.layer])
+        return isinstance(node, ast.BinOp) and self._is_layer(node.left)
+
+    def _add(self, name: str, *, certain: bool) -> None:
+        if name in self.names and (certain or "_" in name):
+            self.found.add(name)
+
+    def _read(self, node: ast.AST) -> None:
+        match node:
+            case ast.Attribute():
+                self._add(node.attr, certain=self._is_layer(node.value))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                self._add(name, certain=False)
+            case ast.Call():
+                called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                replaced = called == "replace" and bool(node.args) and self._is_layer(node.args[0])
+                for keyword in node.keywords:
+                    self._add(keyword.arg or "", certain=replaced or called == LAYERS[self.layer])
+            case ast.Constant(value=str(text)) if id(node) not in self.docstrings:
+                for word in re.findall(rf"{self.layer}\.(\w+)", text):
+                    self._add(word, certain=True)
+                for word in re.findall(r"\w+", text):
+                    self._add(word, certain=False)
+            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items) | ast.Dict(keys=items):
+                words = {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+                for word in words:
+                    self._add(word, certain=any("_" in other for other in words & self.names - {word}))
+            case _:
+                pass
+
+
+def count_fields(modules: dict[str, Module]) -> dict[str, dict[str, list[str]]]:
+    """Return for each layer its fields, each with the modules that name it; the one that declares it counts."""
+    counted = {}
+    for layer, name in LAYERS.items():
+        home = next(
+            (module for module in modules.values() for node in top_definitions(module.tree) if node.name == name), None
+        )
+        if home is None:
+            continue
+        declared = next(node for node in top_definitions(home.tree) if node.name == name)
+        fields = [
+            node.target.id
+            for node in declared.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+        users: dict[str, list[str]] = {field: [home.name] for field in fields}
+        for module in modules.values():
+            if module is not home:
+                for field in FieldNames(layer, set(fields), module.tree).found:
+                    users[field].append(module.name)
+        counted[layer] = users
+    return counted
+
+
+def summarize_fields(counted: dict[str, dict[str, list[str]]]) -> dict[str, float]:
+    """Return the median and the most modules that name a field, of each layer, and those of `weight_sharding`."""
+    counts: dict[str, float] = {}
+    for layer, users in counted.items():
+        sizes = [len(those) for those in users.values()]
+        counts |= {f"field_modules_median.{layer}": median(sizes), f"field_modules_most.{layer}": max(sizes)}
+    if "weight_sharding" in counted.get("workload", {}):
+        counts["field_modules.weight_sharding"] = len(counted["workload"]["weight_sharding"])
+    return counts
 
 
 WALK = """
@@ -226,7 +346,11 @@ print(json.dumps({"status": status, "run": len(seen), "imported": len(imported),
 
 
 CALLBACKS = (
+    "base/event_clock.py:EventClock.run",  # the actions of events
     "base/numeric.py:elementwise.<locals>.call",  # a function of scalars, over arrays
+    "base/optimise.py:explore",  # the loop of every search: what evaluates the candidates of an agent
+    "base/optimise.py:_Together._advance",  # an agent by steps
+    "base/optimise.py:optimise.<locals>.<lambda>",  # one of them
     "design/design_batch.py:Batch.once",  # what a batch computes once and keeps
     "design/design_batch.py:Combinations.look_up",  # terms of few distinct rows, spread over all
     "search/search_loop.py:run_search",  # tells its caller of each trial
@@ -284,6 +408,7 @@ def ratchets_of(counts: dict[str, Any]) -> dict[str, float]:
         name: counts[name]
         for name in ("recurring_module_names", "recurring_class_names", "one_user_share", "two_way_pairs")
     }
+    held |= {name: value for name, value in counts.items() if name.startswith("field_modules")}
     held |= {f"modules_run.{name}": walk["run"] for name, walk in counts["walks"].items()}
     held["modules_imported.trace_convert"] = counts["walks"]["trace_convert"]["imported"]
     return held
@@ -308,7 +433,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--against", metavar="REVISION")
+    parser.add_argument("--fields", action="store_true", help="list the modules that name each field, and no more")
     options = parser.parse_args()
+    if options.fields:
+        for layer, users in count_fields(read_modules(ROOT / "src" / "cosmic")).items():
+            for name, those in sorted(users.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+                print(f"{layer}.{name} {len(those)}: {' '.join(module.removeprefix('cosmic.') for module in those)}")
+        return 0
     counts = count(ROOT)
     if options.check:
         held, limits = ratchets_of(counts), json.loads(RATCHETS.read_text())

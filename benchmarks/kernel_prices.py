@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.machine_layers import accelerator_layers
-from cosmic.traces.kernel_work import KernelWork
-from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
+from cosmic.step.kernel_prices import KernelWork, kernel_seconds
 from cosmic.traces.profiles.operator_kernels import KernelLaunch, operator_works, works_by_kernel
 from cosmic.traces.profiles.profiled_operators import ProfiledOperator, operator_of_execution_trace, operator_of_kineto
 

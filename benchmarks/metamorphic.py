@@ -15,12 +15,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from cosmic.accuracy.relations.all_relations import RELATIONS
-from cosmic.accuracy.relations.metamorphic import Finding, Violation, make_violation
-from cosmic.accuracy.relations.random_designs import random_design
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.relations.all_relations import RELATIONS
+from tests.relations.metamorphic import Finding, Violation, make_violation
+from tests.relations.random_designs import random_design
+
 from cosmic.base.errors import UnknownName
 from cosmic.design.design_point import DesignPoint
 from cosmic.workload.block_plans import plan_blocks

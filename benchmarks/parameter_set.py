@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from command import main
 
+from cosmic.search.learning.agent_memory import Moves
 from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.point_moves import Moves
 from cosmic.search.space.space_files import load_space, sample_json_lines
 
 

@@ -34,8 +34,7 @@ from cosmic.search.search_loop import explore_batches, search
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study.study_comparison import NEAR, Course, course_of
-from cosmic.search.study.study_database import BatchRecord
-from cosmic.search.study.trial_storage import Storage
+from cosmic.search.study.trial_storage import BatchRecord, Storage
 from cosmic.search.trials import Ledger, Trials
 
 SPACES = tuple(f"cosmic-{npus}-full-stack" for npus in (512, 1024, 2048))

@@ -84,7 +84,7 @@ def report(folder: Path, _: int) -> dict[str, float]:
 
 def export(folder: Path, suffix: str, *, parts: bool = True) -> dict[str, float]:
     """Write a study as a table."""
-    from cosmic.search.study.export import export_trials as written  # noqa: PLC0415  part of what is measured
+    from cosmic.search.study.study import export_trials as written  # noqa: PLC0415  part of what is measured
 
     file = folder / f"trials.{suffix}"
     rows, columns = written(folder, file, parts=parts)
@@ -105,8 +105,7 @@ def store(folder: Path, size: int) -> dict[str, float]:
     """Store trials in batches of *size*, every batch committed to disk."""
     from cosmic.search.problem import make_problem  # noqa: PLC0415  not in the process that starts the others
     from cosmic.search.space.space_files import load_space  # noqa: PLC0415
-    from cosmic.search.study.study_database import BatchRecord  # noqa: PLC0415
-    from cosmic.search.study.trial_storage import Storage  # noqa: PLC0415
+    from cosmic.search.study.trial_storage import BatchRecord, Storage  # noqa: PLC0415
     from cosmic.search.trials import Trials  # noqa: PLC0415
 
     problem = make_problem(load_space(SPACE))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from read_serving import columns_of
 from scipy.optimize import least_squares
 
 from cosmic.accuracy.rows.serving_rows import ServedPools, price_pools, read_serving_row, see_pools
@@ -45,7 +46,7 @@ class Data:
 
     def __init__(self, path: Path) -> None:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            read = [read_serving_row(row) for row in csv.DictReader(file)]
+            read = [read_serving_row({**row, **columns_of(row)}) for row in csv.DictReader(file)]
         self.rows = [each for each in read if isinstance(each, ServedPools)]
         self.priced = price_pools(self.rows)
         self.engine = np.array([NAMES.index(row.engine) for row in self.rows])

@@ -19,6 +19,7 @@ launch-bound steps, much longer than their kernels, it prints the time of each l
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,9 @@ def check_decode(attention: AttentionRates) -> None:
                 width = data["hidden"][long] / heads
                 more = data["context"][long] - data["context"][short]
                 work = Attention(data["batch"][long], heads, kv, 1, more, width, width)
-                predicted = decode_attention_seconds(work, attention, split=heads == kv) - attention.ramp_s
+                predicted = (
+                    decode_attention_seconds(work, replace(attention, splits_keys=heads == kv)) - attention.ramp_s
+                )
                 measured = (data["ms"][long] - data["ms"][short]) * 1e-3 / data["layers"][long]
                 print(
                     f"  heads {heads:.0f}/{kv:.0f} batch {work.batch:3.0f} keys +{more:5.0f}:"

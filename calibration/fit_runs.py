@@ -31,7 +31,7 @@ from run_parameters import QUANTITIES, Floats, Values, is_linked, names_of, path
 from cosmic.accuracy.validating import LEFT_OUT, MeasuredStep, measured_steps
 from cosmic.design.design_batch import Batch
 from cosmic.simulate.analytic_step import compute_step_seconds
-from cosmic.step import network_costs
+from cosmic.step import communication
 
 SCALE = 0.06
 """c: errors of runs beyond it count less and less."""
@@ -89,7 +89,7 @@ def predict(runs: Runs, tried: Floats) -> tuple[Floats, Floats]:
     logs = np.empty((count, len(runs.steps)))
     slopes = np.zeros((count, len(runs.steps), width))
     changes = np.concatenate([np.zeros((1, width)), CHANGE * np.eye(width)])
-    kept = network_costs.OVERLAP
+    kept = communication.OVERLAP
     try:
         for place, each in enumerate(runs.steps):
             totals = (runs.uses[place] @ tried.T).T[:, None, :] + changes  # sets × changes × quantities
@@ -98,7 +98,7 @@ def predict(runs: Runs, tried: Floats) -> tuple[Floats, Floats]:
             logs[:, place] = found[:, 0]
             slopes[:, place] = (found[:, 1:] - found[:, :1]) / CHANGE * used
     finally:
-        network_costs.OVERLAP = kept
+        communication.OVERLAP = kept
     return logs, slopes
 
 
@@ -110,7 +110,7 @@ def _seconds(run: MeasuredStep, totals: Floats, used: npt.NDArray[np.bool_]) -> 
         for place, kind in enumerate(QUANTITIES)
         if used[place] and (kind in fields or kind in ("tp", "ep"))
     }
-    network_costs.OVERLAP = network_costs.OverlapEfficiency(tp=values["tp"], ep=values["ep"])
+    communication.OVERLAP = communication.OverlapEfficiency(tp=values["tp"], ep=values["ep"])
     batch = Batch(run.point, {fields[kind]: numbers for kind, numbers in values.items() if kind in fields})
     return np.broadcast_to(np.asarray(compute_step_seconds(batch).seconds, dtype=float), len(totals))
 

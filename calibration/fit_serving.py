@@ -26,10 +26,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from read_serving import columns_of
 from scipy.optimize import least_squares
 
-from cosmic.accuracy.rows.serving_recipes import Fitted
 from cosmic.accuracy.rows.serving_rows import (
+    Fitted,
     RowGroup,
     ServedPool,
     group_rows,
@@ -226,7 +227,7 @@ class Data:
 def gather(path: Path) -> Data:
     """Return the rows of a file, with the price of each deployment's steps."""
     with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-        read = [read_serving_row(row) for row in csv.DictReader(file)]
+        read = [read_serving_row({**row, **columns_of(row)}) for row in csv.DictReader(file)]
     rows = [each for each in read if isinstance(each, ServedPool)]
     all_groups = group_rows(rows)
     kinds: dict[tuple[object, ...], list[RowGroup]] = {}
@@ -240,8 +241,8 @@ def gather(path: Path) -> Data:
         parts=[_part(those) for those in kinds.values()],
         engine=np.array([NAMES.index(row.engine) for row in rows]),
         kept={**kept, "memory_fraction": np.array(usual)},
-        holding=stack_column(rows, "holding"),
-        cold_s=stack_column(rows, "cold_s"),
+        holding=stack_column([row.recipe for row in rows], "hold_steps"),
+        cold_s=stack_column([row.recipe for row in rows], "cold_s"),
         ttft_s=stack_column(rows, "ttft_s"),
         tpot_s=stack_column(rows, "tpot_s"),
     )

@@ -16,7 +16,7 @@ import cosmic
 from cosmic.design import draw_design_timeline
 from cosmic.network import Span, axis_spans, axis_strides
 from cosmic.pages import Point
-from cosmic.report.charts.svg import (
+from cosmic.report.charts.drawing import (
     EDGE,
     WIDTH,
     Entry,

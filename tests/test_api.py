@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ import cosmic
 from cosmic import evaluation
 from cosmic.base.lazy_names import offer_names
 from cosmic.cli import dispatch
+from cosmic.design.answer import Answered
 
 NOUNS = ("calibrate", "catalog", "cluster", "design", "model", "network", "space", "study", "trace")
 PYTHON = {
@@ -350,7 +352,62 @@ def test_answers_are_lines_in_a_notebook() -> None:
     ]
     assert max(map(len, texts)) < 200
     assert texts[0].startswith("<Answer: llama3-8b on 2 accelerators, 1 × tp 2: P95 TTFT ")
-    assert texts[1].startswith("<Answer: llama3-405b on 1 accelerators cannot serve: ")
+    assert texts[1].startswith("<Answer: llama3-405b on 1 accelerator cannot serve: ")
     assert " accelerators of dgx-h100, train_days " in texts[2]
     assert "5 designs, best " in texts[3]
     assert texts[4].endswith(" valid points>")
+
+
+# ---- every question is answered with one value
+
+
+def check_answer(found: Answered, question: str) -> None:
+    """Check that a result says its question, a verdict in one sentence, and what it follows from."""
+    answer = found.answer
+    assert answer.question == question
+    assert answer.verdict == found.verdict
+    assert "\n" not in answer.verdict
+    assert len(answer.verdict) > 10
+    assert answer.provenance.version == cosmic.__version__
+    assert answer.provenance.inputs
+    assert escape(answer.verdict) in found._repr_html_()
+
+
+def test_every_question_is_answered_with_one_value() -> None:
+    found = cosmic.search(SMALL, trials=5, seed=3)
+    check_answer(found, "mapping")
+    assert found.answer.provenance.seed == 3
+    check_answer(cosmic.size("llama3-8b", tokens="1T", accelerators=16, systems=["dgx-h100"]), "purchase")
+    check_answer(cosmic.network.bound("dgx-h100:8"), "collective")
+    made = cosmic.network.synthesize("dgx-h100:8", collective="all-to-all")
+    check_answer(made, "collective")
+    assert made.answer.gap is not None
+    assert made.answer.gap == pytest.approx(made.time_s / made.limits.seconds - 1)
+    sharded = cosmic.model.shard("gpt3-125m", {"x": 2}, batch=2, objective="bytes")
+    check_answer(sharded, "sharding")
+    assert sharded.answer.memory is not None
+    assert sharded.answer.memory.used_bytes == sharded.memory_bytes
+    check_answer(cosmic.design.diff(LLAMA, LLAMA, settings={"tp": 8}, settings_b={"tp": 4}), "difference")
+
+
+def test_a_design_that_cannot_run_is_answered_with_its_reasons() -> None:
+    runs = cosmic.evaluate(LLAMA, settings={"tp": 8})
+    check_answer(runs, "evaluation")
+    assert runs.answer.memory is not None
+    assert runs.answer.memory.capacity_bytes == 80 * 2**30
+    refused = cosmic.evaluate("gpt3-175b@dgx-h100:8", settings={"tp": 1})
+    check_answer(refused, "evaluation")
+    assert isinstance(refused, cosmic.design.Infeasible)
+    assert refused.answer.reasons == refused.reasons
+    assert refused.answer.memory is None
+
+
+@pytest.mark.long
+def test_deployments_are_answered_with_what_would_help() -> None:
+    served = cosmic.serve("llama3-8b@dgx-h100:2", input=1000, output=100, rate=1.0)
+    check_answer(served, "deployment")
+    assert [each.what for each in served.answer.improvements] == [move.tried.what for move in served.moves]
+    assert all(each.command.startswith("cosmic serve llama3-8b@") for each in served.answer.improvements)
+    plan = cosmic.design.plan_serving("llama3-8b@dgx-h100:8", input=500, output=50, rate=5, tpot="1 us")
+    check_answer(plan, "deployment")
+    assert plan.answer.reasons == plan.reasons != ()

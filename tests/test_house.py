@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+from house import FieldNames  # noqa: E402  it is no package that is installed
+
 SOURCE = ROOT / "src" / "cosmic"
 ROOMS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file())
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
@@ -121,3 +126,22 @@ def test_what_architecture_says_to_read_exists() -> None:
     assert len(dotted) > 10
     missing = [name for name in dotted if not module_path(name.split(".")[0], name.split(".")[1:])]
     assert missing == []
+
+
+def test_a_field_is_counted_where_a_module_names_it_and_not_where_a_word_means_something_else() -> None:
+    source = '''
+"""A docstring that speaks of dp_overlap."""
+def price(point, w: Workload, other):
+    axis = "tp"                      # an axis, not the field
+    other.attention, other.loss      # of another value
+    return point.workload.tp, w.cp, {"dp_overlap": 1, "dp": 2}, batch["workload.pp"], "ep_overlap or ep == 1"
+'''
+    names = {"attention", "cp", "dp", "dp_overlap", "ep", "ep_overlap", "loss", "pp", "tp"}
+    assert FieldNames("workload", names, ast.parse(source)).found == {
+        "cp",
+        "dp",
+        "dp_overlap",
+        "ep_overlap",
+        "pp",
+        "tp",
+    }

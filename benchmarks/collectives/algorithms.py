@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from collectives.networks import GIB, US, Dims, Network
+from collectives.tree_baselines import double_tree_s, multitree_s
 from cosmic.base.errors import require
 from cosmic.network.collective_costs import NetworkDimension, Subgroup
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.mesh_spans import Span
-from cosmic.network.schedules.baseline_algorithms import double_tree_s, make_baselines, multitree_s
+from cosmic.network.schedules.baseline_algorithms import make_baselines
 from cosmic.network.schedules.schedule_checking import check_schedule
 from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
 from cosmic.network.synthesis.lower_bounds import collective_bounds

@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any, get_args, get_origin
 
-from cosmic.accuracy.relations.random_designs import SYSTEMS
+from tests.relations.random_designs import SYSTEMS
+
 from cosmic.base.units import format_quantity
 from cosmic.design import catalog_entries, schema
 from cosmic.design.design_point import field_patterns

@@ -11,8 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tests.relations.random_designs import random_designs
+
 from cosmic.accuracy.measured_rows import CARRIED
-from cosmic.accuracy.relations.random_designs import random_designs
 from cosmic.cli.dispatch import main
 from cosmic.design import catalog_entries
 from cosmic.design.design_point import design_to_tree

@@ -13,8 +13,7 @@ from typing import Any
 from cosmic.base.errors import SpecError
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study.study import INPUTS, LOCK, TRIALS, _inputs_digest
-from cosmic.search.study.study_database import PACKED_COLUMNS, with_checksum
-from cosmic.search.study.trial_storage import HEADER_STRUCT, piece_checksum
+from cosmic.search.study.trial_storage import HEADER_STRUCT, PACKED_COLUMNS, piece_checksum, with_checksum
 
 from .documents import garble, spoil
 from .trial import Maker, read_bytes

@@ -5,6 +5,11 @@
 
 Every mutant is one small change of a formula (see `operators`). It is killed if a test that runs the changed code
 fails, or hangs. Tests that take longer than 1.5 s are not asked, and properties are tried on few examples.
+
+No library does this here. mutmut (3.8) forks from a process whose caches are warm, so that what stands behind an
+`lru_cache` does not run again: of 251 mutants of `network/switch_tiers.py` 79 survived tests that leave 6 in 80 of a
+sample of these; it changes no decorated function and no constant of a module, which are a fifth of all. cosmic-ray (8.7) starts
+pytest for every mutant: 1.9 CPU-seconds before the first test, where a mutant takes 0.4 here, tests included.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ from importlib import import_module
 
 from cosmic.accuracy.measured_rows import KINDS
 from cosmic.search.space.parameter_set import FORMAT
-from cosmic.search.study import study_database
-from cosmic.search.study.study import FORMATS
+from cosmic.search.study.study import FORMAT as STUDY_FORMAT
 from generation.text import page, prose, source_link, table
 
 INTRODUCTION = """
@@ -74,14 +73,6 @@ FILES = [
         "[exporting](../how-to/export-a-design.md)",
     ],
 ]
-TRIAL = {
-    "trial": "Its number, from 0.",
-    "batch": "The batch in which it was proposed.",
-    "point": "The index of each parameter's value, in the order of `study.json`: little-endian, 32 bits each.",
-    "counted": "Whether it counts against the budget: an invalid mapping does not.",
-    "reasons": "Why it is infeasible; empty if it is feasible.",
-    "excess": "By what share it exceeds memory or a constraint; 0 if it is feasible.",
-}
 EXPORTED = {
     "trial": "Its number, from 0.",
     "batch": "The batch in which it was proposed, from 0.",
@@ -116,10 +107,8 @@ DESCRIBED = (
 def make() -> str:
     """Return the page."""
     parts = [INTRODUCTION, table(["file", "format", "read by", "written by", "described"], FILES)]
-    formats = " and ".join(map(str, FORMATS))
     parts += [
-        f"Parameter sets have format {FORMAT}. Studies of formats {formats} are read, and {FORMATS[-1]} is written. Any"
-        " other is refused, with both numbers."
+        f"Parameter sets have format {FORMAT}, and studies format {STUDY_FORMAT}. Any other is refused, with both numbers."
     ]
     for title, name in DESCRIBED:
         module = import_module(f"cosmic.{name}")
@@ -130,15 +119,7 @@ def make() -> str:
 def _rest(title: str) -> str:
     """Return the tables that a module's docstring leaves to its constants."""
     if title == "Trials":
-        if set(TRIAL) != set(study_database.FIXED_COLUMNS):
-            raise LookupError(
-                f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(study_database.FIXED_COLUMNS))}"
-            )
-        rows = [[f"`{name}`", TRIAL[name]] for name in study_database.FIXED_COLUMNS]
-        rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
-        rows += [["`crc`", "CRC-32 of the rest of the row."]]
-        said = "`cosmic study export` writes them as a [table](#tables-of-trials) for other programs."
-        return table(["column of `trials`, in studies of format 1", "meaning"], rows) + f"\n\n{said}"
+        return "`cosmic study export` writes them as a [table](#tables-of-trials) for other programs."
     if title == "Tables of trials":
         return table(["column", "meaning"], [[f"`{name}`", text] for name, text in EXPORTED.items()])
     if title == "Measured rows":

@@ -40,7 +40,11 @@ CHAPTERS = (
         ("step.accelerator_rates", "step.gemm", "step.attention", "step.scan", "step.streaming"),
     ),
     Chapter("Topologies", ("design.network_layer", "network.topologies.grid_product"), topologies),
-    Chapter("Collective algorithms", ("network.collective_algorithms", "design.collective_layer"), algorithms),
+    Chapter(
+        "Collective algorithms",
+        ("network.collective_rounds", "network.collective_algorithms", "design.collective_layer"),
+        algorithms,
+    ),
     Chapter(
         "Collectives in several dimensions",
         ("network.mesh_spans", "network.collective_costs", "network.switch_tiers", "network.transport_protocols"),
@@ -63,7 +67,10 @@ CHAPTERS = (
     ),
     Chapter(
         "Seconds of operators and collectives",
-        ("step.kernel_costs", "step.kernel_launches", "step.network_costs"),
+        (
+            *("step.kernel_prices", "step.kernel_costs", "step.kernel_launches"),
+            "step.communication",
+        ),
     ),
     Chapter("Communication", ("step.communication", "step.bottleneck", "workload.sharding.graph_partition")),
     Chapter("Experts", ("workload.expert_routing",)),
@@ -91,7 +98,7 @@ CHAPTERS = (
     ),
     Chapter(
         "Sharing a cluster",
-        ("cluster.job_requests", "cluster.space_sharing", "cluster.time_sharing", "cluster.fleet_result"),
+        ("cluster.job_requests", "cluster.space_sharing", "cluster.time_sharing", "cluster.fleet_jobs"),
     ),
     Chapter("Money and energy", ("cluster.cluster_cost",)),
 )

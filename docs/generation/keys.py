@@ -12,6 +12,7 @@ from cosmic.design import catalog_entries, schema
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
 from cosmic.design.facility_layer import Facility, Node
+from cosmic.design.field_facts import facts_of
 from cosmic.design.loading import DESIGN_KEYS
 from cosmic.design.memory_layer import Memory
 from cosmic.design.model_layer import Model
@@ -98,7 +99,7 @@ def make() -> str:
     """Return the page; a key without a description raises an error."""
     parts = [INTRODUCTION, "## A design", _described(DESIGN_KEYS, IN_DESIGN)]
     for name, hint in LAYERS.items():
-        parts += [f"## {name}", *_layer(hint, name)]
+        parts += [f"## {name}", *_layer(hint, name), *(_flags(hint) if name == "workload" else ())]
     parts += ["## A parameter set", _described(SPACE_KEYS, IN_SPACE), "Values of a parameter:"]
     parts += [table(["written as", "means"], DOMAINS), f"At most {MAX_VALUES:,} values each.", *_catalog()]
     return page("Keys of files", *parts)
@@ -132,6 +133,28 @@ def _keys(cls: type, path: str) -> Iterator[str]:
                 place = f"{path}.{slot.key}" + (".*" if get_origin(slot.hint) is tuple else "")
                 yield f"### {place}"
                 yield from _keys(inner, place)  # type: ignore[arg-type]  # a class, not a value of one
+
+
+def _flags(cls: type) -> Iterator[str]:
+    """Yield the table of the arguments that tell frameworks the keys of a layer."""
+    yield "### What frameworks call it"
+    yield (
+        "The arguments that say one key each, as `cosmic design export` writes them and `cosmic design import` reads them. "
+        "What takes several keys or arguments together, such as the layout of a pipeline, is not in this table."
+    )
+    rows = []
+    for name, about in facts_of(cls).items():
+        for target, flag in about.flags.items():
+            told = [flag.name] if flag.name else list(dict.fromkeys(key for each in flag.sets.values() for key in each))
+            values = ", ".join(f"{_word(ours)}: {_word(theirs)}" for ours, theirs in flag.spelled.items() if flag.name)
+            if told:
+                rows.append([f"`{name}`", target, ", ".join(f"`{key}`" for key in told), values])
+    yield table(["key", "target", "arguments", "values"], rows)
+
+
+def _word(value: Any) -> str:
+    words = value if isinstance(value, list) else [value]
+    return f"`{' '.join(map(str, words))}`"
 
 
 def _type(slot: schema.FieldSlot) -> str:

@@ -10,7 +10,7 @@ from cosmic.design import network_layer, plain_data, schema
 from cosmic.report.live.connections import Limits
 from cosmic.search import leaderboard, search_inputs, worker_pools
 from cosmic.search.space import parameters
-from cosmic.search.study import study_database
+from cosmic.search.study import trial_storage as study_database
 from cosmic.simulate import trace_generation
 from cosmic.traces.chakra import trace_reader
 from generation.text import page, table

@@ -39,11 +39,13 @@ def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
         return evaluate_step(point, engine)
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
-    from cosmic.serving.served_evaluation import evaluate_served, simulate_served  # noqa: PLC0415
+    from cosmic.serving.served_evaluation import evaluate_served  # noqa: PLC0415
 
     closed = evaluate_served(point)
     if engine == "analytic" or isinstance(closed, Infeasible):
         return closed
+    from cosmic.serving.simulation_check import simulate_served  # noqa: PLC0415  only this engine needs it
+
     return simulate_served(point, closed)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cosmic.design.model_layer import count_parameters
     from cosmic.search.catalog_listing import list_models as list
     from cosmic.search.sharding.automatic_sharding import shard
-    from cosmic.search.sharding.sharded_programs import design_with, strategy_tables
+    from cosmic.search.sharding.program_parts import design_with, strategy_tables
     from cosmic.search.sharding.sharding_result import Sharded
     from cosmic.step.block_memory import table_use
     from cosmic.workload.block_plans import plan_blocks
@@ -33,7 +33,7 @@ else:
             "Tensor": "cosmic.workload.operator_graph",
             "WireCollective": "cosmic.workload.sharding.resharding:Collective",
             "count_parameters": "cosmic.design.model_layer",
-            "design_with": "cosmic.search.sharding.sharded_programs",
+            "design_with": "cosmic.search.sharding.program_parts",
             "fullest_rank": "cosmic.workload.expert_routing",
             "hit_rate": "cosmic.workload.expert_routing",
             "list": "cosmic.search.catalog_listing:list_models",
@@ -42,7 +42,7 @@ else:
             "read_strategy": "cosmic.workload.strategy_tables",
             "shard": "cosmic.search.sharding.automatic_sharding",
             "show": "cosmic.workload.user_programs.program_models:show_model",
-            "strategy_tables": "cosmic.search.sharding.sharded_programs",
+            "strategy_tables": "cosmic.search.sharding.program_parts",
             "table_use": "cosmic.step.block_memory",
             "top_share": "cosmic.workload.expert_routing",
             "wire_share": "cosmic.workload.sharding.resharding",

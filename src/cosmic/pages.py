@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from cosmic.base.lazy_names import offer_names
 
 if TYPE_CHECKING:
-    from cosmic.report.charts.category_charts import Bar, BarGroup, LineAcross, bars, heat_map, stacked_bars
-    from cosmic.report.charts.plots import Mark, lines, scatter
-    from cosmic.report.charts.scales import Axis, Point, Series, quantity
+    from cosmic.report.charts.drawing import Axis, Point, Series, quantity
+    from cosmic.report.charts.plots import Bar, BarGroup, LineAcross, Mark, bars, heat_map, lines, scatter, stacked_bars
     from cosmic.report.markdown import table as markdown_table
     from cosmic.report.page import Code, Figure, Heading, Items, Page, Part, Table, Text, to_html, to_markdown
     from cosmic.report.sizing_report import PAGE_COLUMNS as SIZING_COLUMNS
@@ -18,30 +17,30 @@ else:
     __getattr__, __dir__ = offer_names(
         __name__,
         {
-            "Axis": "cosmic.report.charts.scales",
-            "Bar": "cosmic.report.charts.category_charts",
-            "BarGroup": "cosmic.report.charts.category_charts",
+            "Axis": "cosmic.report.charts.drawing",
+            "Bar": "cosmic.report.charts.plots",
+            "BarGroup": "cosmic.report.charts.plots",
             "Code": "cosmic.report.page",
             "Figure": "cosmic.report.page",
             "Heading": "cosmic.report.page",
             "Items": "cosmic.report.page",
-            "LineAcross": "cosmic.report.charts.category_charts",
+            "LineAcross": "cosmic.report.charts.plots",
             "Mark": "cosmic.report.charts.plots",
             "Page": "cosmic.report.page",
             "Part": "cosmic.report.page",
-            "Point": "cosmic.report.charts.scales",
+            "Point": "cosmic.report.charts.drawing",
             "SIZING_COLUMNS": "cosmic.report.sizing_report:PAGE_COLUMNS",
-            "Series": "cosmic.report.charts.scales",
+            "Series": "cosmic.report.charts.drawing",
             "Table": "cosmic.report.page",
             "Text": "cosmic.report.page",
-            "bars": "cosmic.report.charts.category_charts",
-            "heat_map": "cosmic.report.charts.category_charts",
+            "bars": "cosmic.report.charts.plots",
+            "heat_map": "cosmic.report.charts.plots",
             "lines": "cosmic.report.charts.plots",
             "markdown_table": "cosmic.report.markdown:table",
-            "quantity": "cosmic.report.charts.scales",
+            "quantity": "cosmic.report.charts.drawing",
             "scatter": "cosmic.report.charts.plots",
             "sizing_cells": "cosmic.report.sizing_report:row_cells",
-            "stacked_bars": "cosmic.report.charts.category_charts",
+            "stacked_bars": "cosmic.report.charts.plots",
             "to_html": "cosmic.report.page",
             "to_markdown": "cosmic.report.page",
         },

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from cosmic.design.network_layer import Parts, topologies
     from cosmic.frameworks.launch import targets
     from cosmic.network.algorithm_terms import all_but_own, passes_of, tree_depth
+    from cosmic.network.collective_rounds import (
+        ByRounds,
+        Round,
+        Rounds,
+        joined_rounds,
+        message_round,
+        reversed_rounds,
+        stack_chunks,
+    )
     from cosmic.network.topologies.grid_product import Product
     from cosmic.search.agent import Floats, agents, start_agent
     from cosmic.search.learning.agent_memory import Novelty, make_targets
@@ -35,6 +44,7 @@ else:
         __name__,
         {
             "AgentSuite": "cosmic.accuracy.suites",
+            "ByRounds": "cosmic.network.collective_rounds",
             "CheckedAgent": "cosmic.search.search_loop",
             "CollectiveSuite": "cosmic.accuracy.suites",
             "EngineFields": "cosmic.design.design_point",
@@ -46,6 +56,8 @@ else:
             "Parts": "cosmic.design.network_layer",
             "PipelineTask": "cosmic.workload.pipeline_schedule",
             "Product": "cosmic.network.topologies.grid_product",
+            "Round": "cosmic.network.collective_rounds",
+            "Rounds": "cosmic.network.collective_rounds",
             "ScheduleSuite": "cosmic.accuracy.suites",
             "TopologySuite": "cosmic.accuracy.suites",
             "Undivided": "cosmic.workload.pipeline_schedule",
@@ -58,10 +70,14 @@ else:
             "encode_coordinates": "cosmic.search.learning.design_features",
             "engine": "cosmic.simulate.user_engines",
             "external": "cosmic.simulate.user_engines",
+            "joined_rounds": "cosmic.network.collective_rounds",
             "make_targets": "cosmic.search.learning.agent_memory",
+            "message_round": "cosmic.network.collective_rounds",
             "passes_of": "cosmic.network.algorithm_terms",
             "require_valid": "cosmic.workload.pipeline_schedule",
+            "reversed_rounds": "cosmic.network.collective_rounds",
             "schedules": "cosmic.workload.pipeline_schedule",
+            "stack_chunks": "cosmic.network.collective_rounds",
             "start_agent": "cosmic.search.agent",
             "targets": "cosmic.frameworks.launch",
             "topologies": "cosmic.design.network_layer",
@@ -71,6 +87,7 @@ else:
 
 __all__ = [
     "AgentSuite",
+    "ByRounds",
     "CheckedAgent",
     "CollectiveSuite",
     "EngineFields",
@@ -82,6 +99,8 @@ __all__ = [
     "Parts",
     "PipelineTask",
     "Product",
+    "Round",
+    "Rounds",
     "ScheduleSuite",
     "TopologySuite",
     "Undivided",
@@ -94,10 +113,14 @@ __all__ = [
     "encode_coordinates",
     "engine",
     "external",
+    "joined_rounds",
     "make_targets",
+    "message_round",
     "passes_of",
     "require_valid",
+    "reversed_rounds",
     "schedules",
+    "stack_chunks",
     "start_agent",
     "targets",
     "topologies",

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from cosmic.search.certify.certificate import write_certificate
     from cosmic.search.certify.certificate_checker import check_certificate
     from cosmic.search.certify.certifying import Certified, certify
+    from cosmic.search.learning.agent_memory import Moves
     from cosmic.search.problem import Problem, Results, make_problem
     from cosmic.search.space.diagram import Indices
     from cosmic.search.space.parameter_set import ParameterSet
     from cosmic.search.space.parameters import Parameter
-    from cosmic.search.space.point_moves import Moves
     from cosmic.search.space.space_answers import SpaceSize
     from cosmic.search.space.space_answers import count_points as count
     from cosmic.search.space.space_answers import sample_points as sample
@@ -27,7 +27,7 @@ else:
         {
             "Certified": "cosmic.search.certify.certifying",
             "Indices": "cosmic.search.space.diagram",
-            "Moves": "cosmic.search.space.point_moves",
+            "Moves": "cosmic.search.learning.agent_memory",
             "Parameter": "cosmic.search.space.parameters",
             "ParameterSet": "cosmic.search.space.parameter_set",
             "Problem": "cosmic.search.problem",

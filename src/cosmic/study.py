@@ -21,18 +21,16 @@ if TYPE_CHECKING:
     from cosmic.search.leaderboard import show_board as leaderboard
     from cosmic.search.learning.prediction_quality import kendall_tau, top_recall
     from cosmic.search.learning.prior_knowledge import Lessons, arithmetic_of, identify_sources, read_lessons
-    from cosmic.search.objectives import loss, losses
-    from cosmic.search.pareto import pareto_front
+    from cosmic.search.objectives import loss, losses, pareto_front
     from cosmic.search.search_inputs import LEARNED_TRIALS, Options, make_inputs, task_of, with_problem
     from cosmic.search.search_loop import Found, explore_batches
     from cosmic.search.study.doctor import StudyRepair
-    from cosmic.search.study.export import export_trials as export
     from cosmic.search.study.study import Study, open_study
+    from cosmic.search.study.study import export_trials as export
     from cosmic.search.study.study import tell_runs as tell
     from cosmic.search.study.study_answers import compare, doctor, importance, replay, tournament
     from cosmic.search.study.study_answers import show_study as show
-    from cosmic.search.study.study_comparison import NEAR, Comparison, Course
-    from cosmic.search.study.study_replay import ReplayedStudy
+    from cosmic.search.study.study_comparison import NEAR, Comparison, Course, ReplayedStudy
     from cosmic.search.trials import Ledger, Trials
 else:
     __getattr__, __dir__ = offer_names(
@@ -50,7 +48,7 @@ else:
             "Lessons": "cosmic.search.learning.prior_knowledge",
             "NEAR": "cosmic.search.study.study_comparison",
             "Options": "cosmic.search.search_inputs",
-            "ReplayedStudy": "cosmic.search.study.study_replay",
+            "ReplayedStudy": "cosmic.search.study.study_comparison",
             "Report": "cosmic.report.study_report",
             "Standing": "cosmic.search.leaderboard",
             "Study": "cosmic.search.study.study",
@@ -62,7 +60,7 @@ else:
             "enter_agent": "cosmic.search.leaderboard",
             "enter_design": "cosmic.search.leaderboard",
             "explore_batches": "cosmic.search.search_loop",
-            "export": "cosmic.search.study.export:export_trials",
+            "export": "cosmic.search.study.study:export_trials",
             "identify_sources": "cosmic.search.learning.prior_knowledge",
             "importance": "cosmic.search.study.study_answers",
             "kendall_tau": "cosmic.search.learning.prediction_quality",
@@ -72,7 +70,7 @@ else:
             "make_board": "cosmic.search.leaderboard",
             "make_inputs": "cosmic.search.search_inputs",
             "open_study": "cosmic.search.study.study",
-            "pareto_front": "cosmic.search.pareto",
+            "pareto_front": "cosmic.search.objectives",
             "read_lessons": "cosmic.search.learning.prior_knowledge",
             "replay": "cosmic.search.study.study_answers",
             "show": "cosmic.search.study.study_answers:show_study",

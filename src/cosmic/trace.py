@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from cosmic.search.trace_conversion import convert_files as convert
     from cosmic.simulate.events.simulation_result import SimulationResult
     from cosmic.simulate.trace_generation import StepTraces
+    from cosmic.step.kernel_prices import kernel_seconds
     from cosmic.traces.anonymization import Anonymized
     from cosmic.traces.chakra.trace_reader import read_traces
     from cosmic.traces.chakra.trace_writer import write_traces
-    from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
     from cosmic.traces.profiles.operator_kernels import operator_works
     from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor
-    from cosmic.traces.profiles.target_machines import ProjectedTraces
     from cosmic.traces.profiles.trace_contrast import TraceContrast
+    from cosmic.traces.profiles.trace_projection import ProjectedTraces
     from cosmic.traces.repaired_traces import RepairedTraces
     from cosmic.traces.synthesis.trace_model import SyntheticTraces
     from cosmic.traces.trace import RankTrace, TraceSet
@@ -44,7 +44,7 @@ else:
             "JobStatistics": "cosmic.traces.trace_jobs",
             "ProfiledOperator": "cosmic.traces.profiles.profiled_operators",
             "ProfiledTensor": "cosmic.traces.profiles.profiled_operators",
-            "ProjectedTraces": "cosmic.traces.profiles.target_machines",
+            "ProjectedTraces": "cosmic.traces.profiles.trace_projection",
             "RankTrace": "cosmic.traces.trace",
             "RepairedTraces": "cosmic.traces.repaired_traces",
             "SimulationResult": "cosmic.simulate.events.simulation_result",
@@ -57,7 +57,7 @@ else:
             "convert": "cosmic.search.trace_conversion:convert_files",
             "diff": "cosmic.search.compare.predicted_step_trace:compare_traces",
             "generate": "cosmic.search.design_answers:generate_step_traces",
-            "kernel_seconds": "cosmic.traces.profiles.kernel_cost_model",
+            "kernel_seconds": "cosmic.step.kernel_prices",
             "operator_works": "cosmic.traces.profiles.operator_kernels",
             "project": "cosmic.traces.trace_jobs:project_job",
             "read_traces": "cosmic.traces.chakra.trace_reader",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.base.arithmetic import divisors, even_factors, factorizations, is_power_of_two
+from cosmic.base.numeric import divisors, even_factors, factorizations, is_power_of_two
 
 NUMBERS = st.integers(1, 400)
 PARTS = st.integers(1, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.base.linear_algebra import factorize, least_squares, multiply, null_space
+from cosmic.base.numeric import factorize, least_squares, multiply, null_space
 
 RNG = np.random.default_rng(5)
 

@@ -16,7 +16,7 @@ from conformal import (
     quantile,
 )
 
-from cosmic.accuracy.validating import source_of
+from cosmic.accuracy.measured_rows import source_of
 from cosmic.design.prediction_accuracy import FEATURES, Traits
 
 DENSE = Traits("training", "several nodes", "dense", "16 bits", "h100-sxm-80gb", 64, estimated=False)

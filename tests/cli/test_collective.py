@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,10 +12,12 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
+from cosmic.network import collective_requests
 from cosmic.network.collective_requests import groups_of
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from cosmic.network.synthesis.lower_bounds import Bounds
 from tests.commands import output, run
 from tests.network.schedules.made import gathered
 
@@ -26,23 +25,10 @@ RING = "4\n" + "".join(f"{i} {(i + step) % 4} 1 1\n" for i in range(4) for step 
 """Four NPUs, links of 1 GiB/s and 1 us both ways."""
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Bounds, as those of the package."""
-
-    node_s: float
-    cut_s: float
-    ingress_s: float
-    distance_s: float
-    seconds: float
-    cut: tuple[int, ...]
-    in_turn_s: float = 0.0
-
-
 def bounds(graph: LinkGraph, kind: Kind, size_bytes: float, **more: Any) -> Bounds:
     """Return bounds of a ring."""
     node = size_bytes / 4 * 3 / 2 / 2**30
-    return Bounds(node, node, node if more["chunks"] else 0.0, 2e-6, node, (0,))
+    return Bounds(node, node, node if more["chunks"] else 0.0, 2e-6, (0,))
 
 
 def synthesize(graph: LinkGraph, kind: Kind, size_bytes: float, **more: Any) -> Schedule:
@@ -54,12 +40,8 @@ def synthesize(graph: LinkGraph, kind: Kind, size_bytes: float, **more: Any) -> 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Let bounds and schedules be those above; return a folder with a network, which is the current one."""
-    content: dict[str, dict[str, Any]] = {"lower_bounds": {"collective_bounds": bounds}}
-    content["schedule_synthesis"] = {"synthesize": synthesize}
-    for name, functions in content.items():
-        module = ModuleType(f"cosmic.network.synthesis.{name}")
-        module.__dict__.update(functions)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(collective_requests, "collective_bounds", bounds)
+    monkeypatch.setattr(collective_requests, "synthesize_schedule", synthesize)
     (tmp_path / "ring.txt").write_text(RING)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -90,7 +72,7 @@ def test_a_schedule_is_made_checked_and_written(stand_in: Path, capsys: pytest.C
     assert found["algbw_bytes_per_s"] == pytest.approx(2**32 / found["time_s"])
     with (stand_in / "made.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["source", "target", "chunk", "start_s", "end_s"]
+    assert list(rows[0]) == ["source", "target", "chunk", "start_s", "end_s", "operation"]
     assert max(float(row["end_s"]) for row in rows) == found["time_s"]
     assert ElementTree.parse(stand_in / "made.xml").getroot().get("ngpus") == "4"
     text = output(capsys, "network", *words)
@@ -131,7 +113,7 @@ def test_a_schedule_that_fails_its_check_is_a_mistake_of_ours(
         whole = np.zeros(0, np.int64)
         return Schedule(graph, kind, size_bytes, 1, (tuple(range(4)),), whole, whole, none, none)
 
-    monkeypatch.setattr(sys.modules["cosmic.network.synthesis.schedule_synthesis"], "synthesize", wrong)
+    monkeypatch.setattr(collective_requests, "synthesize_schedule", wrong)
     status, _, said = run(capsys, "network", "synthesize", "ring.txt")
     assert status == 1
     assert "a mistake of ours" in said

@@ -12,7 +12,7 @@ from tests.commands import output, run
 
 DESIGN = "llama3-70b@dgx-h100:512"
 OTHER = "llama3-70b@dgx-b200:512"
-KEYS = {"verdict", "certainty", "a", "b", "mapping", "metrics", "differences", "attribution", "breakdown"}
+KEYS = {"answer", "verdict", "certainty", "a", "b", "mapping", "metrics", "differences", "attribution", "breakdown"}
 
 
 @pytest.mark.long

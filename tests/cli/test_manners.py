@@ -332,15 +332,15 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
 @pytest.mark.parametrize(
     ("words", "at"),
     [
-        (f"design sweep {DESIGN} --vary workload.tp=1,2", "cosmic.search.compare.design_sweep.evaluate"),
-        (f"design diff {DESIGN} {DESIGN}", "cosmic.search.compare.design_differences.compare_designs"),
+        (f"design sweep {DESIGN} --vary workload.tp=1,2", "cosmic.search.compare.remapping.evaluate"),
+        (f"design diff {DESIGN} {DESIGN}", "cosmic.search.design_answers.compare_designs"),
         (f"design export {DESIGN} --to megatron", "cosmic.evaluation.evaluate"),
         (f"trace generate {DESIGN} --out x", "cosmic.simulate.trace_generation.generate_traces"),
         ("trace stats x", "cosmic.traces.trace_jobs.read_traces"),
         (f"space count {SPACE}", "cosmic.search.space.space_files.load_space"),
         (f"study tournament {SPACE}", "cosmic.search.leaderboard.hold_tournament"),
         ("study compare x", "cosmic.search.study.study.open_study"),
-        ("study replay x", "cosmic.search.study.study_replay.replay_study"),
+        ("study replay x", "cosmic.search.study.study_comparison.replay_study"),
         ("study doctor x", "cosmic.search.study.doctor.repair_study"),
         ("calibrate validate", "cosmic.accuracy.validating.validate"),
         (f"design workload {DESIGN}", "cosmic.search.design_answers.load_design"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -17,7 +18,8 @@ import typer
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from cosmic.base.json_types import AnyOf, one_of, schemas_of
+from cosmic.base.files import dump_json
+from cosmic.base.json_types import AnyOf, json_keys, one_of, schemas_of
 from cosmic.cli.dispatch import COMMANDS, app_of, main
 from cosmic.cli.schema_command import published_commands, schema_of, schema_page
 from cosmic.search.catalog_listing import listings
@@ -482,3 +484,45 @@ def test_a_type_becomes_a_schema_with_docstrings_units_and_closed_objects() -> N
     assert named["properties"]["rivals"]["items"] == {
         "anyOf": [{"$ref": "#/$defs/Weighed"}, {"$ref": "#/$defs/Counted"}]
     }
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where something is from."""
+
+    country: str
+    """Its country."""
+
+
+@json_keys("half_bytes", without=("secret",), optional=("note",), home="origin.country")
+@dataclass(frozen=True)
+class Parcel:
+    """Something that is sent."""
+
+    used_bytes: float
+    """What it weighs."""
+    origin: Origin
+    secret: object = None
+    note: str | None = None
+    """What is to be said of it."""
+
+    @property
+    def half_bytes(self) -> float | None:
+        """Half of that; None where it is not known."""
+        return self.used_bytes / 2
+
+
+def test_the_json_of_a_dataclass_and_its_schema_have_the_same_keys() -> None:
+    (_,), definitions = schemas_of([Parcel])
+    parcel = definitions["Parcel"]
+    assert list(definitions) == ["Parcel"]
+    assert list(parcel["properties"]) == ["used_bytes", "note", "half_bytes", "home"]
+    assert parcel["required"] == ["used_bytes", "half_bytes", "home"]
+    half = {"type": ["number", "null"], "x-unit": "B", "description": "Half of that; null where it is not known."}
+    assert parcel["properties"]["half_bytes"] == half
+    assert parcel["properties"]["home"] == {"type": "string", "description": "Its country."}
+    sent = dump_json(Parcel(3.0, Origin("Norway"), object()))
+    assert json.loads(sent) == {"used_bytes": 3.0, "half_bytes": 1.5, "home": "Norway"}
+    assert json.loads(dump_json([Parcel(float("nan"), Origin(""), note="fragile")])) == [
+        {"used_bytes": None, "note": "fragile", "half_bytes": None, "home": ""}
+    ]

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.cli.design_comparison_commands import run_sweep
 from cosmic.design.loading import design_tree
 from cosmic.design.plain_data import dump_yaml
 from cosmic.evaluation import evaluate
-from cosmic.search.compare.design_sweep import sweep_design
+from cosmic.search.compare.remapping import sweep_design
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 from tests.commands import output, run
+from tests.relations.random_designs import random_design
 
 DESIGN = "llama3-70b@dgx-h100:512"
 WORDS = ("design", "sweep", DESIGN, "--vary", "tp=1,4,8")

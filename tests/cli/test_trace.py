@@ -14,8 +14,7 @@ import pytest
 from cosmic.cli.dispatch import COMMANDS
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.chakra.trace_writer import write_traces
-from cosmic.traces.comm_groups import read_groups
-from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from cosmic.traces.trace import NodeType, RankTrace, TraceSet, read_groups, template_of
 from tests.commands import output, run
 
 NODES = [

@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.chakra.trace_writer import write_traces
-from cosmic.traces.comm_groups import groups_text, read_groups
+from cosmic.traces.trace import groups_text, read_groups
 from cosmic.traces.trace_checks import list_problems
 from tests.commands import output, run
 from tests.traces.synthesis.jobs import Given, layers, pipeline

@@ -176,7 +176,7 @@ TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
     *("budget", "deadline", "loop", "ports", "power", "systems", "tokens", "precision", "rate", "tpot", "ttft"),
-    *("chunks", "collective", "fail", "groups", "size", "to"),
+    *("algorithm", "chunks", "collective", "fail", "groups", "size", "to"),
     *("blocks", "only", "on", "placement", "policy", "seed", "sharing", "tolerance", "accelerator"),
     *("annotate", "dims", "memory", "mesh", "mode", "name", "shapes"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -21,8 +23,10 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> str:
     head, *lines = (CARRIED / "training_published.csv").read_text().splitlines()
     chosen = [line for line in lines if line.startswith(("korth-t5-22B", "simumax-b200-01,"))]
     path = tmp_path_factory.mktemp("rows") / "few.csv"
-    unknown = next(line for line in lines if "Nemotron_3_Nano" in line).replace("Nemotron_3_Nano", "Oracle")
-    path.write_text("\n".join([head, *chosen, unknown]) + "\n")
+    (row,) = csv.DictReader([head, next(line for line in lines if "Nemotron_3_Nano" in line)])
+    unknown = io.StringIO()
+    csv.writer(unknown).writerow((row | {"model": "Oracle", "catalog_model": "Oracle"}).values())
+    path.write_text("\n".join([head, *chosen, unknown.getvalue()]))
     return str(path)
 
 

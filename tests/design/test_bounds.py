@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, combine_codes
@@ -20,6 +19,7 @@ from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
+from tests.relations.random_designs import random_design
 
 POINT = load_design("gpt3-175b@cosmic-1024")
 

@@ -81,7 +81,7 @@ def test_a_page_says_why_cells_are_empty() -> None:
     rows_of = [algorithms.row_of(network) for network in (ring(4, two_way=True), mesh(3, 3))]
     text = " ".join(notes(rows_of).split())
     assert "- TACOS: no time of this network is recorded (ring 4, two-way; mesh 3×3)." in text
-    assert "- halving-doubling: needs a power of two of members (mesh 3×3)." in text
+    assert "- BlueConnect, Themis, LP optimum: the network is no product" in text
 
 
 def test_chunks_in_one_order_take_what_the_closed_form_says() -> None:

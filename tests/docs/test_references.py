@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from cosmic.cli import dispatch
+from cosmic.design.field_facts import facts_of
+from cosmic.design.workload_layer import Workload
 from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]
@@ -159,11 +162,15 @@ def is_command(text: str) -> bool:
 
 @cache
 def every_option() -> frozenset[str]:
-    """Return the options of all commands, of the scripts that fit the cost model, and of the projects exported to."""
+    """Return the options of all commands, of scripts that fit the cost model, of projects read and exported to."""
     scripts = "".join(path.read_text() for path in (ROOT / "calibration").glob("*.py"))
     others = (ROOT / "tests" / "frameworks" / "launching" / "checked_names.yaml").read_text()
+    flags = (flag for about in facts_of(Workload).values() for flag in about.flags.values())
+    declared = (word for flag in flags for word in (flag.name, *chain.from_iterable(flag.sets.values())))
     mine = (options(name) for name in dispatch.COMMANDS)
-    return frozenset(dispatch.OPTIONS).union(OPTION.findall(scripts), OPTION.findall(others), *mine)
+    return frozenset(dispatch.OPTIONS).union(
+        OPTION.findall(scripts), OPTION.findall(others), filter(None, declared), *mine
+    )
 
 
 def missing_commands(path: Path) -> list[str]:

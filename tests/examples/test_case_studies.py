@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
+from cosmic.report.charts.drawing import Axis
+from cosmic.report.charts.plots import Bar, BarGroup, bars
 from cosmic.report.page import Figure, Page, Text, to_markdown
 
 FOLDER = Path(__file__).parents[2] / "examples" / "case_studies"

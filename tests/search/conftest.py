@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cosmic.search.search_loop import search
-from tests.search.by_row import as_rows
 
 
 @pytest.fixture(scope="session")
@@ -24,20 +23,4 @@ def study(original: Path, tmp_path: Path) -> Path:
     """A copy of that study."""
     folder = tmp_path / "study"
     shutil.copytree(original, folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def original_rows(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same study as earlier releases wrote it, a row for each trial; nobody changes it."""
-    folder = tmp_path_factory.mktemp("studies") / "rows"
-    shutil.copytree(original, folder)
-    return as_rows(folder)
-
-
-@pytest.fixture
-def study_rows(original_rows: Path, tmp_path: Path) -> Path:
-    """A copy of that study."""
-    folder = tmp_path / "rows"
-    shutil.copytree(original_rows, folder)
     return folder

@@ -11,31 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.search import crafted_databases, crafted_inputs, crafted_packed
-from tests.search.by_row import as_rows
 from tests.search.spoiling import SECRET, Spoil, copied, good_study
-
-_FILES = ("study.json", "trials.db")
-_TURNED: dict[bytes, list[bytes]] = {}
-
-
-def _by_row(spoil: Spoil) -> Spoil:
-    """Return what spoils a study after it was turned into one with a row for each trial."""
-
-    def spoiled(study: Path) -> None:
-        before = (study / "trials.db").read_bytes()
-        if before not in _TURNED:  # the same study is spoiled in many ways
-            as_rows(study)
-            _TURNED[before] = [(study / name).read_bytes() for name in _FILES]
-        for name, content in zip(_FILES, _TURNED[before], strict=True):
-            (study / name).write_bytes(content)
-        spoil(study)
-
-    return spoiled
-
 
 SPOILED: dict[str, Spoil] = {
     **crafted_inputs.SPOILED,
-    **{name: _by_row(spoil) for name, spoil in crafted_databases.SPOILED.items()},
+    **crafted_databases.SPOILED,
     **crafted_packed.SPOILED,
 }
 """What spoils a study, by the name of the harm."""

@@ -100,12 +100,11 @@ def sign(database: sqlite3.Connection, table: str) -> None:
         database.execute(f"UPDATE {table} SET crc = ? WHERE rowid = ?", (crc, key))
 
 
-def set_cell(study: Path, column: str, value: Any, *, table: str = "trials", row: int = 3) -> None:
-    """Set one cell, with the right checksum of its row."""
-    key = "batch" if table == "batches" else "trial"
+def set_cell(study: Path, column: str, value: Any, *, row: int) -> None:
+    """Set one cell of the table of batches, with the right checksum of its row."""
     with database_of(study) as database:
-        database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (value, row))
-        sign(database, table)
+        database.execute(f"UPDATE batches SET {column} = ? WHERE batch = ?", (value, row))
+        sign(database, "batches")
 
 
 def set_input(study: Path, name: str, value: Any) -> None:

@@ -12,14 +12,18 @@ import pytest
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
 from cosmic.search.compare.design_differences import (
+    MAX_EXACT_GROUPS,
     Contrast,
     DesignsBetween,
+    Group,
+    attribute_worth,
     compare_designs,
+    compute_shapley,
+    couple_groups,
     differing_fields,
     fine_group_of,
     state_verdict,
 )
-from cosmic.search.compare.shapley import MAX_EXACT_GROUPS, Group, attribute_worth, compute_shapley, couple_groups
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
 

@@ -15,8 +15,7 @@ from cosmic.base.errors import SpecError
 from cosmic.search.search_loop import resume_study, search
 from cosmic.search.study.doctor import examine_study, repair_study
 from cosmic.search.study.study import lock_study, open_study
-from cosmic.search.study.study_database import StudyError
-from cosmic.search.study.trial_storage import Storage
+from cosmic.search.study.trial_storage import Storage, StudyError
 from tests.commands import run
 from tests.search.damage import PAGE, damage
 from tests.search.test_searching import same
@@ -105,20 +104,6 @@ def test_where_the_inputs_are_lost_altogether_nothing_is_touched(study: Path) ->
     assert (study / "trials.db").read_bytes() == before
 
 
-@pytest.mark.parametrize("pages", [(9,), (9, 14)])
-def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study_rows: Path) -> None:
-    study = study_rows
-    whole, content = open_study(study).trials, bytearray((study / "trials.db").read_bytes())
-    for page in pages:
-        content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
-    (study / "trials.db").write_bytes(content)
-    after = repair_study(study).after
-    assert after.whole
-    in_a_page = PAGE // 100  # rows are longer than 100 bytes
-    assert len(whole) - len(pages) * in_a_page <= after.trials + after.salvaged < len(whole)
-    assert same(resume_study(study).trials, whole)
-
-
 @pytest.mark.parametrize("pages", [(5,), (6, 8), (7, 8, 10)])
 def test_every_batch_that_is_whole_is_saved(pages: tuple[int, ...], study: Path) -> None:
     batches, whole = open_study(study).history
@@ -133,14 +118,6 @@ def test_every_batch_that_is_whole_is_saved(pages: tuple[int, ...], study: Path)
     resumed = resume_study(study)
     assert same(resumed.trials, whole)
     assert resumed.computed == len(whole) - repaired.after.trials - repaired.after.salvaged
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_damaged_study_of_rows_ends_as_if_nothing_had_happened(seed: int, study_rows: Path) -> None:
-    whole = open_study(study_rows).trials
-    damage(study_rows / "trials.db", seed)
-    assert repair_study(study_rows).after.whole
-    assert same(resume_study(study_rows).trials, whole)
 
 
 def test_a_database_of_which_nothing_is_left_is_searched_again(study: Path) -> None:

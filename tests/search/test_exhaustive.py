@@ -9,7 +9,7 @@ import numpy as np
 
 from cosmic.search.agent import Task
 from cosmic.search.agents.exhaustive import ExhaustiveAgent, list_by_structure
-from cosmic.simulate.recording.design_structure import STRUCTURAL
+from cosmic.simulate.recording.recorded_program import STRUCTURAL
 from tests.search.problems import SPACE, judged
 
 SMALL = SPACE.restrict(["workload"])

@@ -23,9 +23,8 @@ from cosmic.search.search_loop import Progress, evaluate_proposals, read_interru
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study import trial_table
-from cosmic.search.study.export import csv_lines, export_trials
-from cosmic.search.study.study import Study, open_study
-from cosmic.search.study.study_database import StudyError
+from cosmic.search.study.study import Study, csv_lines, export_trials, open_study
+from cosmic.search.study.trial_storage import StudyError
 from cosmic.search.study.trial_table import TrialTable
 from cosmic.search.trials import Trials
 from tests.commands import output, run
@@ -214,12 +213,6 @@ def test_a_study_that_lacks_trials_is_damaged_and_leaves_no_file(study: Path, tm
     with pytest.raises(StudyError, match="trials were written"):
         export_trials(study, tmp_path / "t.csv")
     assert not (tmp_path / "t.csv").exists()
-
-
-def test_a_study_of_an_earlier_format_gives_the_same_table(original: Path, original_rows: Path, tmp_path: Path) -> None:
-    for name, folder in (("new", original), ("old", original_rows)):
-        export_trials(folder, tmp_path / f"{name}.csv")
-    assert (tmp_path / "old.csv").read_text() == (tmp_path / "new.csv").read_text()
 
 
 def test_text_that_looks_like_a_formula_is_made_harmless() -> None:

@@ -1,11 +1,7 @@
-"""Trials packed and in rows: read back bit for bit; studies of earlier releases are opened, resumed and repaired."""
+"""Trials packed into bytes: read back bit for bit."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.search.problem import METRICS, Results
-from cosmic.search.search_loop import PoolOptions, resume_study, run_search
 from cosmic.search.study import trial_storage
-from cosmic.search.study.doctor import examine_study
 from cosmic.search.study.study import open_study
-from cosmic.search.study.study_database import BatchRecord, TrialShape
-from cosmic.search.study.study_replay import replay_study
-from cosmic.search.study.trial_storage import Storage
+from cosmic.search.study.trial_storage import BatchRecord, Storage, TrialShape
 from cosmic.search.trials import Trials
 from tests.search.test_searching import same
 
@@ -82,7 +74,7 @@ def test_a_batch_whose_reasons_are_long_is_kept_in_pieces(tmp_path: Path) -> Non
         storage.append(BatchRecord(0, n, n), trials, 0)
     with Storage.opened(tmp_path / "t.db") as storage:
         assert len(storage.rows("SELECT first FROM packed")) > 1
-        assert storage.trials().results.reasons == reasons
+        assert storage.history()[1].results.reasons == reasons
         assert storage.since(150, 7).results.reasons == reasons[150:157]
         assert len(storage.since(n, 7)) == 0
 
@@ -93,41 +85,3 @@ def test_trials_from_the_middle_of_a_batch_on_are_read(original: Path) -> None:
         for first, most in ((0, 5), (3, 100), (40, 1), (len(whole) - 2, 10)):
             assert same(storage.since(first, most), whole.part(slice(first, first + most)))
         assert len(storage.since(len(whole), 3)) == len(storage.since(10**9, 3)) == 0
-
-
-# ---- earlier releases
-
-
-def test_a_study_of_rows_is_read_as_it_was_written(original: Path, original_rows: Path) -> None:
-    batches, trials = open_study(original).history
-    assert open_study(original_rows).history[0] == batches
-    assert same(open_study(original_rows).trials, trials)
-    assert open_study(original_rows).format == 1
-    assert examine_study(original_rows).whole
-    assert replay_study(original_rows).same
-
-
-def test_a_study_of_rows_goes_on_in_packed_batches(original: Path, study_rows: Path, tmp_path: Path) -> None:
-    inputs = open_study(original).inputs
-    whole = run_search(inputs, PoolOptions())
-    shutil.copytree(original, tmp_path / "whole")
-    more = resume_study(tmp_path / "whole", trials=400)
-    found = resume_study(study_rows, trials=400)
-    assert found.computed == more.computed
-    assert same(found.trials, more.trials)
-    assert same(open_study(study_rows).trials, more.trials)
-    with Storage.opened(study_rows / "trials.db") as storage:
-        assert storage.rows("SELECT COUNT(*) FROM trials") == [(len(whole.trials),)]
-        assert storage.rows("SELECT SUM(trials) FROM packed") == [(len(more.trials) - len(whole.trials),)]
-        middle = len(whole.trials)
-        assert same(storage.since(middle - 3, 9), more.trials.part(slice(middle - 3, middle + 6)))
-    assert json.loads((study_rows / "study.json").read_text())["format"] == 2
-    assert examine_study(study_rows).whole
-
-
-def test_a_row_among_packed_trials_is_damage(study_rows: Path) -> None:
-    resume_study(study_rows, trials=400)
-    with closing(sqlite3.connect(study_rows / "trials.db")) as database:
-        database.execute("DELETE FROM trials WHERE trial = (SELECT MAX(trial) FROM trials)")
-        database.commit()
-    assert not examine_study(study_rows).whole

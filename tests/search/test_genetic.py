@@ -10,7 +10,7 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.search.agent import Outcomes, Task, start_agent
 from cosmic.search.agents.genetic import GeneticAgent
-from cosmic.search.pareto import hypervolume, pareto_front
+from cosmic.search.objectives import hypervolume, pareto_front
 from cosmic.search.space.diagram import Indices
 from tests.search.problems import LANDSCAPES, SPACE, judged, nearest, opposed
 

@@ -22,13 +22,13 @@ from cosmic.search.learning.design_features import arithmetic_features, derived_
 from cosmic.search.learning.prediction_quality import (
     Learned,
     Quality,
+    fit_residuals,
     kendall_tau,
     measure_quality,
     parse_learned,
     top_recall,
 )
 from cosmic.search.learning.prior_knowledge import Lessons, memory_filter
-from cosmic.search.learning.residuals import fit_residuals
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.problem import make_problem
 from cosmic.search.search_inputs import Options, task_of
@@ -39,7 +39,7 @@ from cosmic.search.space.space_files import load_space
 from cosmic.search.study.doctor import examine_study, repair_study
 from cosmic.search.study.measured_runs import summarize_evidence
 from cosmic.search.study.study import open_study, tell_runs
-from cosmic.search.study.study_replay import replay_study
+from cosmic.search.study.study_comparison import replay_study
 from tests.search.searches import SPACE, told
 
 MAPPINGS = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.search.agent import Floats
-from cosmic.search.pareto import crowding_distance, hypervolume, pareto_front, pareto_order, pareto_ranks
+from cosmic.search.objectives import crowding_distance, hypervolume, pareto_front, pareto_order, pareto_ranks
 
 NAN = float("nan")
 

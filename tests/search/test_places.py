@@ -7,8 +7,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from cosmic.search import pareto, trials
-from cosmic.search.pareto import pareto_front
+from cosmic.search import objectives as pareto
+from cosmic.search import trials
+from cosmic.search.objectives import pareto_front
 from cosmic.search.problem import Problem, Reasons, Results, make_problem
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space

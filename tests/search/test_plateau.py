@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cosmic.design import schema
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.plateau import DEGRADED_RATE, find_plateau, mapping_complexity, worst_case_loss
+from cosmic.search.problem import Problem, Results
 from cosmic.search.search_loop import search
 from cosmic.search.search_verdict import judge_search, proof_of
+from cosmic.search.space.diagram import Indices
 from cosmic.search.space.space_files import load_space
 from cosmic.search.trials import Trials
 
@@ -85,7 +89,7 @@ def test_a_design_that_is_worse_than_the_base_is_never_taken() -> None:
     ground = find_plateau(found.problem, found.trials, within=0.5)
     assert ground is not None
     assert ground.count == 8
-    steps, base_s = found.trials.results.columns["step_s"], found.problem.base().columns["step_s"][0]
+    steps, base_s = found.trials.results.columns["step_s"], found.problem.base.columns["step_s"][0]
     assert steps[ground.place] <= base_s < np.nanmax(steps)
     assert found.problem.space.point(found.trials.row(ground.place)).workload.tp_overlap
 
@@ -96,6 +100,35 @@ def test_a_design_beside_the_best_is_not_called_the_best(monkeypatch: pytest.Mon
     assert ground is not None
     monkeypatch.setattr(type(found), "plateau", ground)
     assert judge_search(found).sentence.startswith(f"{100 * ground.above:.1f} % from the proven best of 8 mappings; ")
+
+
+def test_what_is_called_the_best_is_beaten_by_nothing_that_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the best of one layer, a design of the plateau that is worse is not called the best; the best is."""
+    found = search(SPACE, agent="exhaustive")
+    best = judge_search(found, {"workload": found})
+    assert best.sentence.startswith("proven best of 8 mappings; ")
+    assert all(gain.times is not None and gain.times >= 1 for gain in best.gains)
+    ground = find_plateau(found.problem, found.trials, within=0.5)
+    assert ground is not None
+    monkeypatch.setattr(type(found), "plateau", ground)
+    shown = judge_search(replace(found), {"workload": found})
+    assert not shown.sentence.startswith("proven best")
+    assert "but the best of workload alone is" in shown.sentence
+
+
+def test_the_base_design_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[int] = []
+    evaluate = Problem.evaluate
+
+    def counted(problem: Problem, rows: Indices) -> Results:
+        evaluated.append(rows.shape[1])
+        return evaluate(problem, rows)
+
+    monkeypatch.setattr(Problem, "evaluate", counted)
+    found = search(SPACE, agent="exhaustive")
+    for _ in range(2):
+        judge_search(found)
+    assert evaluated.count(0) == 1  # the base alone has no parameters
 
 
 def test_the_cheapest_comes_before_the_simplest() -> None:

@@ -171,7 +171,7 @@ def test_the_base_is_what_evaluation_says_of_it() -> None:
     space = load_space("cosmic-1024-full-stack")
     outcome = evaluate(space.base)
     assert isinstance(outcome, Metrics)
-    assert make_problem(space).base().columns["step_s"][0] == pytest.approx(outcome.step_s)
+    assert make_problem(space).base.columns["step_s"][0] == pytest.approx(outcome.step_s)
 
 
 def test_an_unknown_engine_is_refused() -> None:
@@ -207,7 +207,7 @@ def test_a_design_whose_objective_is_unknown_is_no_winner() -> None:
     assert list(found.reasons) == ["cost_usd is unknown", ""]
     assert found.counted.tolist() == [True, True]
     assert problem.explain(every(space)[0]) == ("cost_usd is unknown",)
-    assert not problem.base().feasible.any()  # the base is a TPU
+    assert not problem.base.feasible.any()  # the base is a TPU
     by_time = make_problem(space, ["step_s"]).evaluate(every(space))
     assert by_time.feasible.tolist() == [True, True]
     assert np.isnan(by_time.columns["cost_usd"]).tolist() == [True, False]

@@ -11,7 +11,7 @@ import pytest
 
 from cosmic.search.search_loop import resume_study, search
 from cosmic.search.study.study import open_study, render_inputs
-from cosmic.search.study.study_replay import replay_study
+from cosmic.search.study.study_comparison import replay_study
 from cosmic.search.study.trial_storage import Storage
 from tests.commands import run
 

@@ -74,7 +74,7 @@ def test_the_base_comes_first_where_it_is_a_point_of_the_set() -> None:
     found = search(FULL, agent="random", trials=5, stacks=["collective"])
     assert found.problem.space.point(found.trials.rows[0]) == found.problem.space.base
     assert found.best is not None
-    base = found.problem.base().columns["perf_per_bandwidth"][0]
+    base = found.problem.base.columns["perf_per_bandwidth"][0]
     assert found.best["metrics"]["perf_per_bandwidth"] >= base
 
 

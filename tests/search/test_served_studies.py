@@ -10,7 +10,7 @@ from cosmic.search.problem import METRICS, make_problem
 from cosmic.search.search_loop import search
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study import trial_storage
-from cosmic.search.study.study_database import TrialShape
+from cosmic.search.study.trial_storage import TrialShape
 from cosmic.search.trials import Trials
 from cosmic.simulate.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 

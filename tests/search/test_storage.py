@@ -12,8 +12,7 @@ import pytest
 
 from cosmic.search.problem import METRICS, Results
 from cosmic.search.study.study import open_study
-from cosmic.search.study.study_database import BatchRecord, DamagedTrials, StudyError
-from cosmic.search.study.trial_storage import Storage, holds_trials
+from cosmic.search.study.trial_storage import BatchRecord, DamagedTrials, Storage, StudyError, holds_trials
 from cosmic.search.trials import Trials
 from tests.search.damage import damaged
 from tests.search.test_searching import same
@@ -54,7 +53,7 @@ def test_a_batch_that_fails_half_way_is_not_there(tmp_path: Path) -> None:
             storage.append(BatchRecord(0, 4, 4), made(4), 4)  # batch 0 is there already
         assert storage.history()[0] == [BatchRecord(0, 4, 4)]
         storage.append(BatchRecord(1, 4, 4), made(4), 4)
-        assert len(storage.trials()) == 8
+        assert len(storage.history()[1]) == 8
 
 
 def test_readers_read_on_while_somebody_writes(tmp_path: Path) -> None:
@@ -62,10 +61,10 @@ def test_readers_read_on_while_somebody_writes(tmp_path: Path) -> None:
         writer.append(BatchRecord(0, 4, 4), made(4), 0)
         with Storage.opened(tmp_path / "t.db") as reader, closing(sqlite3.connect(tmp_path / "t.db")) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert len(reader.trials()) == 4
+            assert len(reader.history()[1]) == 4
             other.execute("ROLLBACK")
             writer.append(BatchRecord(1, 4, 4), made(4), 4)
-            assert len(reader.trials()) == 8
+            assert len(reader.history()[1]) == 8
 
 
 def test_a_reader_does_not_write(tmp_path: Path) -> None:
@@ -85,26 +84,24 @@ def test_a_full_disk_is_said_in_a_sentence_and_nothing_is_lost(tmp_path: Path) -
         assert storage.history()[0] == [BatchRecord(0, 40, 40)]
         storage._connection.execute("PRAGMA max_page_count = 1000000")
         storage.append(BatchRecord(1, 400, 400), made(400), 40)
-        assert len(storage.trials()) == 440
+        assert len(storage.history()[1]) == 440
 
 
-def test_a_trial_that_is_missing_is_noticed_though_every_row_is_whole(study_rows: Path) -> None:
-    study = study_rows
+def test_trials_that_are_missing_are_noticed_though_every_row_is_whole(study: Path) -> None:
     with closing(sqlite3.connect(study / "trials.db")) as database:
-        last = database.execute("SELECT MAX(trial) FROM trials").fetchone()[0]
-        database.execute("DELETE FROM trials WHERE trial = ?", (last,))
+        first, count = database.execute("SELECT first, trials FROM packed ORDER BY first DESC LIMIT 1").fetchone()
+        database.execute("DELETE FROM packed WHERE first = ?", (first,))
         database.commit()
-    with pytest.raises(DamagedTrials, match=f"{last + 1} trials were written, {last} are there"):
+    with pytest.raises(DamagedTrials, match=f"{first + count} trials were written, {first} are there"):
         _ = open_study(study).trials
 
 
-@pytest.mark.parametrize(("table", "key"), [("batches", "batch"), ("trials", "trial")])
-def test_a_gap_is_noticed(table: str, key: str, study_rows: Path) -> None:
-    study = study_rows
+@pytest.mark.parametrize("table", ["batches", "packed"])
+def test_a_gap_is_noticed(table: str, study: Path) -> None:
     with closing(sqlite3.connect(study / "trials.db")) as database:
-        database.execute(f"DELETE FROM {table} WHERE {key} = 3")
+        database.execute(f"DELETE FROM {table} WHERE batch = 3")
         database.commit()
-    with pytest.raises(DamagedTrials, match="3 is not what was written"):
+    with pytest.raises(DamagedTrials, match=r"(batch 3|trial \d+) is not what was written"):
         _ = open_study(study).trials
 
 
@@ -120,19 +117,15 @@ def test_a_database_without_a_batch_holds_no_trials(tmp_path: Path) -> None:
     assert holds_trials(path)
 
 
-@pytest.mark.parametrize("format_", ["packed", "rows"])
 @pytest.mark.parametrize("part", range(3))
-def test_damage_is_either_harmless_or_said_never_a_wrong_value(
-    part: int, format_: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    original = request.getfixturevalue("original" if format_ == "packed" else "original_rows")
+def test_damage_is_either_harmless_or_said_never_a_wrong_value(part: int, original: Path, tmp_path: Path) -> None:
     whole, content = open_study(original).trials, (original / "trials.db").read_bytes()
     path, said = tmp_path / "trials.db", 0
     for seed in range(part, FLIPS // 2, 3):
         path.write_bytes(damaged(content, random.Random(seed)))
         try:
             with Storage.opened(path) as storage:
-                assert same(storage.trials(), whole), seed
+                assert same(storage.history()[1], whole), seed
         except StudyError as error:
             said += 1
             assert "cosmic study doctor" in str(error), seed

@@ -18,8 +18,7 @@ from cosmic.search.search_loop import Found, resume_study, search
 from cosmic.search.space.diagram import Indices
 from cosmic.search.study.doctor import examine_study
 from cosmic.search.study.study import lock_study, open_study, parse_study, software_versions
-from cosmic.search.study.study_database import StudyError
-from cosmic.search.study.trial_storage import Storage
+from cosmic.search.study.trial_storage import Storage, StudyError
 from tests.search.damage import damaged
 from tests.search.test_searching import same
 
@@ -166,7 +165,7 @@ def test_a_damaged_study_json_is_said_or_harmless(original: Path, tmp_path: Path
     assert said > 50
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "3", '{"format": 1}', '{"format": 1, "inputs": []}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "null", "[]", "3", '{"format": 2}', '{"format": 2, "inputs": []}', "[" * 100_000])
 def test_what_is_no_study_json_is_said(text: str, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="is not what was written"):
         parse_study(tmp_path, text)
@@ -174,7 +173,7 @@ def test_what_is_no_study_json_is_said(text: str, tmp_path: Path) -> None:
 
 def test_a_study_of_a_later_release_is_said(study: Path) -> None:
     content = json.loads((study / "study.json").read_text())
-    with pytest.raises(SpecError, match="this release reads formats 1 and 2"):
+    with pytest.raises(SpecError, match="this release reads format 2"):
         parse_study(study, json.dumps(content | {"format": 3}))
 
 

@@ -26,7 +26,7 @@ def test_a_verdict_says_the_gain_and_what_bounds_it() -> None:
     made = found(agent="genetic")
     verdict = judge_search(made)
     assert re.fullmatch(r"\d+\.\d\d× over the base design; .* bounds? it \(.*\d+ % of the step\)", verdict.sentence)
-    best, base = made.best, made.problem.base().figures(0)
+    best, base = made.best, made.problem.base.figures(0)
     assert best is not None
     value, before = best["metrics"]["perf_per_bandwidth"], base["perf_per_bandwidth"]
     assert before
@@ -135,7 +135,7 @@ def test_a_gain_is_above_one_where_the_metric_is_better(name: str) -> None:
 
 
 def test_a_base_that_breaks_a_limit_is_not_said_not_to_run() -> None:
-    base = search(SPACE, trials=1).problem.base().figures(0)["step_s"]
+    base = search(SPACE, trials=1).problem.base.figures(0)["step_s"]
     assert base is not None
     made = search(
         SPACE, trials=400, seed=3, objectives=["perf_per_bandwidth"], constraints=[f"step_s <= {0.99 * base} s"]

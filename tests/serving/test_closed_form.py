@@ -12,7 +12,8 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_engine import Engine
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.serving.closed_form import deployment_capacity, estimate_deployment, load_of_rank
+from cosmic.serving.closed_form import deployment_capacity, estimate_deployment
+from cosmic.serving.continuous_batching import load_of_rank
 from cosmic.serving.deployment import Deployment, deployment_of, deployments_of
 from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.simulate.metrics import Infeasible

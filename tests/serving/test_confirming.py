@@ -13,7 +13,7 @@ from cosmic.search.advice.service_question import Asked, read_service
 from cosmic.serving import simulation_check
 from cosmic.serving.deployment import Deployment
 from cosmic.serving.deployment_candidates import InstanceKind, InstanceShape, as_design
-from cosmic.serving.deployment_estimates import estimate_design
+from cosmic.serving.served_evaluation import estimate_design
 from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.serving.simulation_check import choose_part, simulate_part_of_design
 from cosmic.simulate.metrics import Infeasible

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import MODELS, random_design
 from cosmic.base.errors import SpecError
 from cosmic.design.serving_engine import Engine
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.step_price import StepPrice, total_step_s
 from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.step_evaluation import evaluate_step
+from tests.relations.random_designs import MODELS, random_design
 
 FAMILIES = tuple(family for family in MODELS if family not in ("encoder", "recommender", "vision"))
 

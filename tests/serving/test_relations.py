@@ -16,11 +16,10 @@ from cosmic.search.advice.service_question import Asked, read_service
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.closed_form import deployment_capacity, estimate_deployment
 from cosmic.serving.deployment import deployment_of
-from cosmic.serving.deployment_estimates import estimate_design
 from cosmic.serving.disaggregated_serving import transfer_s
 from cosmic.serving.request_simulation import simulate_load
-from cosmic.serving.serving_metrics import ServingMetrics
-from cosmic.serving.slo import read_slo
+from cosmic.serving.served_evaluation import estimate_design
+from cosmic.serving.serving_metrics import ServingMetrics, read_slo
 from cosmic.serving.step_price import StepPrice
 from cosmic.simulate.metrics import Infeasible
 

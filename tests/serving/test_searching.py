@@ -18,11 +18,9 @@ from cosmic.serving.deployment_candidates import (
     InstanceShape,
     as_design,
     deployment_rows,
-    holds_limits,
     list_shapes,
     shape_of,
 )
-from cosmic.serving.deployment_estimates import estimate_deployments, estimate_design
 from cosmic.serving.deployment_search import (
     best_mappings,
     best_split,
@@ -31,8 +29,8 @@ from cosmic.serving.deployment_search import (
     search_in_one,
     search_in_two,
 )
-from cosmic.serving.serving_metrics import ServingMetrics
-from cosmic.serving.slo import read_slo
+from cosmic.serving.served_evaluation import estimate_deployments, estimate_design
+from cosmic.serving.serving_metrics import ServingMetrics, read_slo
 
 LIMITS = [read_slo("2 s", "ttft"), read_slo("40 ms", "tpot")]
 
@@ -79,7 +77,7 @@ def test_a_shape_is_what_its_design_has(base: DesignPoint) -> None:
 
 def test_twice_the_instances_under_twice_the_load_do_the_same(base: DesignPoint) -> None:
     rows = deployment_rows(base, [InstanceKind(InstanceShape(tp=2))] * 2, "rate", [3.0, 6.0], [1, 2])
-    found = rows.estimates()
+    found = rows.estimates
     assert found.metrics_at(0).tpot.mean_s == pytest.approx(found.metrics_at(1).tpot.mean_s)
     assert found.metrics_at(0).ttft.p95_s == pytest.approx(found.metrics_at(1).ttft.p95_s)
 
@@ -88,7 +86,7 @@ def test_twice_the_instances_under_twice_the_load_do_the_same(base: DesignPoint)
 def test_many_deployments_at_once_are_each_what_one_is(base: DesignPoint) -> None:
     shapes = list_shapes(base, {})
     counts = [8 // each.npus for each in shapes]
-    together = deployment_rows(base, [InstanceKind(each) for each in shapes], "rate", 20.0, counts).estimates()
+    together = deployment_rows(base, [InstanceKind(each) for each in shapes], "rate", 20.0, counts).estimates
     for place, (shape, count) in enumerate(zip(shapes, counts, strict=True)):
         alone = estimate_deployments(batch_of(as_design(base, InstanceKind(shape), count)))
         assert alone.runs[0] == together.runs[place]
@@ -111,8 +109,8 @@ def test_the_cheapest_holds_and_one_instance_less_does_not() -> None:
     for each in found[:4]:
         assert each.holds
         if each.instances > 1:
-            fewer = deployment_rows(load, [each.kind], "rate", 200.0, each.instances - 1).estimates()
-            assert not holds_limits(fewer, LIMITS)[0]
+            fewer = deployment_rows(load, [each.kind], "rate", 200.0, each.instances - 1)
+            assert not fewer.holding(LIMITS)[0]
 
 
 @pytest.mark.long
@@ -170,7 +168,7 @@ def test_the_best_mapping_is_the_soonest_of_all(base: DesignPoint) -> None:
     told = [estimate_design(each) for each in designs]
     seconds = [each.e2e.mean_s for each in told if isinstance(each, ServingMetrics)]
     assert seconds == sorted(seconds)
-    assert seconds[0] == pytest.approx(np.nanmin(every.estimates().metrics.e2e.mean_s))
+    assert seconds[0] == pytest.approx(np.nanmin(every.estimates.metrics.e2e.mean_s))
     assert searched == len(shapes)
 
 

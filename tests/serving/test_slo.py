@@ -7,7 +7,7 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.design.serving_layer import Load, RequestClass
 from cosmic.serving.serving_accuracy import published_errors
-from cosmic.serving.slo import Slo, limits_of, read_rate, read_slo
+from cosmic.serving.serving_metrics import Slo, limits_of, read_rate, read_slo
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from cosmic.design.design_batch import batch_of_changes
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_layer import Load, PrefillPool, Serving
 from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.closed_form import estimate_deployment
 from cosmic.serving.deployment import deployment_of, deployments_of
-from cosmic.serving.disaggregated_serving import estimate_pools
 from tests.leaves import LEAVES
 
 OUTER = "network.dims.1"
@@ -29,7 +29,7 @@ def design(share: float, ports: int) -> DesignPoint:
 
 
 def tpot_s(point: DesignPoint) -> float:
-    return float(np.ravel(estimate_pools(deployment_of(point)).tpot.mean_s)[0])
+    return float(np.ravel(estimate_deployment(deployment_of(point)).tpot.mean_s)[0])
 
 
 @pytest.mark.usefixtures("leaves")

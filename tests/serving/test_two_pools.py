@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cosmic.design.design_batch import batch_of
-from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.design.serving_layer import Load, PrefillPool, RequestClass, Serving
 from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.closed_form import estimate_deployment
 from cosmic.serving.deployment import deployment_of, deployments_of
-from cosmic.serving.disaggregated_serving import estimate_pools
 from cosmic.serving.serving_metrics import ServingMetrics
 
 
@@ -28,7 +28,7 @@ def design(load: Load, *, tp: int = 4, dp: int = 1, prefill: PrefillPool | None 
 
 
 def estimated(load: Load, **others: Any) -> ServingMetrics:
-    return estimate_pools(deployment_of(design(load, **others)))
+    return estimate_deployment(deployment_of(design(load, **others)))
 
 
 def number(value: Any) -> float:
@@ -78,12 +78,27 @@ def test_limits_of_latency_are_counted() -> None:
     assert estimated(replace(load, ttft_slo_s=None, tpot_slo_s=None)).within_slo is None
 
 
+def test_a_single_token_has_no_time_per_token_to_limit() -> None:
+    """TPOT is the time of tokens after the first: a limit on it leaves requests of one token alone."""
+    load = Load(isl=2000, osl=1, concurrency=4, tpot_slo_s=1e-6)
+    assert number(estimated(load).within_slo) == 1.0
+    assert number(estimated(replace(load, osl=2)).within_slo) == 0.0
+
+
+def test_a_load_of_one_class_is_the_load_without_classes() -> None:
+    lengths: dict[str, Any] = {"isl": 2000, "osl": 500, "isl_cv": 0.3, "osl_cv": 0.7}
+    plain = estimated(Load(**lengths, concurrency=16))
+    one = estimated(Load(classes=(RequestClass(**lengths),), concurrency=16))
+    assert number(one.ttft.mean_s) == number(plain.ttft.mean_s)
+    assert number(one.e2e.p99_s) == number(plain.e2e.p99_s)
+
+
 def test_many_designs_are_estimated_at_once() -> None:
     base = design(Load(isl=2000, osl=500, concurrency=4))
     batch = batch_of(base)
     many = replace(batch, columns={**batch.columns, "serving.load.concurrency": np.array([4, 16, 64])})
     ((rows, deployment),) = deployments_of(many)
-    together = estimate_pools(deployment)
+    together = estimate_deployment(deployment)
     assert rows.tolist() == [0, 1, 2]
     alone = [number(estimated(Load(isl=2000, osl=500, concurrency=each)).ttft.mean_s) for each in (4, 16, 64)]
     assert together.ttft.mean_s == pytest.approx(alone, rel=1e-6)

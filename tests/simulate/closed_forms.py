@@ -20,8 +20,8 @@ from heapq import heappop, heappush
 from itertools import count
 from math import prod
 
-from cosmic.base.arithmetic import is_power_of_two
 from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.numeric import is_power_of_two
 from cosmic.design.collective_layer import CollectiveKind
 
 GROUP_ENDPOINT_DELAY_NS = 10  # within a group smaller than the network the simulator ignores its setting

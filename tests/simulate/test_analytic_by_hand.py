@@ -28,11 +28,10 @@ from cosmic.simulate.analytic_step import (
     optimizer_s,
     transfer_s,
 )
-from cosmic.step import network_costs
+from cosmic.step import communication
 from cosmic.step.block_memory import table_use
-from cosmic.step.communication import Role
+from cosmic.step.communication import OverlapEfficiency, Role
 from cosmic.step.device_memory import Footprint, updated_elements
-from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.stage_time import ComputeTime, StageTime, stage_time
 from cosmic.step.step_profile import CollectiveCost, OperatorCost, StepProfile, profile_step
 from cosmic.workload.block_plans import plan_of
@@ -46,7 +45,7 @@ GEMM, ATTENTION, NORM = "einsum", "attention", "norm"
 
 @pytest.fixture(autouse=True)
 def _overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
+    monkeypatch.setattr(communication, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
 
 
 def layers(forward_s: float, backward_s: float = 0.0) -> list[OperatorCost]:

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
-from cosmic.report.document_types import Class
+from cosmic.base.timelines import BATCH
 from cosmic.simulate.events.astra_sim_inputs import RemoteMemory
 from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.simulate.events.simulation_result import SimulationResult
 from cosmic.simulate.events.simulation_timeline import average_levels, split_spans, timeline_of_result
 from cosmic.simulate.events.trace_simulation import simulate_job
 from cosmic.simulate.step_timeline import (
-    BATCH,
     CLASS_CODES,
     CLASSES,
     SpanClass,
@@ -288,4 +287,4 @@ def test_an_average_keeps_the_whole() -> None:
 
 
 def test_classes_are_those_of_the_pages() -> None:
-    assert get_args(Class) == CLASSES
+    assert get_args(SpanClass) == CLASSES

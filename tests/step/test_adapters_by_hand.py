@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import MODELS, random_design
 from cosmic.base.errors import SpecError
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -28,8 +27,8 @@ from cosmic.frameworks.launch import targets
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.simulate.recording.design_structure import structure_of
 from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
+from cosmic.simulate.recording.recorded_program import structure_of
 from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.communication import list_collectives
 from cosmic.step.device_memory import footprint, updated_elements
@@ -38,6 +37,7 @@ from cosmic.step.operator_work import list_operators, model_flop_per_token
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.attended_keys import attended_share, document_length
 from cosmic.workload.mapping_rules import invalid_reasons
+from tests.relations.random_designs import MODELS, random_design
 from tests.simulate.recording.test_equality import directly, replayed, same
 from tests.step import tiny
 

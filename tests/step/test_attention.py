@@ -117,13 +117,17 @@ def test_decoding_reads_its_cache_once(
 ) -> None:
     work = Attention(batch, heads, kv_heads, 1, keys, 128, 128)
 
-    assert decode_attention_seconds(work, replace(H200, ramp_s=0), split) == pytest.approx(measured_s, rel=0.1)
+    assert decode_attention_seconds(work, replace(H200, ramp_s=0, splits_keys=split)) == pytest.approx(
+        measured_s, rel=0.1
+    )
 
 
 def test_a_filled_device_need_not_split_the_cache() -> None:
     work = Attention(256, 64, 8, 1, 4096, 128, 128)
 
-    assert decode_attention_seconds(work, H200, split=True) == decode_attention_seconds(work, H200, split=False)
+    whole = replace(H200, splits_keys=False)
+
+    assert decode_attention_seconds(work, H200) == decode_attention_seconds(work, whole)
 
 
 A100 = AttentionRates(312e12, 1.8e12, efficiency=0.70, backward_efficiency=0.60, sms=108)

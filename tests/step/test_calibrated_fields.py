@@ -7,7 +7,7 @@ import pytest
 import cosmic
 from cosmic.base.errors import SpecError
 from cosmic.design.design_batch import batch_of
-from cosmic.step.network_costs import OVERLAP
+from cosmic.step.communication import OVERLAP
 from cosmic.step.step_profile import profile_step
 
 MIXTURE = cosmic.load_design("mixtral-8x7b@dgx-h100:16", {"tp": 2, "pp": 1, "cp": 1, "ep": 8, "ep_overlap": True})

@@ -36,7 +36,7 @@ KERNELS = {"delayed": 1, "tensorwise": 2, "rowwise": 2, "blockwise": 1, "mxfp8":
 def _round_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_costs, "CONSTANTS", replace(kernel_launches.CONSTANTS, queue_gap_s=GAP))
     pace = CastPace(written=0.5, compiled=0.25, eager=0.2)
-    monkeypatch.setattr(gemm, "CAST_CONSTANTS", replace(gemm.CAST_CONSTANTS, pace=pace))
+    monkeypatch.setattr(kernel_costs, "CAST_CONSTANTS", replace(gemm.CAST_CONSTANTS, pace=pace))
 
 
 def seconds(name: str, phase: str = "forward", **changes: Any) -> float:

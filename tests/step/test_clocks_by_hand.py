@@ -12,8 +12,7 @@ import pytest
 from cosmic.design.memory_layer import HBM
 from cosmic.design.model_layer import Experts
 from cosmic.step.bottleneck import network_loads
-from cosmic.step.communication import list_collectives
-from cosmic.step.network_costs import OVERLAP, NetworkCosts
+from cosmic.step.communication import OVERLAP, NetworkCosts, list_collectives
 from cosmic.step.step_profile import profile_step
 from tests.step.test_placement_by_hand import HOST
 from tests.step.test_tier_traffic_by_hand import CLASSES, pool, pooled

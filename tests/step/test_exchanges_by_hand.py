@@ -12,8 +12,8 @@ import pytest
 
 from cosmic.design.fabric import Fabric
 from cosmic.step.bottleneck import network_loads
+from cosmic.step.communication import NetworkCosts
 from cosmic.step.device_memory import footprint
-from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.operator_work import KernelShape, OperatorUse
 from cosmic.step.step_profile import CollectiveCost, OperatorCost, _cost_of_all_steps, profile_step
 from tests.step.tiny import batch, switch
@@ -48,11 +48,14 @@ def test_replicas_that_hold_all_weights_gather_what_was_exchanged() -> None:
 
 
 def test_an_exchange_waits_twice_for_the_way_between_islands() -> None:
-    """There and back, to the switch and from it; without islands there is none. A slower clock slows all of it."""
-    assert float(NetworkCosts(batch(**ISLANDS)).exchange_latency_s()) == pytest.approx(2 * 2 * 3.0)
-    assert NetworkCosts(batch(dp=4, dims=ISLANDS["dims"])).exchange_latency_s() == 0
+    """There and back, to the switch and from it, in every fourth step; without islands there is none.
+
+    A slower clock slows all of it.
+    """
+    assert float(NetworkCosts(batch(**ISLANDS)).mean_exchange_latency_s()) == pytest.approx(2 * 2 * 3.0 / 4)
+    assert NetworkCosts(batch(dp=4, dims=ISLANDS["dims"])).mean_exchange_latency_s() == 0
     slower = batch(**ISLANDS, compute={"time_factor": 1.5})
-    assert float(NetworkCosts(slower).exchange_latency_s()) == pytest.approx(18.0)
+    assert float(NetworkCosts(slower).mean_exchange_latency_s()) == pytest.approx(18.0 / 4)
     assert float(NetworkCosts(slower).exchange_s(("odp",), 100.0)) == pytest.approx(1.5 * 100 / 5)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.model_layer import Experts
 from cosmic.design.workload_layer import Workload
@@ -20,12 +19,12 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.step.block_memory import replica_axes, used_elements, weight_elements
-from cosmic.step.communication import CollectiveUse, list_collectives
-from cosmic.step.network_costs import NetworkCosts
+from cosmic.step.communication import CollectiveUse, NetworkCosts, list_collectives
 from cosmic.step.operator_work import list_operators
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.mesh_sizes import expert_degrees, sizes_of
+from tests.relations.random_designs import random_design
 from tests.step.tiny import batch, point, switch
 
 MOE: dict[str, Any] = {"model": {"experts": Experts(count=4, active=2, ffn=6)}}

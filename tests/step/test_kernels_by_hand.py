@@ -258,10 +258,10 @@ def test_decoding_reads_the_cache_at_105_hundredths_of_the_streaming_rate() -> N
     cache = 8 * 2 * 1000 * 0.5 * (128 + 64) * 2
     assert decode_attention_seconds(one, rates) == near(cache / 1.05e12 + 3e-6)
     alone = cache / (1.05e12 * 2 * 8 * 1.25 / 132)  # 16 SMs read, each 5/4 of its share
-    assert decode_attention_seconds(one, rates, split=False) == near(alone + 3e-6)
+    assert decode_attention_seconds(one, replace(rates, splits_keys=False)) == near(alone + 3e-6)
     many = replace(one, batch=14)  # 112 SMs read everything
-    assert decode_attention_seconds(many, rates, split=False) == near(7 * cache / 1.05e12 + 3e-6)
-    some = decode_attention_seconds(one, rates, split=np.array([True, False]))
+    assert decode_attention_seconds(many, replace(rates, splits_keys=False)) == near(7 * cache / 1.05e12 + 3e-6)
+    some = decode_attention_seconds(one, replace(rates, splits_keys=np.array([True, False])))
     assert np.asarray(some).tolist() == near([cache / 1.05e12 + 3e-6, alone + 3e-6])
 
 

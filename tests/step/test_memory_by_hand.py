@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.memory_layer import MemoryTier
@@ -28,6 +27,7 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.step.device_memory import COMPONENTS, Footprint, footprint, stage_footprints
 from cosmic.step.stage_memory import LogitBytes, interleaved_bytes
 from cosmic.workload.pipeline_schedule import schedules
+from tests.relations.random_designs import random_design
 
 EMBEDDING = 10 * 8
 NORMS = 2 * 8

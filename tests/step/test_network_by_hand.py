@@ -17,9 +17,9 @@ from cosmic.design.model_layer import Experts
 from cosmic.design.network_layer import Transport
 from cosmic.network.collective_costs import NetworkDimension, subgroups
 from cosmic.network.mesh_spans import Span
-from cosmic.step import network_costs
+from cosmic.step import communication
 from cosmic.step.bottleneck import NetworkLoad, entering_shares, network_loads, sent_collectives
-from cosmic.step.network_costs import OVERLAP, NetworkCosts, OverlapEfficiency
+from cosmic.step.communication import OVERLAP, NetworkCosts, OverlapEfficiency
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.mesh_sizes import Stage
 from tests.step.tiny import batch, point, switch
@@ -153,7 +153,7 @@ def test_a_batch_of_designs_takes_its_own_seconds_each() -> None:
 
 
 def test_compute_hides_a_share_of_what_overlaps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.25, ep=0.125))
+    monkeypatch.setattr(communication, "OVERLAP", OverlapEfficiency(tp=0.25, ep=0.125))
     plain, both = NetworkCosts(batch()), NetworkCosts(batch(tp_overlap=True, ep_overlap=True))
     assert [plain.efficiency(role) for role in ("tp", "ep")] == [0, 0]
     assert [both.efficiency(role) for role in ("tp", "ep")] == [0.25, 0.125]

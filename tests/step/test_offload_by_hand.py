@@ -10,8 +10,8 @@ from cosmic.design.memory_layer import MemoryTier
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
+from cosmic.step.communication import NetworkCosts
 from cosmic.step.device_memory import COMPONENTS, Footprint
-from cosmic.step.network_costs import NetworkCosts
 from tests.step import tiny
 
 HOST = MemoryTier(name="host", capacity_bytes=1000.0, bandwidth_bytes_per_s=10.0)

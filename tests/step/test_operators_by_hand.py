@@ -14,8 +14,8 @@ import pytest
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.model_layer import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.step.attention import Attention
+from cosmic.step.gemm import Gemm
 from cosmic.step.operator_work import (
-    Gemm,
     KernelShape,
     OperatorUse,
     attention_shape,

@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.base.errors import SpecError
 from cosmic.cluster.cluster_cost import drawn_w
 from cosmic.design.compute_layer import Compute
@@ -19,6 +18,7 @@ from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
 from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.accelerator_rates import POWER_CONSTANTS, capped_share, power_share, share_under_power_cap
 from cosmic.step.gemm import MatrixUnit, gemm_seconds, matrix_unit
+from tests.relations.random_designs import random_design
 from tests.simulate.recording.test_equality import directly, same
 
 

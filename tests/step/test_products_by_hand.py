@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from cosmic.step.operator_work import Gemm, convolution_gemm, einsum_gemm
+from cosmic.step.gemm import Gemm
+from cosmic.step.operator_work import convolution_gemm, einsum_gemm
 from cosmic.workload.operator_graph import Sizes
 from cosmic.workload.precision import is_adapter
 from cosmic.workload.sharding.graph_partition import PartitionedOperator

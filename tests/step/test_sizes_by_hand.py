@@ -21,9 +21,9 @@ from cosmic.workload.mesh_sizes import (
     stage_number,
     structural_paths,
 )
+from cosmic.workload.model_blocks import touched_rows
 from cosmic.workload.pipeline_cut import Cut, layers_per_part
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
-from cosmic.workload.recommender_blocks import touched_rows
 from tests.step.tiny import batch, point
 
 # ---- sizes

@@ -15,8 +15,8 @@ from cosmic.design import schema
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.model_layer import Experts
 from cosmic.simulate.analytic_step import compute_step_seconds
-from cosmic.step import network_costs
-from cosmic.step.network_costs import OverlapEfficiency
+from cosmic.step import communication
+from cosmic.step.communication import OverlapEfficiency
 from cosmic.step.stage_time import ComputeTime, StageTime, block_times, part_times, stage_time
 from cosmic.step.step_profile import CollectiveCost, OperatorCost
 from cosmic.workload.operator_graph import PASSES
@@ -29,7 +29,7 @@ GEMM, ATTENTION, NORM = "einsum", "attention", "norm"
 
 @pytest.fixture(autouse=True)
 def _overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
+    monkeypatch.setattr(communication, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
 
 
 def layer(
@@ -492,7 +492,7 @@ def test_both_passes_hide_all_to_alls_as_far_as_they_have_compute(monkeypatch: p
 
     That is half of either pass, whichever an all-to-all belongs to: 1 s and 29 s are left for weights.
     """
-    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=1.0))
+    monkeypatch.setattr(communication, "OVERLAP", OverlapEfficiency(tp=0.5, ep=1.0))
     operators = [operator(NORM, "forward", 2.0), operator(NORM, "backward", 58.0)]
     traffic = [collective("ep", phase, 20.0) for phase in PASSES]
     traffic += [collective("weights", phase, 99.0) for phase in PASSES]

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.step import network_costs
-from cosmic.step.communication import Role
-from cosmic.step.network_costs import OverlapEfficiency
+from cosmic.step import communication
+from cosmic.step.communication import OverlapEfficiency, Role
 from cosmic.step.stage_time import ComputeTime, StageTime, _least_s, _stall_for_tiers, stage_time
 from cosmic.step.step_profile import CollectiveCost
 from tests.simulate.test_analytic_by_hand import stage_of
@@ -185,7 +184,7 @@ def test_a_block_takes_at_least_its_compute_and_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, overlap: bool, shown: float
 ) -> None:
     """8 s of compute, 3 s of tp, 2 of cp, 1 of dp; of 5 s of ep other microbatches hide four fifths at best."""
-    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
+    monkeypatch.setattr(communication, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
     sent: dict[Role, float] = {"tp": 3.0, "cp": 2.0, "dp": 1.0, "ep": 5.0, "weights": 50.0}
     traffic = [collective(role, "forward", seconds) for role, seconds in sent.items()]
     made = plain([operator("norm", "forward", 8.0)], traffic, ep_overlap=overlap, global_batch=4)

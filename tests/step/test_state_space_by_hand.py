@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from cosmic.accuracy.relations.engine_agreement import compare_engines
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.base.errors import SpecError
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -35,6 +33,8 @@ from cosmic.workload.mapping_rules import invalid_reasons
 from cosmic.workload.mesh_sizes import layers_of_parts
 from cosmic.workload.model_blocks import blocks
 from cosmic.workload.pipeline_cut import heaviest_stage
+from tests.relations.engine_agreement import compare_engines
+from tests.relations.random_designs import random_design
 
 MAMBA2 = StateSpace(heads=4, head_dim=8, groups=2, state=16, chunk=4)
 DELTA = StateSpace(kind="delta", heads=4, head_dim=8, groups=2, state=16, conv_bias=False, chunk=4)
@@ -173,32 +173,32 @@ def test_a_long_sequence_costs_a_token_no_more() -> None:
 
 def test_a_scan_moves_streams_states_and_scores() -> None:
     """1,024 tokens of Nemotron 3 Nano: 4,096 wide, 8 groups and states of 128, chunks of 128, as figures say."""
-    nano = Scan("ssd_scan", 1, 1024, 64, 64, 8, 128, 128)
+    flop = 1024 * (2 * 64.5 * 8 * 128 + 64 * (2 * 64.5 * 64 + 4 * 128 * 64))
+    nano = Scan("ssd_scan", 1, 1024, 64, 64, 8, 128, 128, flop=flop)
     moved = CONSTANTS.ssd_scan.forward
     per_token = 2 * (3 * 4096 + 4 * 1024) + 4 * 4 * 4096 * 128 / 128 + 2 * 4 * 8 * 128
     assert scan_bytes(nano, moved) == 1024 * per_token
-    flop = 1024 * (2 * 64.5 * 8 * 128 + 64 * (2 * 64.5 * 64 + 4 * 128 * 64))
     rates = ScanRates(bytes_per_s=4e12, sms=132, gap_s=1e-6)
     seconds = 1024 * per_token / (0.85 * 4e12) + flop / (1.5e12 * 132) + 5 * 1e-6
-    assert scan_seconds(nano, flop, "forward", rates) == pytest.approx(seconds)
-    assert 2 < scan_seconds(nano, flop, "backward", rates) / seconds < 4
+    assert scan_seconds(nano, "forward", rates) == pytest.approx(seconds)
+    assert 2 < scan_seconds(nano, "backward", rates) / seconds < 4
 
 
 def test_five_kernels_take_what_was_measured_on_an_h100() -> None:
     """128 heads of 64 by 128 in chunks of 256: 10.7 to 12.9 million tokens a second (vLLM, pull request 27299)."""
-    shape = Scan("ssd_scan", 1, 32768, 128, 64, 1, 128, 256)
     flop = 32768 * (2 * 128.5 * 128 + 128 * (2 * 128.5 * 64 + 4 * 128 * 64))
-    seconds = scan_seconds(shape, flop, "forward", ScanRates(3e12, 132))
+    shape = Scan("ssd_scan", 1, 32768, 128, 64, 1, 128, 256, flop=flop)
+    seconds = scan_seconds(shape, "forward", ScanRates(3e12, 132))
     assert 10.7e6 < 32768 / seconds < 12.95e6
 
 
 def test_mamba1_takes_two_to_eight_times_as_long_as_mamba2() -> None:
     """With states of 16 against 64 (Dao and Gu, figure 10), both 4,096 wide, both passes, on an A100."""
     rates = ScanRates(1.6e12, 108)
-    old = Scan("selective_scan", 1, 8192, 4096, 1, 1, 64, 1)
-    new = Scan("ssd_scan", 1, 8192, 64, 64, 1, 64, 256)
     flop = 8192 * (2 * 128.5 * 64 + 64 * (2 * 128.5 * 64 + 4 * 64 * 64))
-    both = [sum(scan_seconds(each, flop, phase, rates) for phase in ("forward", "backward")) for each in (old, new)]
+    old = Scan("selective_scan", 1, 8192, 4096, 1, 1, 64, 1)
+    new = Scan("ssd_scan", 1, 8192, 64, 64, 1, 64, 256, flop=flop)
+    both = [sum(scan_seconds(each, phase, rates) for phase in ("forward", "backward")) for each in (old, new)]
     assert 2 < both[0] / both[1] < 8
 
 

@@ -24,8 +24,18 @@ from cosmic.traces.anonymization import KERNEL_WORDS, Anonymized, Policy, anonym
 from cosmic.traces.chakra.trace_reader import read_traces
 from cosmic.traces.chakra.trace_writer import trace_files, write_traces
 from cosmic.traces.chakra.wire_format import encode_varint
-from cosmic.traces.comm_groups import groups_text, known_groups
-from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType, RankTrace, Template, TraceSet, template_of
+from cosmic.traces.trace import (
+    ABSENT,
+    COLUMNS,
+    CollectiveType,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+    groups_text,
+    known_groups,
+    template_of,
+)
 from cosmic.traces.trace_checks import list_problems
 from tests.simulate.jobs import KINDS, network
 from tests.traces import encoding

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.traces.chakra.trace_reader import read_traces
-from cosmic.traces.messages import PointToPointMessages, unmatched_messages
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.trace_checks import SHOWN, SHOWN_OF_A_KIND, check_traces, is_replayed, list_problems
+from cosmic.traces.trace_checks import (
+    SHOWN,
+    SHOWN_OF_A_KIND,
+    PointToPointMessages,
+    check_traces,
+    is_replayed,
+    list_problems,
+    unmatched_messages,
+)
 from tests.traces.graphs import Rows, collective, comp, graphs, one_rank, receive, send
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "chakra"

@@ -17,8 +17,8 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Experts
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import compute_step_seconds
-from cosmic.simulate.block_pieces import cut_into_pieces
 from cosmic.simulate.events.design_simulation import simulate_design
+from cosmic.simulate.stage_traces import cut_into_pieces
 from cosmic.simulate.trace_generation import StepTraces, estimated_nodes, generate_traces
 from cosmic.step.step_profile import profile_step
 from cosmic.traces.dependencies import checked_dependencies

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
-from cosmic.traces.comm_groups import known_groups, ranks_by_template, read_groups, stated_groups, write_groups
-from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from cosmic.traces.trace import (
+    NodeType,
+    RankTrace,
+    TraceSet,
+    known_groups,
+    ranks_by_template,
+    read_groups,
+    stated_groups,
+    template_of,
+    write_groups,
+)
 from tests.traces.graphs import comp
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from cosmic.base.arithmetic import divisors
+from cosmic.base.numeric import divisors
 from cosmic.design.workload_layer import AXES, Axis, Workload
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.traces.chakra import node_decoding
+from cosmic.traces.chakra import trace_reader
 from cosmic.traces.chakra.trace_reader import read_trace, read_traces
 from cosmic.traces.chakra.wire_format import COLUMN_OF, encode_varint, field_key
 from cosmic.traces.dependencies import checked_dependencies
@@ -41,7 +41,7 @@ def write(tmp_path: Path) -> Callable[[bytes], Path]:
 
 def one_by_one() -> Any:
     """Return a context in which no two nodes are decoded together."""
-    return patch.object(node_decoding, "FEW", 10**9)
+    return patch.object(trace_reader, "FEW", 10**9)
 
 
 def job(folder: Path, *ranks: bytes) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from cosmic.base.errors import SpecError
 from cosmic.simulate.events.trace_simulation import simulate
-from cosmic.traces.chakra.text_workloads import PHASES, Communicator, read_layers, traces_of_layers
+from cosmic.traces.chakra.workload_files import PHASES, Communicator, read_layers, traces_of_layers
 from cosmic.traces.trace_checks import list_problems
 from tests.commands import output, run
 

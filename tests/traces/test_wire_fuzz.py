@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
-from cosmic.traces.chakra import node_decoding
-from cosmic.traces.chakra.node_decoding import MARGIN, MISSING, decode_nodes
-from cosmic.traces.chakra.trace_reader import read_trace
+from cosmic.traces.chakra import trace_reader
+from cosmic.traces.chakra.trace_reader import MARGIN, MISSING, decode_nodes, read_trace
 from cosmic.traces.chakra.wire_format import COLUMN_OF, VALUE_FIELDS, decode_node, decode_text, encode_varint, field_key
 from cosmic.traces.trace import NodeType
 from tests.traces.encoding import attribute, field, file, ids, node, number, raw_attribute, said, sized
@@ -102,7 +101,7 @@ def together(nodes: list[bytes]) -> list[Said]:
     """Return what nodes say, decoded with each other however few they are."""
     framed = list(map(sized, nodes))
     buffer = b"".join(framed) + bytes(MARGIN)
-    with patch.object(node_decoding, "FEW", 0):
+    with patch.object(trace_reader, "FEW", 0):
         table = decode_nodes(buffer, np.cumsum([0, *map(len, framed)]), lambda _: WHERE)
     names = [buffer[start:stop] for start, stop in zip(table.name_start, table.name_stop, strict=True)]
     data, ctrl = (
@@ -175,7 +174,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
 
 def read(data: bytes, few: int) -> Any:
     """Return all that a file says, or what is wrong with it."""
-    with TemporaryDirectory() as folder, patch.object(node_decoding, "FEW", few):
+    with TemporaryDirectory() as folder, patch.object(trace_reader, "FEW", few):
         path = Path(folder) / "job.0.et"
         path.write_bytes(data)
         return outcome(lambda path: said(read_trace(path)), path)
@@ -210,7 +209,7 @@ def test_the_usual_file_is_as_usual() -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a node was decoded by itself")
 
-    with patch.object(node_decoding, "decode_node", refuse), patch.object(node_decoding, "FEW", 0):
+    with patch.object(trace_reader, "decode_node", refuse), patch.object(trace_reader, "FEW", 0):
         nodes = list(map(sized, map(usual_node, range(30))))
         heads = np.cumsum([0, *map(len, nodes)])
         assert decode_nodes(b"".join(nodes) + bytes(MARGIN), heads, lambda _: WHERE).numbers["id"].tolist() == list(

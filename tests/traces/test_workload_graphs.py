@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.traces.chakra.trace_reader import read_trace
-from cosmic.traces.chakra.workload_graphs import FIELDS, read_workload_graph, workload_graph_of
+from cosmic.traces.chakra.workload_files import FIELDS, read_workload_graph, workload_graph_of
 from cosmic.traces.trace import ABSENT, NodeType, RankTrace
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "reference" / "chakra" / "chakra_tests"

@@ -21,11 +21,24 @@ def older_draft(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     plain = {key: older_draft(part) for key, part in schema.items() if key != "prefixItems"}
+    for key in plain.get("properties", {}).keys() - plain.get("required", ()):  # left out where it would be null
+        plain["properties"][key] = without_null(plain["properties"][key])
     if "prefixItems" in schema:
         plain |= {"items": older_draft(schema["prefixItems"]), "additionalItems": False}
     if "$ref" in schema:
         plain["$ref"] = schema["$ref"].removesuffix("Json")
     return plain
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a value that is there."""
+    if isinstance(schema.get("type"), list):
+        return {**schema, "type": next(kind for kind in schema["type"] if kind != "null")}
+    if "anyOf" not in schema:
+        return schema
+    parts = [part for part in schema["anyOf"] if part != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**rest, **parts[0]} if len(parts) == 1 else {**rest, "anyOf": parts}
 
 
 (report, trace), definitions = schemas_of([ReportDocument, TraceDocument])

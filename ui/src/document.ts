@@ -52,7 +52,7 @@ export interface Verdict {
    */
   design: string;
   objective: string;
-  gains: Gain[];
+  gains: SearchGain[];
   /**
    * What bounds the best design.
    */
@@ -86,9 +86,9 @@ export interface Verdict {
   workloads?: WorkloadVerdict[];
 }
 /**
- * How many times better the best design is than another.
+ * How many times better the best design is than another, by the first objective.
  */
-export interface Gain {
+export interface SearchGain {
   /**
    * The other design, such as "the base design" or "the best of workload alone".
    */
@@ -191,6 +191,9 @@ export interface Change {
    */
   alone: number | null;
 }
+/**
+ * A field of the design, before and after.
+ */
 export interface ChangedField {
   path: string;
   from: string;
@@ -377,11 +380,14 @@ export interface Design {
   launch: Launch | null;
   serving?: Serving;
 }
+/**
+ * A part of a time, with the class of its colour.
+ */
 export interface Part {
   name: string;
   label: string;
-  class: "compute" | "exposed" | "hidden" | "idle" | "memory" | "optimizer" | "other";
   seconds: number;
+  class: "compute" | "exposed" | "hidden" | "idle" | "memory" | "optimizer" | "other";
 }
 /**
  * Bytes on the accelerator with the least free memory.
@@ -515,14 +521,14 @@ export interface Timeline {
   reading: string;
 }
 /**
- * A rank or stage, and how many ranks are identical to it.
+ * A rank or a stage, and the number of ranks that do the same.
  */
 export interface TimelineProcess {
   name: string;
   ranks: number;
 }
 /**
- * A row of a timeline.
+ * A row of a process.
  */
 export interface TimelineTrack {
   process: number;
@@ -532,13 +538,13 @@ export interface TimelineTrack {
  * Spans sorted by track and start.
  */
 export interface TimelineSpans {
-  class: Packed;
   count: number;
   track: Packed;
   name: Packed;
   gap: Packed2;
   duration: Packed3;
   critical: Packed4;
+  class: Packed;
 }
 /**
  * Numbers in the binary part of a container.
@@ -573,6 +579,9 @@ export interface Packed4 {
   count: number;
   type: "f32" | "f64" | "u16" | "u32" | "u8";
 }
+/**
+ * Arrows from span to span.
+ */
 export interface TimelineFlows {
   count: number;
   from: Packed;
@@ -588,7 +597,7 @@ export interface TimelineCounter {
   most: number | null;
   times: Packed5;
   values: Packed6;
-  levels?: number[];
+  levels: number[];
 }
 /**
  * Numbers in the binary part of a container.
@@ -613,12 +622,24 @@ export interface Packed6 {
   type: "f32" | "f64" | "u16" | "u32" | "u8";
 }
 /**
- * Sums of a timeline's spans by class.
+ * How the process that bounds the step spends its time: compute, exposed and idle add up to the step.
  */
 export interface TimelineTotals {
+  /**
+   * Computation, the optimizer included.
+   */
   compute_s: number;
+  /**
+   * Exposed communication of the process itself.
+   */
   exposed_s: number;
+  /**
+   * Communication that computation overlaps.
+   */
   hidden_s: number;
+  /**
+   * Neither: it waits for other stages, or for outer memory, or is launch-bound.
+   */
   idle_s: number;
 }
 /**

@@ -4,7 +4,6 @@
     validating      files ──▶ rows ──▶ designs or kernels ──▶ predicted beside measured ──▶ errors by source
     calibrate       a user's own measurements become a system file; what `cosmic calibrate probe` measures
     suites          classes of tests for whoever adds a topology, collective, schedule, agent or engine
-    relations       what must hold between the answers for related designs, on random designs
 
 Read `measured_rows` and `validating` first. `data`, `baselines` and the YAML files hold what is published.
 """

@@ -12,6 +12,7 @@ it can predict them as arrays.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -32,6 +33,36 @@ MOST_BYTES = 32 * 2**20
 """The most that a file of rows may have: a hundred thousand of the widest."""
 SMALLEST, LARGEST = 1e-30, 1e30
 """Bounds of a number of a row, far beyond any that is measured: what is computed from such numbers is finite."""
+
+
+OWN_ACCELERATOR = "h200-sxm-141gb"
+"""The accelerator of rows that name none: our own."""
+ACCELERATORS, MODELS = ("accel", "hardware", "system"), ("catalog_model", "model", "model_path", "workload")
+STACKS = (("framework", "software_date"), ("backend", "backend_version"), ("execution",))
+"""Columns that say where a row of any kind was measured, the most telling first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowProvenance:
+    """Where a measurement comes from: whatever the errors of predictions may depend on, and a fold may leave out."""
+
+    source: str
+    """Who measured it: a paper, or the tables of a framework."""
+    accelerator: str
+    stack: str
+    """The software and its date or version; empty where the row does not say."""
+    model: str
+    """Empty for rows of single kernels and collectives."""
+
+
+def source_of(collection: str) -> str:
+    """Return the source that a collection of rows belongs to: its name up to a hyphen or a number.
+
+    >>> source_of("vtrain-multi"), source_of("nemo2407"), source_of("h200-training")
+    ('vtrain', 'nemo', 'h200')
+    """
+    match = re.match(r"[^\W\d_]{2,}|[^-\s]+", collection)
+    return match[0].lower() if match else collection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +121,17 @@ class Verdict:
         if range_s is None or error is None:
             return None
         return range_s.p05 * (1 + error) <= range_s.p50 <= range_s.p95 * (1 + error)
+
+    @property
+    def provenance(self) -> RowProvenance:
+        """Where the row was measured.
+
+        >>> Verdict(set="nemo2407", row={"accel": "H100", "framework": "nemo", "software_date": "2024-07"}).provenance
+        RowProvenance(source='nemo', accelerator='H100', stack='nemo 2024-07', model='')
+        """
+        accelerator, model = (next(filter(None, map(self.row.get, names)), "") for names in (ACCELERATORS, MODELS))
+        stacks = (" ".join(filter(None, map(self.row.get, names))) for names in STACKS)
+        return RowProvenance(source_of(self.set), accelerator or OWN_ACCELERATOR, next(filter(None, stacks), ""), model)
 
     @property
     def memory_error(self) -> float | None:
@@ -213,7 +255,7 @@ KINDS = (
     _kind("training runs", "training_rows", "id model n_layers accel n_accel seq_len gbs iter_time_s"),
     _kind("training steps of one GPU", "single_gpu_rows", "layers hidden heads ffn vocab seq style step_ms"),
     _kind("prefill and decode of one GPU", "single_gpu_rows", "layers hidden heads ffn phase batch context ms"),
-    _kind("layers of one GPU", "layer_rows", "what hidden heads ffn vocab batch sequence mode fwd_ms bwd_ms"),
+    _kind("layers of one GPU", "single_gpu_rows", "what hidden heads ffn vocab batch sequence mode fwd_ms bwd_ms"),
     _kind("GEMMs", "kernel_rows", "m n k dtype ms"),
     _kind("GEMMs of several GPUs", "kernel_rows", "gemm_dtype m n k latency hardware"),
     _kind("attention", "kernel_rows", "batch heads kv_heads seq head_dim causal fwd_ms bwd_ms"),
@@ -241,16 +283,24 @@ def row_kind(columns: Sequence[str], where: str) -> RowKind:
 def read_rows(path: Path | str) -> tuple[RowKind, list[Row]]:
     """Return the kind and the rows of the CSV file at *path*."""
     where = Path(path).name
-    text = read_text(path, "data", MOST_BYTES).removeprefix("\ufeff")
-    try:
-        reader = csv.DictReader(StringIO(text, newline=""), restval="")
-        columns = list(reader.fieldnames or ())
-        rows: list[Row] = [{key: value for key, value in row.items() if key is not None} for row in reader]
-    except csv.Error:
-        raise Unreadable("data", str(path), "is not a CSV file") from None
+    columns, rows = parse_table(read_text(path, "data", MOST_BYTES), path)
     kind = row_kind(columns, where)
     require(bool(rows), where, 0, "there are no rows")
     return kind, rows
+
+
+def parse_table(text: str, path: Path | str) -> tuple[list[str], list[Row]]:
+    """Return the columns and the rows of the text of a CSV file."""
+    try:
+        reader = csv.DictReader(StringIO(text.removeprefix("\ufeff"), newline=""), restval="")
+        columns = [column.strip() for column in reader.fieldnames or ()]
+        reader.fieldnames = columns
+        rows: list[Row] = [{key: value for key, value in row.items() if key is not None} for row in reader]
+    except csv.Error:
+        raise Unreadable("data", str(path), "is not a CSV file") from None
+    twice = [column for index, column in enumerate(columns) if column in columns[:index]]
+    require(not twice, Path(path).name, ", ".join(twice), "is there twice among the columns")
+    return columns, rows
 
 
 def carried_files() -> list[Path]:

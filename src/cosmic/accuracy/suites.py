@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import isclose
 from typing import Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 
-from cosmic.base.arithmetic import divisors
 from cosmic.base.errors import SpecError
+from cosmic.base.numeric import divisors
 from cosmic.base.registry import Registry
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.design.network_layer import topologies
+from cosmic.network.collective_rounds import rounds_of
+from cosmic.network.link_graph import graph_of
+from cosmic.network.schedules.baseline_algorithms import textbook_schedule
+from cosmic.network.schedules.schedule_checking import check_schedule
 from cosmic.search.agent import Agent, Outcomes, Task, agents
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.problem import make_problem
@@ -183,6 +188,10 @@ COLLECTIVE_SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 64, 100)
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
+MEASURED = ("auto", "synthesized", "in_network")
+"""Algorithms that stand for others: what a library takes is measured, a search finds a schedule, a switch adds up."""
+
+
 class CollectiveSuite(Suite):
     """Laws of collectives in groups of any size."""
 
@@ -206,6 +215,27 @@ class CollectiveSuite(Suite):
             variant = self.registry[name]
             assert variant.traffic("all_reduce", npus) >= variant.traffic("all_gather", npus)
             assert variant.steps("all_reduce", npus) >= variant.steps("all_gather", npus) >= 1
+
+    def test_the_closed_form_is_the_sum_over_rounds(self, name: str) -> None:
+        """What a formula says of steps and bytes is what the rounds add up to; of `MEASURED` only the bytes."""
+        variant = self.registry[name]
+        for kind in KINDS:
+            for npus in COLLECTIVE_SIZES:
+                rounds = rounds_of(variant, kind, npus)
+                if name not in MEASURED:
+                    assert isclose(float(variant.steps(kind, npus)), rounds.steps)
+                    assert isclose(float(variant.traffic(kind, npus)), float(rounds.traffic), rel_tol=1e-9)
+
+    def test_it_does_what_its_collective_is_for(self, name: str) -> None:
+        """Its schedule on a network that joins every two NPUs is valid."""
+        for npus in (2, 3, 6, 8, 12):
+            ends = [(a, b) for a in range(npus) for b in range(npus) if a != b]
+            graph = graph_of(npus, [(a, b, 1e9, 1e-6) for a, b in ends])
+            for kind in KINDS:
+                rounds = partial(rounds_of, self.registry[name], kind)
+                if name not in MEASURED and rounds(npus).executable:
+                    verdict = check_schedule(textbook_schedule(graph, rounds, kind, 1e6, [range(npus)]))
+                    assert verdict.valid, (kind, npus, verdict.examples)
 
     def test_peers_exist_within_the_group(self, name: str) -> None:
         """An NPU has at least one peer, at a distance from 1 to the size of the group."""

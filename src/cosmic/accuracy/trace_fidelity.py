@@ -24,11 +24,20 @@ from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES, Algorithm, Astr
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.simulate.events.simulation_job import Job
 from cosmic.simulate.events.trace_simulation import simulate_job
-from cosmic.traces.comm_groups import ranks_by_template
 from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
 from cosmic.traces.synthesis.rank_roles import Role, SourceJob
 from cosmic.traces.synthesis.trace_model import TraceModel, synthesize
-from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet, template_of
+from cosmic.traces.trace import (
+    ABSENT,
+    CollectiveType,
+    Ints,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+    ranks_by_template,
+    template_of,
+)
 
 Floats = npt.NDArray[np.float64]
 Groups = Mapping[str, Sequence[int]]

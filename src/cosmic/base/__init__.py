@@ -7,7 +7,9 @@
     registry             named variants (topologies, collectives, agents): a file each, by package and entry point
     expression_syntax    expressions in files as trees; nothing is executed
     caching              what processes keep on disk for later ones, by the digest of the sources
-    event_clock          the event queue of all discrete-event simulations
+    event_clock          the clock of all discrete-event simulations
+    timelines            who did what from when until when, as Perfetto reads it
+    graphs               orders and distances of nodes
     native               inner loops in C, which nothing needs
 
 Read errors and units first. Nothing here imports from another room.

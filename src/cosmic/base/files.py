@@ -7,6 +7,7 @@ the path of every file that is read is noted.
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -15,7 +16,8 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
+from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, Self
@@ -467,6 +469,19 @@ def make_folder(path: str | Path, where: str = "file") -> Path:
     return folder
 
 
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    r"""Return a table as CSV; numbers read back as they are.
+
+    >>> csv_text(("name", "seconds"), [("a, b", 0.1), ("c", 2)])
+    'name,seconds\n"a, b",0.1\nc,2\n'
+    """
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
 def dump_json(data: Any, **options: Any) -> str:
     """Return *data* as JSON, with null for NaN and infinity, and an object for each dataclass.
 
@@ -481,7 +496,9 @@ def dump_json(data: Any, **options: Any) -> str:
 
 def _fields_of(data: Any) -> dict[str, Any]:
     if is_dataclass(data) and not isinstance(data, type):
-        return asdict(data)
+        from cosmic.base.json_types import json_object  # noqa: PLC0415  help prints no JSON
+
+        return json_object(data)
     raise TypeError(f"{type(data).__name__} is no JSON")
 
 

@@ -1,7 +1,14 @@
-"""JSON Schemas of typed dictionaries and dataclasses: msgspec's, with the docstrings of attributes and with units.
+"""JSON of dataclasses, and its schema: both follow from the class, its docstrings and the names of its attributes.
 
-A value's description is the string below its attribute, as everywhere in this package. Its unit follows from its name
+An object has a key for each field of its class; `json_keys` leaves fields out, renames them and adds properties. A
+value's description is the string below its attribute, or the docstring of its property. Its unit follows from its name
 (`step_s`, `used_bytes`) or from its type (`Ratio`). Objects have no other keys than those of their class.
+
+    @json_keys("gap", without=("graph",), nodes="graph.nodes")
+    @dataclass(frozen=True)
+    class Found:
+        graph: Graph
+        time_s: float  # JSON: {"time_s": 1.5, "gap": 0.0, "nodes": 8}
 """
 
 from __future__ import annotations
@@ -10,21 +17,26 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, reduce
 from itertools import pairwise
+from operator import attrgetter, or_
+from pathlib import Path
+from types import NoneType, UnionType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
+    Literal,
     NotRequired,
     TypedDict,
+    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
     is_typeddict,
 )
+from typing import Union as AnyOf
 
 __all__ = [
     "AlwaysFalse",
@@ -42,21 +54,67 @@ __all__ = [
     "ShareOrNull",
     "attribute_docstrings",
     "described",
+    "json_keys",
+    "json_object",
     "one_of",
     "schemas_of",
     "unit",
 ]
 
-if TYPE_CHECKING:
-    from typing import Union as AnyOf
-else:
+T = TypeVar("T")
 
-    class AnyOf:
-        """A union of objects. msgspec refuses `Union` of these, as a decoder could not tell them apart."""
 
-        def __class_getitem__(cls, members: tuple[Any, ...]) -> type:
-            """Return a type that stands for one of some types."""
-            return type("AnyOf", (cls,), {"members": members})
+@dataclass(frozen=True, slots=True)
+class _JsonKeys:
+    """What the JSON of a class shows: by key, the path of an attribute; and which keys are left out where empty."""
+
+    paths: Mapping[str, str]
+    optional: frozenset[str]
+    getters: Mapping[str, Callable[[Any], Any]]
+
+
+def json_keys(
+    *properties: str,
+    own: bool = True,
+    without: Collection[str] = (),
+    optional: Collection[str] = (),
+    **renamed: str,
+) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that says what the JSON of a dataclass has besides its fields, or instead of them.
+
+    *properties* are keys, too. Fields *without* a key are left out, all of them unless they are its *own* keys. Keys
+    *optional* are left out where their value is None. A key that is *renamed* shows another attribute, or a part
+    of one, in place of it.
+
+    >>> @json_keys("area", without=("secret",), wide="width")
+    ... @dataclass
+    ... class Box:
+    ...     width: int
+    ...     secret: str = ""
+    ...     @property
+    ...     def area(self) -> int: return self.width ** 2
+    >>> json_object(Box(3))
+    {'area': 9, 'wide': 3}
+    """
+
+    def add_keys(cls: type[T]) -> type[T]:
+        hidden = {*without, *(path.partition(".")[0] for path in renamed.values())}
+        names = [field.name for field in fields(cls) if own and field.name not in hidden]  # type: ignore[arg-type]
+        paths = {name: name for name in (*names, *properties)} | renamed
+        getters = {key: attrgetter(path) for key, path in paths.items()}
+        cls.__json_keys__ = _JsonKeys(paths, frozenset(optional), getters)  # type: ignore[attr-defined]
+        return cls
+
+    return add_keys
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """Return the keys of a dataclass with their values, which may be dataclasses again."""
+    keys: _JsonKeys | None = getattr(type(value), "__json_keys__", None)
+    if keys is None:
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    shown = {key: get(value) for key, get in keys.getters.items()}
+    return {key: part for key, part in shown.items() if key not in keys.optional or part is not None}
 
 
 class Keywords:
@@ -122,74 +180,120 @@ def schemas_of(
 
     *other_keys* says by the name of a class which keys its objects may have besides its own.
     """
-    import msgspec  # noqa: PLC0415  slow to import, and types are annotated where no schema is made
-
     definitions: dict[str, Any] = {}
-
-    def build_schemas(types: Iterable[Any]) -> list[dict[str, Any]]:
-        schemas, components = msgspec.json.schema_components(types, schema_hook=build_union)
-        definitions.update(components)
-        return list(schemas)
-
-    def build_union(union: Any) -> dict[str, Any]:
-        return {"anyOf": build_schemas(union.members)}
-
-    types = list(types)
-    schemas = build_schemas(types)
-    for schema, type_ in zip(schemas, types, strict=True):
-        _add_keywords(schema, type_)
-    for cls in {cls.__name__: cls for type_ in types for cls in _classes_in(type_)}.values():
-        definitions[cls.__name__] = _describe_object(cls, definitions[cls.__name__], other_keys.get(cls.__name__))
+    schemas = [_schema_of(type_, definitions, other_keys) for type_ in types]
     return schemas, dict(sorted(definitions.items()))
 
 
-def _describe_object(cls: type, schema: dict[str, Any], other_keys: Mapping[str, Any] | None) -> dict[str, Any]:
-    descriptions = attribute_docstrings(cls)
-    properties = {}
-    for name, type_ in get_type_hints(cls, include_extras=True).items():  # in the order of the class; msgspec sorts
-        value = {key: part for key, part in schema["properties"][name].items() if key != "default"}
-        _add_keywords(value, type_)
-        name_unit = next((u for end, u in UNITS_OF_NAMES.items() if f"_{name}".endswith(f"_{end}")), None)
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null", Path: "string"}
+
+
+def _schema_of(type_: Any, definitions: dict[str, Any], other_keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a type; the classes in it are put into *definitions*."""
+
+    def schema_of(part: Any) -> dict[str, Any]:
+        return _schema_of(part, definitions, other_keys)
+
+    origin, arguments = get_origin(type_), get_args(type_)
+    if type_ is Any:
+        return {}
+    if origin is NotRequired:
+        return schema_of(arguments[0])
+    if origin is Annotated:
+        schema = schema_of(arguments[0])
+        for note in arguments[1:]:
+            schema.update(note.keywords)
+        return schema
+    if origin is Literal:
+        return {"enum": sorted(arguments)}
+    if origin in (AnyOf, UnionType):
+        return _schema_of_union([schema_of(part) for part in arguments])
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        parts = [schema_of(part) for part in arguments]
+        return {"type": "array", "minItems": len(parts), "maxItems": len(parts), "prefixItems": parts, "items": False}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        values = schema_of(arguments[1])
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        items = schema_of(arguments[0])
+        return {"type": "array", **({"items": items} if items else {})}
+    if type_ in _PLAIN:
+        return {"type": _PLAIN[type_]}
+    if type_.__name__ not in definitions:
+        definitions[type_.__name__] = {}  # a class may have parts of its own kind
+        definitions[type_.__name__] = _describe_object(type_, schema_of, other_keys.get(type_.__name__))
+    return {"$ref": f"#/$defs/{type_.__name__}"}
+
+
+def _schema_of_union(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of one of several: a list of types, where keywords hold for one type each."""
+    if not all(isinstance(part.get("type"), str) for part in parts):
+        return {"anyOf": parts}
+    return {key: value for part in parts for key, value in part.items()} | {"type": [part["type"] for part in parts]}
+
+
+def _describe_object(
+    cls: type, schema_of: Callable[[Any], dict[str, Any]], other_keys: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    properties, required = {}, []
+    for key, attribute in _attributes_of(cls).items():
+        value = schema_of(attribute.type)
+        name_unit = next((u for end, u in UNITS_OF_NAMES.items() if f"_{key}".endswith(f"_{end}")), None)
         if name_unit and any(word in str(value) for word in ("'number'", "'integer'")) and "x-unit" not in str(value):
             value["x-unit"] = name_unit
-        properties[name] = value | ({"description": descriptions[name]} if name in descriptions else {})
-    required = [name for name in properties if name in schema["required"] or is_dataclass(cls)]
+        properties[key] = value | ({"description": attribute.description} if attribute.description else {})
+        required += [key] if attribute.required else []
     words = {"description": " ".join((cls.__doc__ or "").split())}
     keys = {"additionalProperties": False} if other_keys is None else other_keys
     return {**words, "type": "object", "properties": properties, "required": required, **keys}
 
 
-def _add_keywords(schema: dict[str, Any], type_: Any) -> None:
-    """Add the keywords of a type to its schema, and those of its parts to the schemas of these."""
-    origin, arguments = get_origin(type_), get_args(type_) or getattr(type_, "members", ())
-    if origin is NotRequired:
-        _add_keywords(schema, arguments[0])
-    elif origin is Annotated:
-        _add_keywords(schema, arguments[0])
-        for note in arguments[1:]:
-            schema.update(note.keywords)
-    elif "additionalProperties" in schema:
-        _add_keywords(schema["additionalProperties"], arguments[1])
-    elif schema.get("type") == "array" and schema.get("items"):
-        _add_keywords(schema["items"], arguments[0])
-    elif "anyOf" in schema:
-        parts = schema["anyOf"]
-        for part, member in zip(parts, arguments, strict=True):
-            _add_keywords(part, member)
-        if all("type" in part for part in parts):  # keywords hold for one type each: a list of types says the same
-            del schema["anyOf"]
-            schema.update({key: value for part in parts for key, value in part.items()})
-            schema["type"] = [part["type"] for part in parts]
+@dataclass(frozen=True, slots=True)
+class _JsonValue:
+    """A value of an object."""
+
+    type: Any
+    description: str
+    required: bool = True
 
 
-def _classes_in(type_: Any) -> Iterator[type]:
-    """Yield the typed dictionaries and dataclasses that a type consists of."""
-    if is_typeddict(type_) or (isinstance(type_, type) and is_dataclass(type_)):
-        yield type_
-        for part in get_type_hints(type_, include_extras=True).values():
-            yield from _classes_in(part)
-    for part in (*get_args(type_), *getattr(type_, "members", ())):
-        yield from _classes_in(part)
+def _attributes_of(cls: type) -> dict[str, _JsonValue]:
+    """Return the values that the JSON of a class has, by key."""
+    keys: _JsonKeys | None = getattr(cls, "__json_keys__", None)
+    if keys is not None:
+        found = {key: _attribute_at(cls, path.split(".")) for key, path in keys.paths.items()}
+        return {
+            key: _JsonValue(_without_none(each.type), each.description, required=False)
+            if key in keys.optional
+            else each
+            for key, each in found.items()
+        }
+    descriptions = attribute_docstrings(cls)
+    names = {field.name for field in fields(cls)} if is_dataclass(cls) else None
+    return {
+        name: _JsonValue(type_, descriptions.get(name, ""), get_origin(type_) is not NotRequired)
+        for name, type_ in get_type_hints(cls, include_extras=True).items()
+        if names is None or name in names
+    }
+
+
+def _without_none(type_: Any) -> Any:
+    """Return the type of a value that is left out where it is None."""
+    return reduce(or_, (part for part in get_args(type_) if part is not NoneType))
+
+
+def _attribute_at(cls: Any, path: list[str]) -> _JsonValue:
+    """Return the attribute at a path: a field, a property, or one of those of another."""
+    name, *rest = path
+    stated = inspect.getattr_static(cls, name, None)
+    getter = getattr(stated, "fget", getattr(stated, "func", None))
+    if getter is not None:
+        type_ = get_type_hints(getter, include_extras=True)["return"]
+        description = re.sub(r"\bNone\b", "null", " ".join((inspect.getdoc(stated) or "").split()))
+    else:
+        type_ = get_type_hints(cls, include_extras=True)[name]
+        description = attribute_docstrings(cls).get(name, "")
+    return _attribute_at(type_, rest) if rest else _JsonValue(type_, description)
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:

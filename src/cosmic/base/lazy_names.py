@@ -24,7 +24,7 @@ def offer_names(
     *homes* has the module in which each name is defined, or ``module:name`` where it has another name there; *modules*
     are its own modules that need no import of their own.
 
-    >>> offered, listed = offer_names("cosmic", {"ring": "cosmic.base.arithmetic:divisors"})
+    >>> offered, listed = offer_names("cosmic", {"ring": "cosmic.base.numeric:divisors"})
     >>> offered("ring")(12)
     (1, 2, 3, 4, 6, 12)
     >>> offered("rink")

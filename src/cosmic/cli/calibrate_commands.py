@@ -19,9 +19,8 @@ from cosmic.design.prediction_accuracy import count_sources
 if TYPE_CHECKING:
     from cosmic.accuracy.calibrate.calibration import Calibration
     from cosmic.accuracy.calibrate.probing import Probed
-    from cosmic.accuracy.error_statistics import Summary
-    from cosmic.accuracy.validating import Validation
-    from cosmic.cli.answers.calibration_answers import CalibrateAnswer, ProbeAnswer
+    from cosmic.accuracy.validating import Summary, Validation
+    from cosmic.cli.answers.cluster_answers import CalibrateAnswer, ProbeAnswer
 
 
 # ---- `cosmic calibrate run`: a system whose parameters a user's own measurements have set

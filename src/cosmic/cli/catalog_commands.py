@@ -12,7 +12,7 @@ from cosmic.cli.value_completion import complete_one_of
 from cosmic.search.catalog_listing import Row, known_kind, list_entries, listings, only_kind, read_any_entry
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.evaluation_answers import CatalogShowAnswer
+    from cosmic.cli.answers.design_answers import CatalogShowAnswer
 
 
 def _complete_kinds(incomplete: str) -> list[str]:

@@ -17,8 +17,8 @@ from cosmic.cli.value_completion import complete_one_of, complete_systems
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, FleetCandidateRow, FleetJobRow
-    from cosmic.cluster.fleet_result import Fleet, JobResult
-    from cosmic.search.multitask import SharedAccelerators
+    from cosmic.cluster.fleet_jobs import Fleet, JobResult
+    from cosmic.search.fleet import SharedAccelerators
 
 
 MOST_JOBS = 40
@@ -196,7 +196,7 @@ def tasks(
 ) -> None:
     """Print how many accelerators each task of a multi-task run gets, and how fast the run is."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.multitask import share_among_tasks  # noqa: PLC0415  heavy
+    from cosmic.search.fleet import share_among_tasks  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
     outcomes = share_among_tasks(design, batch=batch, npus=npus, unit=unit, settings=parse_overrides(settings))

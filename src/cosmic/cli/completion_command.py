@@ -23,7 +23,7 @@ from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.command_answers import CompletionAnswer
+    from cosmic.cli.answers.study_answers import CompletionAnswer
 SCRIPTS = Path(__file__).parent / "shells"
 SHELLS = ("bash", "zsh", "fish")
 

@@ -22,10 +22,11 @@ from cosmic.cli.search_output import (
 )
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.common_keys import DesignMetrics, TriedDesign
+    from cosmic.cli.answers.common_keys import TriedDesign
     from cosmic.cli.answers.study_answers import DemoAnswer, DemoFacts, DemoSearchRow
     from cosmic.search.search_loop import Watch
     from cosmic.search.search_verdict import Isolation
+    from cosmic.simulate.metrics import DesignMetrics
 
 
 SPACE, TRIALS = "qwen3-235b-256-h100", 20_000

@@ -35,14 +35,12 @@ from cosmic.cli.value_completion import complete_one_of
 if TYPE_CHECKING:
     from cosmic.cli.answers.common_keys import InfeasibleDesignAnswer
     from cosmic.cli.answers.design_answers import (
+        CollectiveTotals,
         DesignExportAnswer,
         DesignImportAnswer,
-        ImportedDesign,
-    )
-    from cosmic.cli.answers.evaluation_answers import (
-        CollectiveTotals,
         DesignShowAnswer,
         ExplainedCollective,
+        ImportedDesign,
         OperatorTotals,
         ResolvedDesign,
         WorkloadAnswer,

@@ -29,17 +29,9 @@ from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.design_answers import (
-        ComparedMappings,
-        DesignDiffAnswer,
-        DesignDiffCertainty,
-        DesignDifferences,
-        DesignStanding,
-    )
-    from cosmic.design.prediction_accuracy import Certainty
-    from cosmic.search.compare.design_differences import Contrast, Difference, Side
-    from cosmic.search.compare.design_sweep import SweptDesign
-    from cosmic.search.compare.remapping import GainSplit, Pair
+    from cosmic.search.compare.design_differences import Contrast, Difference
+    from cosmic.search.compare.remapping import SweptDesign
+    from cosmic.search.design_answers import DesignComparison
 
 
 # ---- `cosmic design diff`: two designs beside each other
@@ -118,120 +110,44 @@ def diff(
     A design that states no mapping has its best one; then the gain is split: what the change itself is worth at the
     mapping of A, and what re-mapping adds.
     """
-    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.compare.design_differences import compare_designs, state_verdict  # noqa: PLC0415
-    from cosmic.search.compare.remapping import compared_mappings_text, load_pair, split_gain  # noqa: PLC0415
+    from cosmic.search.design_answers import diff_designs  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
 
     both, of_b = parse_overrides(settings), parse_overrides(settings_b, "--set-b")
-    both = {**quotes_override(prices), **both}
-    doing("choosing mappings")
-    pair = load_pair(a, b, both, of_b, fix=fixed_paths(fix), same_mapping=same_mapping)
-    kinds = [side.serving is not None for side in (pair.a, pair.b)]
-    rule = "one design serves a load, and the other is a single step: save both with 'cosmic serve … --save'"
-    require(kinds[0] == kinds[1], "B", b, rule)
-    doing("evaluating designs between A and B")
-    contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
-    verdict, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
+    doing("choosing mappings, and evaluating designs between A and B")
+    found = diff_designs(
+        a,
+        b,
+        settings=both,
+        settings_b=of_b,
+        prices=prices,
+        fix=fixed_paths(fix),
+        same_mapping=same_mapping,
+    )
+    contrast = found.contrast
     if json:
-        answer: DesignDiffAnswer = {
-            "verdict": verdict,
-            "certainty": _diff_certainty(sure),
-            "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
-            "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
-            "mapping": _mapping_data(pair, split, mapping),
-            **_diff_data(contrast),
-        }
-        emit_json(answer)
+        emit_json(found)
     else:
-        print_sentences([verdict, mapping, *([] if sure is None else [sure.sentence])])
+        sure = contrast.certainty
+        print_sentences([found.verdict, found.mapping.sentence, *([] if sure is None else [sure.sentence])])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
-        _print_diff(contrast)
+        _print_diff(found)
     if contrast.a.reasons or contrast.b.reasons:
         raise typer.Exit(FAILED)
 
 
-def _diff_certainty(sure: Certainty | None) -> DesignDiffCertainty | None:
-    if sure is None:
-        return None
-    return {
-        "relation": sure.relation,
-        "pairs": sure.pairs,
-        "sources": sure.sources,
-        "off_half": sure.off_half,
-        "off_nine_tenths": sure.off_nine_tenths,
-        "probability": sure.probability,
-        "told_apart": sure.told_apart,
-        "sentence": sure.sentence,
-    }
-
-
-def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> ComparedMappings:
-    return {
-        "mode": pair.mode,
-        "sentence": sentence,
-        "fixed": list(pair.fixed),
-        "change_speedup": None if split is None else split.change,
-        "remapping_speedup": None if split is None else split.remapping,
-        "reasons": [] if split is None else list(split.reasons),
-        "remapped": {} if split is None else {path: {"a": a, "b": b} for path, (a, b) in split.remapped.items()},
-    }
-
-
-def _diff_data(contrast: Contrast) -> DesignDifferences:
-    return {
-        "metrics": {
-            name: {"a": value, "b": other, "ratio": _ratio(value, other)} for name, value, other in _metrics(contrast)
-        },
-        "differences": contrast.differences,
-        "attribution": {
-            "method": contrast.method,
-            "designs": contrast.designs,
-            "invalid": contrast.invalid,
-            "over_memory": contrast.over_memory,
-            "together_s": contrast.together_s,
-        },
-        "breakdown": {
-            part: {"a": value, "b": other, "difference_s": other - value} for part, value, other in _parts(contrast)
-        },
-    }
-
-
-def _standing_data(side: Side) -> DesignStanding:
-    return {"identity": side.point.identity, "feasible": not side.reasons, "reasons": list(side.reasons)}
-
-
-def _metrics(contrast: Contrast) -> list[tuple[str, float | None, float | None]]:
-    """Return the metrics that either design has, each with both values."""
-    a, b = contrast.a.metrics, contrast.b.metrics
-    return [(name, a.get(name), b.get(name)) for name in {**a, **b}]
-
-
-def _parts(contrast: Contrast) -> list[tuple[str, float, float]]:
-    """Return each component of a step with both times; none where one of the steps has no time."""
-    a, b = contrast.a.breakdown, contrast.b.breakdown
-    return [(name, a[name], b[name]) for name in a if name in b]
-
-
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return b / a if a and b is not None else None
-
-
-def _print_diff(contrast: Contrast) -> None:
+def _print_diff(found: DesignComparison) -> None:
+    contrast = found.contrast
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         print_sentences([f"{name} cannot run: {reason}" for reason in side.reasons])
     shown = SERVED if contrast.serves else SHOWN
-    metric_pairs = {name: (a, b) for name, a, b in _metrics(contrast)}
+    pairs = found.metrics
     rows: list[list[Any]] = [
-        [
-            label,
-            *(format_metric(name, each) for each in metric_pairs[name]),
-            _times_in_words(_ratio(*metric_pairs[name])),
-        ]
+        [label, format_metric(name, pair.a), format_metric(name, pair.b), _times_in_words(pair.ratio)]
         for name, label in shown.items()
-        if any(metric_pairs.get(name, ()))
+        if (pair := pairs.get(name)) is not None and (pair.a or pair.b)
     ]
     if rows:
         emit([""])
@@ -243,7 +159,7 @@ def _print_diff(contrast: Contrast) -> None:
     rows = [row for difference in contrast.differences for row in _difference_rows(difference)]
     emit_table("", ["what differs", "A", "B", "alone", "worth", "share"], rows)
     print_sentences(["", *_notes(contrast)])
-    parts = [(name, a, b) for name, a, b in _parts(contrast) if a or b]
+    parts = [(name, part.a, part.b) for name, part in found.breakdown.items() if part.a or part.b]
     if parts:
         parts.append(("total", sum(a for _, a, _ in parts), sum(b for _, _, b in parts)))
         emit([""])
@@ -287,7 +203,7 @@ def _difference_rows(difference: Difference) -> list[list[str]]:
 
 def _notes(contrast: Contrast) -> list[str]:
     """Return how the numbers were computed, one sentence a line."""
-    from cosmic.search.compare.shapley import SAMPLED_ORDERS  # noqa: PLC0415  heavy
+    from cosmic.search.compare.design_differences import SAMPLED_ORDERS  # noqa: PLC0415  heavy
 
     between = f"{contrast.designs} designs, A and B among them"
     notes = {
@@ -397,7 +313,7 @@ def sweep(
 
 
 def _print_sweep(swept: list[SweptDesign], rows: list[dict[str, Any]], paths: list[str], metric: str) -> None:
-    from cosmic.search.compare.design_sweep import moved_fields_text, shorten_path  # noqa: PLC0415  heavy
+    from cosmic.search.compare.remapping import moved_fields_text, shorten_path  # noqa: PLC0415  heavy
 
     moving = dict(list(_moved_fields(swept).items())[:MOST_MOVED])
     times = ["TTFT", "TPOT"] if any("tpot_s" in row for row in rows) else ["step"]
@@ -434,10 +350,9 @@ def run_sweep(
 
     *progress* is called with a line of text before each design.
     """
-    from cosmic.base.errors import require  # noqa: PLC0415
     from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
-    from cosmic.search.compare.design_sweep import sweep_design  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.search.compare.remapping import sweep_design  # noqa: PLC0415  heavy imports stay in functions
 
     values = parse_varied(vary)
     count = prod(map(len, values.values()))
@@ -487,7 +402,7 @@ def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:
     from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
-    from cosmic.search.study.export import csv_lines  # noqa: PLC0415  heavy
+    from cosmic.search.study.study import csv_lines  # noqa: PLC0415  heavy
 
     parts = {part for row in rows for part in row.get("breakdown", {})}
     named = {

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,19 +28,13 @@ from cosmic.cli.output_streams import doing, emit, is_terminal
 from cosmic.cli.value_completion import complete_engines
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.evaluation_answers import (
-        AdvisedChange,
-        EvaluatedMetrics,
-        FeasibleEvaluationAnswer,
-        InfeasibleEvaluationAnswer,
-        UserEngineAnswer,
-    )
+    from cosmic.cli.answers.design_answers import UserEngineAnswer
     from cosmic.design.design_point import DesignPoint
     from cosmic.design.prediction_accuracy import Range
     from cosmic.search.advice.design_advice import Advised, Change
     from cosmic.search.mapping.design_completion import CompletedDesign
     from cosmic.simulate.events.simulation_result import SimulationResult
-    from cosmic.simulate.metrics import Infeasible, Metrics
+    from cosmic.simulate.metrics import Metrics, Outcome
     from cosmic.simulate.user_engines import UserEngine
 
 
@@ -73,7 +64,7 @@ def evaluate(
     from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import model_assumptions, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
-    from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
+    from cosmic.search.design_wording import design_in_words, search_command_of  # noqa: PLC0415
     from cosmic.search.mapping.design_completion import complete_design  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
     from cosmic.simulate.step_evaluation import metrics_as_simulated  # noqa: PLC0415  heavy
@@ -91,11 +82,19 @@ def evaluate(
     point = loaded.point
     notes = _notes(design, overrides, point)
     assumed = model_assumptions(design, overrides)
+    asked: dict[str, Any] = {
+        "point": point,
+        "source": design,
+        "settings": overrides,
+        "engine": engine,
+        "assumptions": assumed,
+        "notes": notes,
+    }
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
-            improvements = _collect_advice(design, overrides, point, None) if advice else None
-            emit_json(_refusal_data(point, base, notes, improvements))
+            changes = _collect_advice(design, overrides, point, None) if advice else None
+            _emit_evaluation(base, changes, asked)
         else:
             words = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed), ""]
             emit([design_in_words(point), *(f"cannot run: {reason}" for reason in base.reasons), *words])
@@ -121,52 +120,29 @@ def evaluate(
     if timeline is not None:
         (_write_timeline if point.serving is None else _write_requests)(timeline, point, simulated)
     if json:
-        improvements = _collect_advice(design, overrides, point, base) if advice else None
-        emit_json(_evaluation_data(loaded, outcome, notes, assumed, improvements))
+        changes = _collect_advice(design, overrides, point, base) if advice else None
+        _emit_evaluation(outcome, changes, asked, loaded)
     else:
         remarks = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed)]
         _print_evaluation(
-            point, outcome, [*loaded.mapping_in_words(_search_command(design, settings, prices)), *remarks]
+            point, outcome, [*loaded.mapping_in_words(search_command_of(design, settings, prices)), *remarks]
         )
         emit([""])
         _print_advice(design, overrides, point, base)
 
 
-def _refusal_data(
-    point: DesignPoint, outcome: Infeasible, notes: list[str], improvements: list[AdvisedChange] | None
-) -> InfeasibleEvaluationAnswer:
-    answer: InfeasibleEvaluationAnswer = {
-        "feasible": False,
-        "reasons": outcome.reasons,
-        "identity": point.identity,
-        "notes": notes,
-    }
-    if improvements is not None:
-        answer["improvements"] = improvements
-    return answer
+def _emit_evaluation(
+    outcome: Outcome, changes: list[Advised] | None, asked: dict[str, Any], loaded: CompletedDesign | None = None
+) -> None:
+    """Print what came of a design as JSON."""
+    from cosmic.search.evaluated_design import (  # noqa: PLC0415  text needs none
+        CompletedMapping,
+        EvaluationQuestion,
+        with_question,
+    )
 
-
-def _evaluation_data(
-    loaded: CompletedDesign,
-    outcome: Metrics,
-    notes: list[str],
-    assumed: Sequence[str],
-    improvements: list[AdvisedChange] | None,
-) -> FeasibleEvaluationAnswer:
-    metrics = cast("EvaluatedMetrics", asdict(outcome))
-    answer: FeasibleEvaluationAnswer = {
-        "feasible": True,
-        "reasons": [],
-        "identity": loaded.point.identity,
-        "mapping": {"suggested": loaded.suggested, "searched": loaded.searched},
-        **metrics,  # type: ignore[typeddict-item]  # mypy minds that metrics might have the optional keys
-        "notes": notes,
-    }
-    if assumed:
-        answer["assumed"] = assumed
-    if improvements is not None:
-        answer["improvements"] = improvements
-    return answer
+    mapping = CompletedMapping() if loaded is None else CompletedMapping(loaded.suggested, loaded.searched)
+    emit_json(with_question(outcome, EvaluationQuestion(**asked, mapping=mapping, changes=changes)))
 
 
 def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
@@ -217,14 +193,12 @@ def _states_a_difference(point: DesignPoint, path: str) -> bool:
     return point.memory.tiers != known
 
 
-def _collect_advice(
-    design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None
-) -> list[AdvisedChange]:
-    """Return what would help most as JSON has it; what would make the design run, if it does not achieve *base*."""
+def _collect_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> list[Advised]:
+    """Return what would help most; what would make the design run, if it does not achieve *base*."""
     from cosmic.search.advice.design_advice import advise  # noqa: PLC0415  heavy
 
     doing("looking for what would help")
-    return advice_data(design, advise(design, overrides, point, base))
+    return advise(design, overrides, point, base)
 
 
 def _print_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> None:
@@ -236,14 +210,6 @@ def _print_advice(design: str, overrides: dict[str, Any], point: DesignPoint, ba
 def assumed_in_words(assumed: Sequence[str]) -> list[str]:
     """Return what was assumed about the model as a line, none if nothing was."""
     return [f"assumed: {'; '.join(assumed)}"] if assumed else []
-
-
-def _search_command(design: str, settings: list[str], prices: Path | None) -> str:
-    """Return the command that searches all mappings of a design."""
-    quotes = [] if prices is None else ["--prices", str(prices)]
-    return shlex.join(
-        ["cosmic", "search", design, *(word for setting in settings for word in ("--set", setting)), *quotes]
-    )
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: SimulationResult | None) -> None:
@@ -403,25 +369,6 @@ INDENT = "         "
 """Before what belongs to the line above."""
 
 
-def advice_data(source: str, changes: Iterable[Advised]) -> list[AdvisedChange]:
-    """Return changes as JSON has them."""
-    return [
-        {
-            "kind": change.kind,
-            "changes": change.settings,
-            "settings": settings,
-            "condition": change.condition,
-            "speedup": change.speedup,
-            "step_s": change.step_s,
-            "tokens_per_s": change.tokens_per_s,
-            "samples_per_s": change.samples_per_s,
-            "memory_bytes": change.memory_bytes,
-            "command": " ".join(evaluate_command_of(source, settings)),
-        }
-        for change, settings in changes
-    ]
-
-
 def print_advice(source: str, point: DesignPoint, changes: Sequence[Advised], base: Metrics | None) -> None:
     """Print what to do, then what to buy."""
     done, bought = ([change for change in changes if change[0].kind == kind] for kind in ("action", "purchase"))
@@ -438,6 +385,8 @@ def print_advice(source: str, point: DesignPoint, changes: Sequence[Advised], ba
 
 
 def _print_changes(source: str, point: DesignPoint, changes: Iterable[Advised], base: Metrics | None) -> None:
+    from cosmic.search.design_wording import evaluate_command_of  # noqa: PLC0415  heavy
+
     for change, settings in changes:
         number = format_seconds(change.step_s) if change.speedup is None else f"{change.speedup:.2f}×"
         line = f"{number.ljust(len(INDENT) - 2)}  {change_in_words(point, change)}"
@@ -482,53 +431,9 @@ def _label_of_field(path: str) -> str:
 
 
 def _effect_in_words(value: Any) -> str:
-    return "auto" if value is None else _option_value(value)
+    from cosmic.search.design_wording import option_value  # noqa: PLC0415  heavy
 
-
-def evaluate_command_of(source: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command that evaluates a design with some settings, quoted for a shell.
-
-    >>> evaluate_command_of("llama3-8b@dgx-h100:8", {"workload.tp_overlap": True, "memory.capacity": "160 GiB"})
-    ['cosmic', 'evaluate', 'llama3-8b@dgx-h100:8', '--set tp_overlap=true', "--set 'memory.capacity=160 GiB'"]
-    """
-    options = [f"--set {shlex.quote(setting_option(path, value))}" for path, value in settings.items()]
-    return ["cosmic", "evaluate", shlex.quote(source), *options]
-
-
-def setting_option(path: str, value: Any) -> str:
-    """Return a field and its value as ``--set`` takes them.
-
-    >>> setting_option("workload.tp", 8), setting_option("serving.prefill.tp", 4)
-    ('tp=8', 'prefill.tp=4')
-    """
-    return f"{_short_path(path)}={_option_value(value)}"
-
-
-def _short_path(path: str) -> str:
-    """Return the shortest name of a field."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
-
-    parts = path.split(".")
-    for size in range(1, len(parts)):
-        with suppress(SpecError):
-            if full_path(name := ".".join(parts[-size:])) == path:
-                return name
-    return path
-
-
-def _option_value(value: Any) -> str:
-    """Return the value of a field as an option takes it: YAML on one line."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.base.files import dump_json  # noqa: PLC0415
-    from cosmic.design.plain_data import parse_yaml  # noqa: PLC0415  heavy
-
-    names = isinstance(value, list) and all(isinstance(each, str) for each in value)
-    plain = f"[{','.join(value)}]" if names else value
-    with suppress(SpecError):
-        if isinstance(plain, str) and parse_yaml(plain, "") == value:
-            return plain
-    return dump_json(value)
+    return "auto" if value is None else option_value(value)
 
 
 def break_command(words: Sequence[str], room: int | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,10 +15,9 @@ from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.model_answers import (
+    from cosmic.cli.answers.design_answers import (
         CatalogModelAnswer,
         ModelProgramAnswer,
-        ModelShardAnswer,
         ProgramOperatorRow,
     )
     from cosmic.search.sharding.sharding_result import Sent, Sharded
@@ -141,8 +141,6 @@ def _show_program(
 SHOWN = 24
 """Collectives of the table; JSON has all."""
 MOST_WARNINGS = 8
-PROVEN = 1e-9
-"""A gap that is rounding alone."""
 
 
 def shard(  # noqa: PLR0913, PLR0917  one option each
@@ -205,7 +203,7 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print the annotations that make a program's step shortest on a mesh, why, and how far from the best they are."""
     from cosmic.search.sharding.automatic_sharding import shard as run  # noqa: PLC0415  heavy
-    from cosmic.search.sharding.sharded_programs import read_program  # noqa: PLC0415  heavy
+    from cosmic.search.sharding.program_parts import read_program  # noqa: PLC0415  heavy
 
     sharded = run(
         read_program(program),
@@ -220,22 +218,23 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         sequence=sequence,
         free=free,
     )
-    written = [] if out is None else _write_strategies(sharded, out)
+    if out is not None:
+        sharded = replace(sharded, written=_write_strategies(sharded, out))
     if json:
-        emit_json(_sharding_data(sharded, written))
+        emit_json(sharded)
     else:
         _print_sharding(sharded, full)
         if out is not None:
-            _print_written(out, written)
+            _print_written(out, sharded.written)
     if not sharded.fits:
         raise typer.Exit(FAILED)
 
 
-def _write_strategies(sharded: Sharded, out: Path) -> list[str]:
+def _write_strategies(sharded: Sharded, out: Path) -> tuple[str, ...]:
     """Write the strategies that say what was found, and a design that has them; return the files."""
     from cosmic.base.files import check_writable, make_folder, write_text  # noqa: PLC0415
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415
-    from cosmic.search.sharding.sharded_programs import design_with, strategy_tables  # noqa: PLC0415
+    from cosmic.search.sharding.program_parts import design_with, strategy_tables  # noqa: PLC0415
 
     tables = strategy_tables(sharded, out.stem)
     if out.parent.name == "strategies":
@@ -250,51 +249,7 @@ def _write_strategies(sharded: Sharded, out: Path) -> list[str]:
     if out.parent.name == "strategies":
         design = out.parent.parent / design.name
     write_text(design, dump_yaml(design_with(sharded, list(tables))), "--out")
-    return [*files, str(design)]
-
-
-def _sharding_data(sharded: Sharded, written: list[str]) -> ModelShardAnswer:
-    return {
-        "program": sharded.program,
-        "mesh": sharded.mesh.sizes,
-        "objective": sharded.objective,
-        "mode": sharded.mode,
-        "unit": sharded.unit,
-        "value": sharded.value,
-        "searched_value": sharded.searched_value,
-        "bound": sharded.bound,
-        "gap": sharded.gap,
-        "exact": sharded.exact,
-        "fits": sharded.fits,
-        "limit_bytes": sharded.limit_bytes,
-        "memory_bytes": sharded.memory_bytes,
-        "compute": sharded.compute,
-        "update": sharded.update,
-        "exposed": sharded.exposed,
-        "overlapped": sharded.hidden,
-        "wire_bytes": sharded.wire_bytes,
-        "operators": sharded.operators,
-        "annotations": [
-            {
-                "part": annotation.part,
-                "tensor": annotation.tensor,
-                "role": annotation.role,
-                "dims": list(annotation.dims),
-                "axes": annotation.entries,
-                "partial": list(annotation.sharding.partial),
-                "given": annotation.given,
-                "reason": annotation.reason,
-            }
-            for annotation in sharded.annotations
-        ],
-        "uses": [
-            {"part": use.part, "operator": use.operator, "tensor": use.tensor, "sharding": str(use.sharding)}
-            for use in sharded.uses
-        ],
-        "collectives": sharded.collectives,
-        "warnings": list(sharded.warnings),
-        "written": written,
-    }
+    return (*files, str(design))
 
 
 def _cost_data(sharded: Sharded, value: float) -> str:
@@ -367,15 +322,9 @@ def _summarize_sharding(sharded: Sharded, sent: list[Sent]) -> list[str]:
     )
     limit = f" of {format_bytes(sharded.limit_bytes)}" if sharded.limit_bytes is not None else ""
     words.append(f"memory {format_bytes(sharded.memory_bytes)}{limit} per device")
-    if not sharded.fits:
-        words.append("no sharding fits into that memory: this one needs least, or nearly")
-    if sharded.mode == "best" and sharded.fits:
-        how = (
-            "proven: no annotations are better"
-            if sharded.gap <= PROVEN
-            else f"at most {100 * sharded.gap:.2g} % above the best"
-        )
-        words.append(f"{how} (bound {_bound_in_words(sharded)})")
+    words += sharded.answer.reasons
+    if sharded.proof:
+        words.append(f"{sharded.proof} (bound {_bound_in_words(sharded)})")
     return words
 
 
@@ -389,7 +338,7 @@ def _bound_in_words(sharded: Sharded) -> str:
     )
 
 
-def _print_written(out: Path, written: list[str]) -> None:
+def _print_written(out: Path, written: tuple[str, ...]) -> None:
     emit([""])
     print_sentences([f"wrote {', '.join(written)}"])
     folder = out.parent.parent if out.parent.name == "strategies" else out.parent

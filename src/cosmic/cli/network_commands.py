@@ -6,7 +6,8 @@ Arguments are read as values (`read_request`), schedules as files.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,20 +29,12 @@ from cosmic.cli.output_streams import StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.network_answers import (
-        CollectiveBoundAnswer,
-        CollectiveCheckAnswer,
-        CollectiveConvertAnswer,
-        CollectiveRequestKeys,
-        CollectiveSynthesizeAnswer,
+    from cosmic.cli.answers.design_answers import (
         ProvisionAnswer,
-        ScheduleKeys,
     )
-    from cosmic.network.collective_requests import CollectiveRequest
-    from cosmic.network.schedules.baseline_algorithms import Baseline
+    from cosmic.network.collective_requests import SynthesizedSchedule
     from cosmic.network.schedules.collective_schedule import Schedule
     from cosmic.network.schedules.schedule_checking import ScheduleVerdict
-    from cosmic.network.synthesis.lower_bounds import Bounds
     from cosmic.search.provision.bandwidth_problem import Binding, Price, Provisioned, WholePorts
 
 
@@ -56,6 +49,7 @@ MEANINGS = {
     "overlapping": "begin while another is on their link",
     "too_short": "take less than latency + bytes / bandwidth",
     "duplicate": "bring what is there already, or go no further",
+    "operation": "add up what is whole, or copy what is a part of a sum",
     "missing": "deliveries that never happen",
 }
 
@@ -98,22 +92,7 @@ def write_files(schedule: Schedule, name: str, out: str) -> list[str]:
     return write_schedule(schedule, name, out, lambda note: complain([note]))
 
 
-def format_time(seconds: float) -> str:
-    """Return a time for a person to read.
-
-    >>> format_time(0.00750150), format_time(0.0)
-    ('7.502 ms', '0 s')
-    """
-    for unit, worth in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
-        if seconds >= worth:
-            return f"{seconds / worth:.4g} {unit}"
-    return "0 s"
-
-
 # ---- `cosmic network`: collectives on any network: bound, synthesize, check, convert
-
-CHECKED = 3_000_000
-"""Transfers up to which every synthesized schedule is also checked."""
 
 Network = Annotated[
     str,
@@ -163,72 +142,34 @@ def bound(
     json: Json = False,
 ) -> None:
     """Print what no schedule can beat, the cut that binds, and how far textbook algorithms are from it."""
-    from cosmic.network.collective_requests import read_request  # noqa: PLC0415  heavy
-    from cosmic.network.schedules.baseline_algorithms import make_baselines  # noqa: PLC0415  heavy
-    from cosmic.network.synthesis.lower_bounds import collective_bounds  # noqa: PLC0415  heavy
+    from cosmic.network.collective_requests import bound as run  # noqa: PLC0415  heavy
+    from cosmic.network.collective_requests import format_time  # noqa: PLC0415  heavy
 
-    doing("reading the network")
-    asked = read_request(network, collective, size, chunks, groups, root, fail)
     doing("bounding")
-    bounds = collective_bounds(
-        asked.graph, asked.kind, asked.size_bytes, chunks=asked.chunks, groups=asked.stated_groups, root=root
-    )
+    found = run(network, collective=collective, size=size, chunks=chunks, groups=groups, root=root, fail=fail)
     doing("simulating textbook algorithms")
-    others = make_baselines(asked.graph, asked.kind, asked.size_bytes, asked.groups, root)
+    others = found.algorithms
     if json:
-        emit_json(_bound_json(asked, bounds, others))
+        emit_json(found)
         return
-    emit([f"{asked.in_words}: no schedule takes less than {format_time(bounds.seconds)}", ""])
-    rows = [["node", bounds.node_s, "what an NPU must send or receive, over its links"]]
-    rows += [["cut", bounds.cut_s, _cut_words(asked, bounds)]]
-    rows += [["ingress", bounds.ingress_s, "whole chunks into an NPU"]] if asked.chunks else []
-    rows += [["distance", bounds.distance_s, "the farthest NPU"]]
-    rows += [["in turn", bounds.in_turn_s, "a reduce-scatter, then an all-gather"]] if bounds.in_turn_s else []
+    emit([f"{found.request.in_words}: no schedule takes less than {format_time(found.seconds)}", ""])
+    rows = [["node", found.node_s, "what an NPU must send or receive, over its links"]]
+    rows += [["cut", found.cut_s, _cut_words(found.cut_names)]]
+    rows += [["ingress", found.ingress_s, "whole chunks into an NPU"]] if found.request.chunks else []
+    rows += [["distance", found.distance_s, "the farthest NPU"]]
+    rows += [["in turn", found.in_turn_s, "a reduce-scatter, then an all-gather"]] if found.in_turn_s else []
     emit_table("", ["bound", "time_s", "by"], rows)
     emit([""])
-    shares = [
-        [other.algorithm.replace("_", "-"), other.time_s, _times_over_bound(other, bounds), other.reason]
-        for other in others
-    ]
+    shares = [[other.algorithm.replace("_", "-"), other.time_s, other.over_bound, other.reason] for other in others]
     emit_table("", ["textbook", "time_s", "over bound", ""], shares)
 
 
-def _cut_words(asked: CollectiveRequest, bounds: Bounds) -> str:
+def _cut_words(names: list[str]) -> str:
     """Return the side of the cut that binds."""
-    if not bounds.cut:
+    if not names:
         return "no cut binds"
-    names = [asked.graph.name(node) for node in bounds.cut]
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")
     return f"the links between {shown} and all others"
-
-
-def _times_over_bound(each: Baseline, bounds: Bounds) -> float | None:
-    return each.time_s / bounds.seconds if each.time_s is not None and bounds.seconds else None
-
-
-def _bound_json(asked: CollectiveRequest, bounds: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
-    return {
-        **cast("CollectiveRequestKeys", asked.as_json()),
-        "chunks_per_npu": asked.chunks,
-        "bound_s": bounds.seconds,
-        "bounds": {
-            "node_s": bounds.node_s,
-            "cut_s": bounds.cut_s,
-            "ingress_s": bounds.ingress_s,
-            "distance_s": bounds.distance_s,
-            "in_turn_s": bounds.in_turn_s,
-        },
-        "cut": [asked.graph.name(node) for node in bounds.cut],
-        "algorithms": [
-            {
-                "algorithm": other.algorithm,
-                "time_s": other.time_s,
-                "reason": other.reason,
-                "over_bound": _times_over_bound(other, bounds),
-            }
-            for other in others
-        ],
-    }
 
 
 def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
@@ -242,101 +183,73 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
         int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.", rich_help_panel=MORE)
     ] = 0,
     fail: Failures = [],  # noqa: B006  typer copies it
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            "--algorithm", help="Write down this textbook algorithm instead, such as ring or halving_doubling."
+        ),
+    ] = "",
     schedule: Annotated[
-        str, typer.Option("--schedule", metavar="FILE.csv", help="Write source,target,chunk,start_s,end_s.")
+        str, typer.Option("--schedule", metavar="FILE.csv", help="Write source,target,chunk,start_s,end_s,operation.")
     ] = "",
     to: To = "",
     out: Out = "",
     json: Json = False,
 ) -> None:
     """Make a schedule for one network and collective that comes near its bound; check it, write it."""
-    from cosmic.network.collective_requests import read_request  # noqa: PLC0415  heavy
-    from cosmic.network.synthesis.lower_bounds import collective_bounds  # noqa: PLC0415  heavy
-    from cosmic.network.synthesis.schedule_synthesis import synthesize as run  # noqa: PLC0415  heavy
+    from cosmic.network.collective_requests import synthesize as run  # noqa: PLC0415  heavy
 
     target = target_format(to, out)
     if schedule:
         check_writable(schedule, "--schedule")
-    doing("reading the network")
-    asked = read_request(network, collective, size, chunks, groups, root, fail)
     with StatusLine() as line:
         made = run(
-            asked.graph,
-            asked.kind,
-            asked.size_bytes,
-            chunks=asked.chunks,
-            groups=asked.stated_groups,
+            network,
+            collective=collective,
+            size=size,
+            chunks=chunks,
+            groups=groups,
             root=root,
             seed=seed,
+            fail=fail,
+            algorithm=algorithm,
             progress=lambda share: line.show(f"cosmic network synthesize: synthesizing · {share:.0%}"),
         )
-    doing("bounding")
-    limit = collective_bounds(
-        asked.graph, asked.kind, asked.size_bytes, chunks=asked.chunks, groups=asked.stated_groups, root=root
-    )
-    verdict = _check_schedule(made)
+    doing("checking")
     if schedule:
         from cosmic.network.schedules.schedule_tables import schedule_csv  # noqa: PLC0415  heavy
 
         write_text(schedule, schedule_csv(made), "--schedule")
     written = write_files(made, target, out) if target else []
-    files = ([schedule] if schedule else []) + written
-    _report_schedule(asked, made, limit, verdict, files, json)
-
-
-def _report_schedule(
-    asked: CollectiveRequest,
-    schedule: Schedule,
-    limits: Bounds,
-    verdict: ScheduleVerdict | None,
-    files: list[str],
-    json: bool,
-) -> None:
-    limit, in_turn = limits.seconds, limits.in_turn_s
-    over = schedule.time_s / limit if limit else None
-    rate = asked.size_bytes / schedule.time_s if schedule.time_s else None
+    made = replace(made, files=(*([schedule] if schedule else []), *written))
     if json:
-        answer: CollectiveSynthesizeAnswer = {
-            **cast("CollectiveRequestKeys", asked.as_json()),
-            "time_s": schedule.time_s,
-            "bound_s": limit,
-            "over_bound": over,
-            "in_turn_bound_s": in_turn or None,
-            "algbw_bytes_per_s": rate,
-            "chunks_per_npu": schedule.chunks_per_npu,
-            "transfers": schedule.transfers,
-            "valid": None if verdict is None else verdict.valid,
-            "files": files,
-        }
-        emit_json(answer)
+        emit_json(made)
     else:
-        chunks = f"{schedule.chunks_per_npu:,} chunk{'s' if schedule.chunks_per_npu > 1 else ''} for each NPU"
-        emit([f"{asked.in_words}: {format_time(schedule.time_s)}"])
-        if over is not None and rate is not None:
-            emit([f"{over:.3f}× the bound of {format_time(limit)} · algbw {rate / 1e9:,.4g} GB/s"])
-        if in_turn > limit and schedule.time_s:
-            shown = f"{schedule.time_s / in_turn:.3f}× the bound of a reduce-scatter and an all-gather in turn"
-            emit([f"{shown}, {format_time(in_turn)}"])
-        unchecked = f"not checked: more than {CHECKED:,}"
-        emit([f"{chunks} · {schedule.transfers:,} transfers ({'checked' if verdict else unchecked})"])
-        emit(f"wrote {path}" for path in files)
-    if verdict is not None and not verdict.valid:
+        _print_schedule(made)
+    if made.checked is not None and not made.checked.valid:
         complain(
             [
                 "cosmic network synthesize: the schedule is not valid, which is a mistake of ours",
-                *_violations_in_words(verdict),
+                *_violations_in_words(made.checked),
             ]
         )
         raise typer.Exit(FAILED)
 
 
-def _check_schedule(schedule: Schedule) -> ScheduleVerdict | None:
-    from cosmic.network.schedules.schedule_checking import check_schedule as judge  # noqa: PLC0415  heavy
+def _print_schedule(made: SynthesizedSchedule) -> None:
+    from cosmic.network.collective_requests import CHECKED, format_time  # noqa: PLC0415  heavy
 
-    if schedule.transfers > CHECKED:
-        return None
-    doing("checking")
-    return judge(schedule)
+    limit, in_turn, over, rate = made.limits.seconds, made.limits.in_turn_s, made.over_bound, made.algbw_bytes_per_s
+    chunks = f"{made.chunks_per_npu:,} chunk{'s' if made.chunks_per_npu > 1 else ''} for each NPU"
+    emit([f"{made.request.in_words}: {format_time(made.time_s)}"])
+    if over is not None and rate is not None:
+        emit([f"{over:.3f}× the bound of {format_time(limit)} · algbw {rate / 1e9:,.4g} GB/s"])
+    if in_turn > limit and made.time_s:
+        shown = f"{made.time_s / in_turn:.3f}× the bound of a reduce-scatter and an all-gather in turn"
+        emit([f"{shown}, {format_time(in_turn)}"])
+    unchecked = f"not checked: more than {CHECKED:,}"
+    emit([f"{chunks} · {made.transfers:,} transfers ({'checked' if made.checked else unchecked})"])
+    emit(f"wrote {path}" for path in made.files)
 
 
 def check(  # noqa: PLR0913, PLR0917  each parameter is an option
@@ -361,15 +274,7 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     doing(f"checking {read.transfers:,} transfers")
     verdict = judge(read)
     if json:
-        answer: CollectiveCheckAnswer = {
-            **_schedule_data(read),
-            "valid": verdict.valid,
-            "violations": {
-                kind: {"count": count, "examples": list(verdict.examples[kind])}
-                for kind, count in verdict.counts.items()
-            },
-        }
-        emit_json(answer)
+        emit_json(verdict)
     else:
         words = "valid" if verdict.valid else "not valid"
         emit([f"{_schedule_in_words(read)}: {words}", ""])
@@ -386,21 +291,10 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 
 def _schedule_in_words(read: Schedule) -> str:
-    from cosmic.network.collective_requests import bytes_in_words  # noqa: PLC0415  heavy
+    from cosmic.network.collective_requests import bytes_in_words, format_time  # noqa: PLC0415  heavy
 
     kind = read.kind.replace("_", "-")
     return f"{kind} of {bytes_in_words(read.size_bytes)}, {read.transfers:,} transfers, {format_time(read.time_s)}"
-
-
-def _schedule_data(read: Schedule) -> ScheduleKeys:
-    return {
-        "collective": read.kind,
-        "size_bytes": read.size_bytes,
-        "npus": read.graph.npus,
-        "chunks_per_npu": read.chunks_per_npu,
-        "transfers": read.transfers,
-        "time_s": read.time_s,
-    }
 
 
 def _violations_in_words(verdict: ScheduleVerdict) -> list[str]:
@@ -445,8 +339,9 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
             raise typer.Exit(FAILED)
     files = write_files(read, target, out)
     if json:
-        answer: CollectiveConvertAnswer = {**_schedule_data(read), "files": files}
-        emit_json(answer)
+        from cosmic.report.schedule_files import ConvertedSchedule  # noqa: PLC0415  heavy
+
+        emit_json(ConvertedSchedule(read, tuple(files)))
     else:
         emit([_schedule_in_words(read), *(f"wrote {path}" for path in files)])
 
@@ -520,8 +415,8 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print the best bandwidth of every network dimension under a budget, why, and what more of it is worth."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.provision.space_provisioning import names_space  # noqa: PLC0415  heavy
-    from cosmic.search.provision.space_provisioning import provision as run  # noqa: PLC0415  heavy
+    from cosmic.search.provision.provisioning import names_space  # noqa: PLC0415  heavy
+    from cosmic.search.provision.provisioning import provision as run  # noqa: PLC0415  heavy
 
     provisioned = run(
         source,

@@ -51,7 +51,7 @@ from cosmic.design.plain_data import load_yaml, parse_json
 from cosmic.search.space.expressions import Constant, Expression, Known, as_exact, make_operation
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.command_answers import RecipeReplayAnswer
+    from cosmic.cli.answers.study_answers import RecipeReplayAnswer
 
 # ---- Variables in a recipe: ``${name}``, ``${search.best.metrics.step_s}``, ``${nodes * 8}``. Nothing is executed
 
@@ -345,6 +345,8 @@ VOLATILE = (
     *("out", "path", "folder", "study", "version"),
 )
 """What two runs of the same may differ in: how long they took, and where they wrote."""
+IN_STORE = re.compile(r"\S*/cache/(?=[0-9a-f]{32})")
+"""The folder of a result, before its digest."""
 
 
 @dataclass(frozen=True)
@@ -387,6 +389,9 @@ def _differing_values(before: Any, now: Any, where: str) -> Iterator[ReplayDiffe
 
 def _is_same_value(before: Any, now: Any) -> bool:
     numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (before, now))
+    if isinstance(before, str) and isinstance(now, str):
+        # Commands to run next name files in the store of results, which stands elsewhere.
+        before, now = (IN_STORE.sub("", text) for text in (before, now))
     return isclose(before, now, rel_tol=TOLERANCE, abs_tol=0.0) if numbers else before == now
 
 

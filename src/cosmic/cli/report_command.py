@@ -48,19 +48,19 @@ def report(
     if json:
         emit_json(report_facts(study_report, path))
     else:
-        print_sentences([study_report.verdict, *study_report.document["verdict"]["caveats"]])
+        print_sentences([study_report.verdict, *study_report.contents.verdict.caveats])
         emit([f"report: {path}"])
 
 
 def report_facts(study_report: Report, path: Path) -> ReportAnswer:
     """Return what was written, as JSON holds it."""
-    verdict = study_report.document["verdict"]
+    verdict = study_report.contents.verdict
     return {
         "report": str(path),
         "bytes": path.stat().st_size,
-        "trials": study_report.document["trials"]["count"],
-        "verdict": verdict["sentence"],
-        "gains": verdict["gains"],
-        "bound": verdict["bound"],
-        "caveats": verdict["caveats"],
+        "trials": study_report.contents.trials.count,
+        "verdict": verdict.sentence,
+        "gains": verdict.gains,
+        "bound": verdict.bound,
+        "caveats": verdict.caveats,
     }

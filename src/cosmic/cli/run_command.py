@@ -32,7 +32,7 @@ from cosmic.cli.search_output import split_values
 from cosmic.design.plain_data import dump_yaml
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.command_answers import RecipeRunAnswer, StoredRunRow
+    from cosmic.cli.answers.study_answers import RecipeRunAnswer, StoredRunRow
 
 
 SHOWN = 8

@@ -17,7 +17,7 @@ from cosmic.cli.exit_codes import as_rows
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.command_answers import PublishedCommandRow
+    from cosmic.cli.answers.study_answers import PublishedCommandRow
 
 # ---- `cosmic schema`: the JSON Schema of what --json prints
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -375,18 +374,19 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     finally:
         line.clear()
         signal.signal(signal.SIGTERM, before)
-    changes = launch_changes(searched, best_point(outcome)) if outcome is not None and origin else []
+    best = None if outcome is None else best_point(outcome)
+    changes = launch_changes(searched, best) if origin else []
     if outcome is not None and json:
         write_best(outcome)
         emit_json(search_summary(outcome, changes if origin else None))
     elif outcome is not None and status and outcome.problem.engine != "analytic":
         emit(_found_so_far(outcome))  # a verdict would simulate designs again, and who interrupts does not wait
-        _next_commands(outcome)
+        _print_next_commands(outcome, best)
     elif outcome is not None:
         print_search(outcome)
         if origin:
             emit(["", f"what to change in {space}:" if changes else f"nothing to change in {space}", *changes])
-        _next_commands(outcome)
+        _print_next_commands(outcome, best)
     if not status and outcome is not None and outcome.best is None:
         status = NOTHING_RUNS
     if status:
@@ -420,35 +420,10 @@ def _found_so_far(outcome: Found) -> list[str]:
     return [f"{outcome.trials.evaluated:,} of {outcome.inputs.trials:,} trials", *filter(None, [reached])]
 
 
-REPORTED = "why, every trial, its timeline and cluster"
+def _print_next_commands(outcome: Found, best: DesignPoint | None) -> None:
+    """Print where the study is, and what to run next; the best design is written into it."""
+    from cosmic.search.next_commands import commands_after  # noqa: PLC0415  heavy
 
-
-def _next_commands(outcome: Found) -> None:
-    folder = shlex.quote(str(outcome.path))
-    path = write_best(outcome)
-    brought = f" --engine {shlex.quote(outcome.problem.engine)}" if outcome.problem.user_engine is not None else ""
-    about = "the best design alone" if brought else "the best design, and what bounds it"
-    best = {f"cosmic evaluate {shlex.quote(path)}{brought}": about} if path else {}
-    from cosmic.report.trust import resume_command  # noqa: PLC0415
-    from cosmic.search.mapping.mapping_space import launchable_frameworks  # noqa: PLC0415
-    from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
-
-    if (point := best_point(outcome)) is not None and (names := launchable_frameworks(point)):
-        best |= {f"cosmic design export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
-    on = resume_command(outcome)
-    going = (
-        {}
-        if outcome.stopped == "exhausted"
-        else {on: "continue" if outcome.stopped == "interrupted" else "more trials"}
-    )
+    write_best(outcome)
     emit(["", f"study: {outcome.path}"])
-    emit_commands(
-        {
-            f"cosmic report {folder}": "one page: " + ("every trial" if brought else REPORTED),
-            **best,
-            f"cosmic study export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
-            f"cosmic study importance {folder}": "which parameters matter",
-            f"cosmic study replay {folder} --check": "run it again and compare bit for bit",
-            **going,
-        }
-    )
+    emit_commands({each.command: each.purpose for each in commands_after(outcome, best)})

@@ -137,8 +137,10 @@ def search_summary(outcome: Found, changes: Sequence[str] | None = None) -> Sear
 
 def facts_of(outcome: Found, verdict: SearchVerdict) -> SearchAnswer:
     """Return what a search found and its verdict, as JSON holds them."""
+    from cosmic.search.search_verdict import answer_search  # noqa: PLC0415  heavy
+
     problem, trials = outcome.problem, outcome.trials
-    base = problem.base()
+    base = problem.base
     runs = bool(base.feasible[0])
     ground, front = verdict.plateau, outcome.front
     best = None if ground is None else cast("TriedDesign", trials.describe(problem, ground.place))
@@ -166,6 +168,7 @@ def facts_of(outcome: Found, verdict: SearchVerdict) -> SearchAnswer:
         "elapsed_s": outcome.elapsed_s,
         "evaluations_per_s": outcome.computed / outcome.elapsed_s if outcome.elapsed_s else None,
         "study": None if outcome.path is None else str(outcome.path),
+        "answer": answer_search(outcome, verdict),
     }
 
 

@@ -36,7 +36,7 @@ from cosmic.cli.value_completion import complete_one_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cosmic.cli.answers.serving_answers import (
+    from cosmic.cli.answers.cluster_answers import (
         CandidateDeployment,
         CheckedDeployment,
         DeploymentAnswer,
@@ -52,17 +52,15 @@ if TYPE_CHECKING:
         UnservableDeploymentAnswer,
     )
     from cosmic.design.design_point import DesignPoint
-    from cosmic.design.serving_layer import Load
     from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Asked, Service
-    from cosmic.search.advice.serving_answers import Answer, ServingMove, SimulationRequest, SmallestMachine
+    from cosmic.search.advice.serving_answers import ServiceAnswer, ServingMove, SimulationRequest, SmallestMachine
     from cosmic.serving.deployment_candidates import Candidate, InstanceShape
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.request_simulation import SimulatedLoad
     from cosmic.serving.serving_accuracy import ServingErrors
-    from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+    from cosmic.serving.serving_metrics import Percentiles, ServingMetrics, Slo
     from cosmic.serving.serving_requests import Requests
-    from cosmic.serving.slo import Slo
 
 
 CANNOT_SERVE = FAILED
@@ -137,8 +135,8 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.search.advice.serving_answers import SimulationRequest  # noqa: PLC0415  heavy
     from cosmic.serving.deployment import check_context  # noqa: PLC0415  heavy
     from cosmic.serving.deployment_candidates import load_of  # noqa: PLC0415  heavy
+    from cosmic.serving.serving_metrics import limits_of, read_rate, read_slo  # noqa: PLC0415  heavy
     from cosmic.serving.serving_requests import check_request_lengths  # noqa: PLC0415  heavy
-    from cosmic.serving.slo import limits_of, read_rate, read_slo  # noqa: PLC0415  heavy
 
     limits_stated = [read_slo(text, name) for name, text in (("ttft", ttft), ("tpot", tpot)) if text]
     for path, option in ((timeline, "--timeline"), (save, "--save"), (report, "--report")):
@@ -324,7 +322,7 @@ def _save_deployment(design: DesignPoint, path: Path | None) -> None:
 
 
 def answer_as_data(
-    service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()
+    service: Service, answer: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()
 ) -> ServedDeploymentAnswer | UnservableDeploymentAnswer:
     """Return what a service achieves; *replayed* are the options that name a trace."""
     about: ServiceKeys = {
@@ -341,6 +339,7 @@ def answer_as_data(
             **about,
             "fewest_npus": None if answer.fewest is None else answer.fewest.npus,
             "fewest": None if answer.fewest is None else _fewest_data(answer.fewest),
+            "answer": answer.answer,
         }
     return {
         "feasible": True,
@@ -354,9 +353,8 @@ def answer_as_data(
         "metrics": _serving_metrics_data(answer.metrics),
         "simulated": None if answer.simulated is None else _serving_metrics_data(answer.simulated),
         "differences": dict(answer.differences),
-        "improvements": [
-            _move_data(move, serve_command_of(service, answer, move, limits, replayed)) for move in answer.moves
-        ],
+        "improvements": [_move_data(move, answer.command_of(move, replayed)) for move in answer.moves],
+        "answer": answer.answer,
     }
 
 
@@ -384,6 +382,7 @@ def plan_as_data(service: Service, plan: Plan, limits: Sequence[Slo]) -> Deploym
         "priced": plan.one.priced + plan.two.priced,
         "exhaustive": plan.one.exhaustive and plan.two.exhaustive,
         "seconds": plan.seconds,
+        "answer": plan.answer,
     }
 
 
@@ -511,7 +510,7 @@ GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
 """What the gain of a move is of."""
 
 
-def print_service(service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+def print_service(service: Service, answer: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
     """Print what a service achieves, where its time goes and what would help.
 
     *replayed* are the options that name a trace: the commands that are advised have them, too.
@@ -536,10 +535,10 @@ def print_service(service: Service, answer: Answer, limits: Sequence[Slo], repla
     emit([""])
     print_parts("TTFT", metrics.ttft_breakdown)
     emit([""])
-    print_moves(service, answer, limits, replayed)
+    print_moves(answer, replayed)
 
 
-def _compare_engines_in_words(answer: Answer) -> list[str]:
+def _compare_engines_in_words(answer: ServiceAnswer) -> list[str]:
     """Return how closed form and simulation compare: the one that is not shown, and where they differ."""
     assert answer.metrics is not None  # noqa: S101  it runs
     assert answer.simulated is not None  # noqa: S101  it was simulated
@@ -562,7 +561,7 @@ def count_in_words(number: float, noun: str) -> str:
     return f"{number_text} {noun}{'' if number == 1 else 's'}"
 
 
-def fewest_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
+def fewest_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
     """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
     if answer.fewest is None:
         return []
@@ -577,7 +576,7 @@ def fewest_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
     ]
 
 
-def limits_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
+def limits_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
     """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
     close = dict(_is_near_limit(answer.design, answer.shown, limits))
     return [
@@ -588,7 +587,7 @@ def limits_in_words(answer: Answer, limits: Sequence[Slo]) -> list[str]:
     ]
 
 
-def _dispute_in_words(answer: Answer, limit: Slo) -> str:
+def _dispute_in_words(answer: ServiceAnswer, limit: Slo) -> str:
     """Return what the other engine says of a limit, where that is not the same; empty where it is."""
     name, other = ("closed form", answer.metrics) if answer.leads else ("simulation", answer.simulated)
     if other is None or bool(limit.holds(other)) == bool(limit.holds(answer.shown)):
@@ -638,7 +637,7 @@ def _errors_of_times(design: DesignPoint) -> ServingErrors | None:
 
 def price_basis_in_words(design: DesignPoint) -> list[str]:
     """Return what dollars are of."""
-    from cosmic.report.deployment_words import price_in_words  # noqa: PLC0415  heavy
+    from cosmic.search.design_wording import price_in_words  # noqa: PLC0415  heavy
 
     price_text = price_in_words(design)
     return [f"USD: {price_text}"] if price_text else []
@@ -752,7 +751,7 @@ def print_parts(title: str, parts: Mapping[str, float]) -> None:
     emit_table("", [title, format_seconds(total), "share", ""], rows)
 
 
-def print_moves(service: Service, answer: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+def print_moves(answer: ServiceAnswer, replayed: Sequence[str] = ()) -> None:
     """Print what would help, each with the command that tries it."""
     if not answer.moves:
         emit(["what would help: no move that was tried gains 2 % or more"])
@@ -769,7 +768,7 @@ def print_moves(service: Service, answer: Answer, limits: Sequence[Slo], replaye
                     f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(answer.simulated, move.simulated)}"
                 ]
             )
-        emit([f"         {serve_command_of(service, answer, move, limits, replayed)}"])
+        emit([f"         {answer.command_of(move, replayed)}"])
 
 
 def _becomes_in_words(base: ServingMetrics, compared: ServingMetrics) -> str:
@@ -777,49 +776,6 @@ def _becomes_in_words(base: ServingMetrics, compared: ServingMetrics) -> str:
         f"TTFT P95 {format_seconds(base.ttft.p95_s)} → {format_seconds(compared.ttft.p95_s)}, "
         f"TPOT {_known_statistics(base.tpot.mean_s)} → {_known_statistics(compared.tpot.mean_s)}"
     )
-
-
-def serve_command_of(
-    service: Service, answer: Answer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
-) -> str:
-    """Return the command that serves with a move, within the same limits."""
-    from cosmic.cli.evaluate_command import setting_option  # noqa: PLC0415
-    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
-    from cosmic.search.advice.serving_answers import mesh_of  # noqa: PLC0415  heavy
-    from cosmic.serving.deployment_candidates import (  # noqa: PLC0415  heavy
-        has_experts,
-        load_of,
-        serving_of,
-    )
-
-    tried, load, source = move.tried, load_of(answer.design), service.source
-    if tried.npus:
-        source = f"{source.rpartition(':')[0]}:{tried.npus}"
-    words = ["cosmic", "serve", source]
-    words += replayed or _load_options(load)
-    words += ["--prefix-hit", f"{load.prefix_hit:g}"] if load.prefix_hit else []
-    if not load.classes:  # which have limits of their own
-        words += [word for limit in limits if limit.metric != "e2e" for word in (f"--{limit.metric}", str(limit))]
-    usual = {"--engine": serving_of(answer.design).engine, "--precision": answer.design.workload.precision}
-    changed = {**mesh_of(answer.shape, experts=has_experts(answer.design)), **tried.settings}
-    settings = {**service.settings, **{full_path(name): value for name, value in changed.items()}}
-    words += [word for name, value in {**usual, **tried.options}.items() for word in (name, value)]
-    words += [
-        word
-        for path, value in settings.items()
-        if path != "workload.precision"
-        for word in ("--set", setting_option(path, value))
-    ]
-    return shlex.join(words)
-
-
-def _load_options(load: Load) -> list[str]:
-    """Return the options that say a load."""
-    words: list[str] = []
-    if not load.classes:  # which a file has, each with its own lengths
-        words += ["--input", f"{load.mean('isl'):.0f}", "--output", f"{load.mean('osl'):.0f}"]
-    words += ["--rate", f"{load.rate:g} req/s"] if load.rate is not None else ["--concurrency", str(load.concurrency)]
-    return words + (["--spread", f"{load.isl_cv:g}"] if load.isl_cv else [])
 
 
 FEWER = 3

@@ -105,9 +105,8 @@ def _put_on_machine(workload: str, on: str, comm_groups: Path | None, tracked: b
     from cosmic.cli.trace_files import read_job  # noqa: PLC0415  heavy
     from cosmic.simulate.events.simulation_result import result_of_recorded  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_reader import read_metadata  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import known_groups  # noqa: PLC0415  heavy
-    from cosmic.traces.profiles.target_machines import WhatIf  # noqa: PLC0415  heavy
-    from cosmic.traces.profiles.trace_projection import project_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.profiles.trace_projection import WhatIf, project_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import known_groups  # noqa: PLC0415  heavy
 
     traces, groups = read_job(workload, "" if comm_groups is None else str(comm_groups))
     if not any(rank.template.is_recorded for rank in traces.ranks):
@@ -131,7 +130,7 @@ def _simulated_on(
 
     from cosmic.frameworks.targets.astra_sim import MEMORY, NETWORK, SYSTEM, machine_files  # noqa: PLC0415  heavy
     from cosmic.simulate.events.trace_simulation import simulate as run  # noqa: PLC0415  heavy
-    from cosmic.traces.profiles.target_machines import machine_named  # noqa: PLC0415  heavy
+    from cosmic.traces.profiles.trace_projection import machine_named  # noqa: PLC0415  heavy
 
     point = machine_named(on, len(traces.ranks), where="--on").point
     timed = any((rank.template.duration_us > 0).any() for rank in traces.ranks)

@@ -14,8 +14,7 @@ from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.cluster_answers import SizeAnswer, SizedSystemRow
-    from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing
+    from cosmic.search.cluster_sizing import Sizing
 
 
 SHOWN_EFFECTS = 8
@@ -66,8 +65,6 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     """Print for each system how many to buy, the best mapping there, days, money, energy and risk."""
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
-    from cosmic.search.cluster_sizing import measure_sensitivity as effects_of  # noqa: PLC0415
-    from cosmic.search.cluster_sizing import simulate_risk  # noqa: PLC0415
     from cosmic.search.cluster_sizing import size as size_for  # noqa: PLC0415
 
     named = [each.strip() for each in systems.split(",")] if systems is not None else []
@@ -85,87 +82,22 @@ def size(  # noqa: PLR0913, PLR0917  one option each
             prices=prices,
             progress=line.show,
         )
-        risks = [simulate_risk(row.best.point, row.best.metrics) for row in sizing.rows]
-        effects = effects_of(sizing) if sensitivity else []
+        sizing = sizing.assess(sensitivity=sensitivity)
     if out is not None and sizing.best is not None:
         write_text(out, dump_design(sizing.best.best.point), "--out")
     if report is not None:
         from cosmic.report.sizing_report import write_sizing  # noqa: PLC0415
 
-        write_sizing(sizing, risks, effects, report)
+        write_sizing(sizing, [row.risk for row in sizing.rows], list(sizing.effects), report)
     if json:
-        emit_json(_data(sizing, risks, effects))
+        emit_json(sizing)
     else:
-        _print(sizing, risks, effects, report, out if sizing.best is not None else None)
+        _print(sizing, report, out if sizing.best is not None else None)
     if sizing.best is None:
         raise typer.Exit(FAILED)
 
 
-# ---- data
-
-
-def _data(sizing: Sizing, risks: list[Risk | None], effects: list[Effect]) -> SizeAnswer:
-    asked = sizing.question
-    return {
-        "question": {
-            "model": asked.model,
-            "tokens": asked.tokens,
-            "budget_usd": asked.budget_usd,
-            "power_w": asked.power_w,
-            "accelerators": asked.accelerators,
-            "deadline_days": asked.deadline_days,
-            "objective": asked.objective,
-        },
-        "rows": [_row_data(row, risk) for row, risk in zip(sizing.rows, risks, strict=True)],
-        "refused": dict(sizing.refused),
-        "tried": [
-            {
-                "system": each.system,
-                "accelerators": each.accelerators,
-                "train_days": each.metrics.train_days,
-                "cost_usd": each.metrics.cost_usd,
-                "power_w": each.metrics.power_w,
-                "train_usd": each.metrics.train_usd,
-            }
-            for each in sizing.tried
-        ],
-        "enumerated": sizing.counted,
-        "sensitivity": effects,
-    }
-
-
-def _row_data(row: Row, risk: Risk | None) -> SizedSystemRow:
-    from cosmic.design.loading import design_tree  # noqa: PLC0415
-
-    metrics = row.best.metrics
-    return {
-        "system": row.best.system,
-        "accelerators": row.best.accelerators,
-        "train_days": metrics.train_days,
-        "goodput": metrics.goodput,
-        "cost_usd": metrics.cost_usd,
-        "power_w": metrics.power_w,
-        "train_usd": metrics.train_usd,
-        "train_energy_j": metrics.train_energy_j,
-        "train_co2_kg": metrics.train_co2_kg,
-        "network_usd": metrics.network_usd,
-        "mfu": metrics.mfu,
-        "tokens_per_s": metrics.tokens_per_s,
-        "samples_per_s": metrics.samples_per_s,
-        "effective_tokens_per_s": metrics.effective_tokens_per_s,
-        "bound_by": row.bound_by,
-        "train_days_failures": None if risk is None else risk.failures,
-        "train_days_steps": None if risk is None else risk.steps,
-        "design": design_tree(row.best.point),
-    }
-
-
-# ---- words
-
-
-def _print(
-    sizing: Sizing, risks: list[Risk | None], effects: list[Effect], report: Path | None, out: Path | None
-) -> None:
+def _print(sizing: Sizing, report: Path | None, out: Path | None) -> None:
     from cosmic.report.sizing_report import (  # noqa: PLC0415  heavy
         EFFECT_COLUMNS,
         SIZING_COLUMNS,
@@ -179,12 +111,12 @@ def _print(
 
     emit([question_in_words(sizing)])
     if sizing.rows:
-        emit_table("", SIZING_COLUMNS, [row_cells(row, risk) for row, risk in zip(sizing.rows, risks, strict=True)])
+        emit_table("", SIZING_COLUMNS, [row_cells(row, row.risk) for row in sizing.rows])
     print_sentences([f"{name}: {why}" for name, why in sizing.refused.items()])
     if sizing.best is not None:
         emit(["", *sizing_verdict(sizing)])
-    if effects:
-        rows = [effect_cells(effect) for effect in effects[:SHOWN_EFFECTS]]
+    if sizing.effects:
+        rows = [effect_cells(effect) for effect in sizing.effects[:SHOWN_EFFECTS]]
         emit([""])
         emit_table(f"if an input is 10 % more, for {sizing.rows[0].best.system}", EFFECT_COLUMNS, rows)
     print_sentences(["", *filter(None, [batch_in_words(sizing)]), counted_in_words(sizing)])

@@ -19,7 +19,7 @@ from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_js
 from cosmic.cli.search_output import headline_of_metrics
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.space_answers import (
+    from cosmic.cli.answers.study_answers import (
         CertificateCheckAnswer,
         ProofAnswer,
         ProvenDesign,

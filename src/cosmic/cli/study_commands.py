@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from cosmic.search.study.doctor import Diagnosis
     from cosmic.search.study.measured_runs import BesidePrediction, Evidence
     from cosmic.search.study.study import Study
-    from cosmic.search.study.study_comparison import Comparison
-    from cosmic.search.study.study_replay import ReplayedStudy
+    from cosmic.search.study.study_comparison import Comparison, ReplayedStudy
 
 
 # ---- `cosmic study compare`: several studies compared
@@ -260,7 +259,7 @@ def replay(
 ) -> None:
     """Run a study again from its inputs and compare every trial, bit for bit."""
     from cosmic.search.search_loop import PoolOptions  # noqa: PLC0415  heavy
-    from cosmic.search.study.study_replay import replay_study as run  # noqa: PLC0415  heavy
+    from cosmic.search.study.study_comparison import replay_study as run  # noqa: PLC0415  heavy
 
     doing("searching again, to compare every trial")
     replayed = run(study, PoolOptions(workers))
@@ -418,7 +417,7 @@ def export(
 ) -> None:
     """Write every trial of a study as a table."""
     from cosmic.frameworks.launch import targets  # noqa: PLC0415  heavy
-    from cosmic.search.study import export as exporting  # noqa: PLC0415  heavy
+    from cosmic.search.study import study as exporting  # noqa: PLC0415  heavy
 
     is_design = not is_folder(study) and ("@" in study or Path(study).suffix in (".yaml", ".yml") or is_file(study))
     require(not is_design, "study", study, "is a design: 'cosmic design export' writes it")

@@ -30,15 +30,15 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.trace_analysis_answers import (
+    from cosmic.cli.answers.trace_answers import (
         ComparedTrace,
         OperatorAmountRow,
         TraceDiffAnswer,
         TraceProjectAnswer,
         TraceStatsAnswer,
     )
-    from cosmic.traces.profiles.target_machines import ProjectedTraces
     from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, OperatorAmount, TraceContrast, TraceSide
+    from cosmic.traces.profiles.trace_projection import ProjectedTraces
     from cosmic.traces.trace_statistics import ClassTime, KernelTime, NodeChain, Recorded, TraceStatistics
 
 
@@ -350,9 +350,9 @@ def project(  # noqa: PLR0913, PLR0917  one option each
     """Put a recorded trace on another accelerator, network, width of data parallelism, batch or number of layers."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_reader import read_metadata  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import known_groups  # noqa: PLC0415  heavy
-    from cosmic.traces.profiles.target_machines import WhatIf  # noqa: PLC0415  heavy
+    from cosmic.traces.profiles.trace_projection import WhatIf  # noqa: PLC0415  heavy
     from cosmic.traces.profiles.trace_projection import project_traces as run  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import known_groups  # noqa: PLC0415  heavy
 
     if out:
         check_trace_prefix(out)
@@ -383,7 +383,7 @@ def project(  # noqa: PLR0913, PLR0917  one option each
 
 def _write(projected: ProjectedTraces, out: str) -> None:
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import groups_text  # noqa: PLC0415  heavy
 
     job = projected.job()
     make_trace_folder(out, len(job.ranks))

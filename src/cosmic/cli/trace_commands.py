@@ -130,7 +130,7 @@ def generate(
     from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
     from cosmic.simulate.trace_generation import generate_traces as run  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import groups_text  # noqa: PLC0415  heavy
 
     check_trace_prefix(out)
     point = step_of(load_design(design, parse_overrides(settings)))

@@ -129,7 +129,7 @@ class _ConvertOutputs:
     ) -> None:
         """Write all files, or none."""
         from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
-        from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
+        from cosmic.traces.trace import groups_text  # noqa: PLC0415  heavy
 
         doing(f"writing {len(traces.ranks):,} traces")
         make_trace_folder(self.prefix, len(traces.ranks))
@@ -208,7 +208,7 @@ def _print_profiles(converted: ConvertedProfiles, outputs: _ConvertOutputs, took
 
 
 def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
-    from cosmic.traces.chakra.workload_graphs import read_workload_graph  # noqa: PLC0415  heavy
+    from cosmic.traces.chakra.workload_files import read_workload_graph  # noqa: PLC0415  heavy
     from cosmic.traces.trace import TraceSet  # noqa: PLC0415  heavy
 
     started = time.perf_counter()
@@ -230,7 +230,7 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
 
 def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, str, str], passes: int) -> None:
     from cosmic.search.trace_conversion import read_text_workload_inputs  # noqa: PLC0415  heavy
-    from cosmic.traces.chakra.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
+    from cosmic.traces.chakra.workload_files import system_text, traces_of_layers  # noqa: PLC0415  heavy
 
     npus, network, communicator = where
     inputs = read_text_workload_inputs(file, npus, network, communicator)

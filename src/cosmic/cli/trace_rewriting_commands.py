@@ -76,7 +76,7 @@ def anonymize(
     from cosmic.traces.anonymization import anonymize as run  # noqa: PLC0415  heavy
     from cosmic.traces.anonymization import parse_policy  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import groups_text  # noqa: PLC0415  heavy
 
     chosen, number = parse_policy(policy, _read_share(tolerance)), _read_seed(seed)
     check_trace_prefix(out)
@@ -250,8 +250,8 @@ def repair(
 ) -> None:
     """Repair Chakra traces that cannot run, and say what was done; exit with 2 if something is left."""
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import groups_text, read_groups  # noqa: PLC0415  heavy
     from cosmic.traces.repaired_traces import repair_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import groups_text, read_groups  # noqa: PLC0415  heavy
 
     check_trace_prefix(out)
     comm_groups = read_groups(groups) if groups else None
@@ -402,8 +402,8 @@ def synthesize(  # noqa: PLR0913, PLR0917  one option each
     """Fit a model on traces, and write new ones of any length and number of ranks, with their groups."""
     from cosmic.accuracy.trace_fidelity import report_fidelity as compare  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
     from cosmic.traces.synthesis.trace_model import synthesize as make  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import groups_text  # noqa: PLC0415  heavy
 
     check_trace_prefix(out)
     length = _parse_length(blocks, scale)
@@ -444,8 +444,8 @@ def _parse_length(blocks: str, scale: float | None) -> TraceLength:
 
 def _fit_model(prefixes: list[str], groups: list[str]) -> TraceModel:
     from cosmic.traces.chakra.trace_reader import read_traces  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import read_groups  # noqa: PLC0415  heavy
     from cosmic.traces.synthesis.trace_model import fit_model  # noqa: PLC0415  heavy
+    from cosmic.traces.trace import read_groups  # noqa: PLC0415  heavy
 
     rule = f"give one for each of {len(prefixes)} prefixes, or none"
     require(len(groups) in (0, len(prefixes)), "--groups", len(groups), rule)

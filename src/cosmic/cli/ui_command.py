@@ -20,7 +20,7 @@ from cosmic.cli.console import Json, emit_json
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.command_answers import UiAnswer
+    from cosmic.cli.answers.study_answers import UiAnswer
 RUNS = Path("runs")
 STDIN = 0
 

@@ -2,14 +2,13 @@
 
 Dollars and watts: `cluster_cost`, part by part, to buy and to own; `builds` are plugins that say how switches are
 arranged. Long runs on machines that fail: `goodput` in closed form, and `run_simulation`, the
-same by chance; both start from `interruption_terms` and share nothing else; `spare_domains`.
+same by chance; both start from `interruption_terms` and share nothing else.
 
 Several jobs (read `fleet_jobs` first, the file that people write):
 
-    fleet_jobs ──▶ demands: what each takes, by the cost model ──▶ job_requests: requests, and the order of events
-        ├── in space ──▶ space_sharing ◀── job_placement: where, the shared network, and contention
+    fleet_jobs ──▶ demands: what each takes, by the cost model ──▶ job_requests: requests, where they go, the order of events
+        ├── in space ──▶ space_sharing: accelerators of their own
         └── in time ───▶ time_sharing: gangs, turns, and the share that each job gets
-    fleet_result: what came of it
 """
 
 from __future__ import annotations
@@ -22,30 +21,28 @@ if TYPE_CHECKING:
     from cosmic.accuracy.public_clusters import ClusterRow, owner_costs, public_clusters
     from cosmic.cluster.cluster_cost import ClusterCost, dimension_parts, network_usd, tier_rates
     from cosmic.cluster.cluster_cost import cluster_cost as price_cluster
-    from cosmic.cluster.fleet_result import Fleet, JobResult
+    from cosmic.cluster.fleet_jobs import Fleet, JobResult
     from cosmic.cluster.goodput import run_goodput
-    from cosmic.cluster.interruption_terms import run_fields
-    from cosmic.cluster.spare_domains import healthy_domains, spares_needed
+    from cosmic.cluster.interruption_terms import healthy_domains, run_fields, spares_needed
     from cosmic.search.cluster_sizing import Question, Row, Sizing, measure_sensitivity, simulate_risk
-    from cosmic.search.fleet import best_of, fleet
-    from cosmic.search.multitask import SharedAccelerators
-    from cosmic.search.multitask import share_among_tasks as tasks
+    from cosmic.search.fleet import SharedAccelerators, best_of, fleet
+    from cosmic.search.fleet import share_among_tasks as tasks
 else:
     __getattr__, __dir__ = offer_names(
         __name__,
         {
             "ClusterCost": "cosmic.cluster.cluster_cost",
             "ClusterRow": "cosmic.accuracy.public_clusters",
-            "Fleet": "cosmic.cluster.fleet_result",
-            "JobResult": "cosmic.cluster.fleet_result",
+            "Fleet": "cosmic.cluster.fleet_jobs",
+            "JobResult": "cosmic.cluster.fleet_jobs",
             "Question": "cosmic.search.cluster_sizing",
             "Row": "cosmic.search.cluster_sizing",
-            "SharedAccelerators": "cosmic.search.multitask",
+            "SharedAccelerators": "cosmic.search.fleet",
             "Sizing": "cosmic.search.cluster_sizing",
             "best_of": "cosmic.search.fleet",
             "dimension_parts": "cosmic.cluster.cluster_cost",
             "fleet": "cosmic.search.fleet",
-            "healthy_domains": "cosmic.cluster.spare_domains",
+            "healthy_domains": "cosmic.cluster.interruption_terms",
             "measure_sensitivity": "cosmic.search.cluster_sizing",
             "network_usd": "cosmic.cluster.cluster_cost",
             "owner_costs": "cosmic.accuracy.public_clusters",
@@ -54,8 +51,8 @@ else:
             "run_fields": "cosmic.cluster.interruption_terms",
             "run_goodput": "cosmic.cluster.goodput",
             "simulate_risk": "cosmic.search.cluster_sizing",
-            "spares_needed": "cosmic.cluster.spare_domains",
-            "tasks": "cosmic.search.multitask:share_among_tasks",
+            "spares_needed": "cosmic.cluster.interruption_terms",
+            "tasks": "cosmic.search.fleet:share_among_tasks",
             "tier_rates": "cosmic.cluster.cluster_cost",
         },
     )

@@ -39,8 +39,7 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric, choose, expm1, larger, power, smaller, where
 from cosmic.cluster.cluster_cost import JOULES_PER_KWH, ClusterCost, owned_cluster_usd_per_s
-from cosmic.cluster.interruption_terms import NEVER_S, InterruptionTerms, run_terms
-from cosmic.cluster.spare_domains import spare_terms
+from cosmic.cluster.interruption_terms import NEVER_S, InterruptionTerms, run_terms, spare_terms
 from cosmic.design.design_batch import Batch, Combinations, none_to_nan
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import count_parameters

@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from cosmic.cluster.fleet_jobs import SharingRules
-from cosmic.cluster.job_placement import Ranges, SharedTier, place_job, return_ranges, take_ranges
+from cosmic.cluster.fleet_jobs import Ranges, SharingRules
 from cosmic.cluster.job_requests import (
-    EndQueue,
     JobOption,
     JobRequest,
     JobRun,
+    SharedCluster,
+    SharedTier,
     UplinkLoads,
-    run_events,
+    place_job,
+    return_ranges,
     subtract_own_loads,
+    take_ranges,
     uplink_loads,
 )
 
@@ -56,22 +58,18 @@ class _BackfillRooms:
 
 def run_partitioned(requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules) -> tuple[JobRun, ...]:
     """Return how each job ran; all of them fit into the empty cluster."""
-    floor = _PartitionedCluster(requests, tier, rules)
-    run_events(requests, floor)
-    return tuple(floor.runs[index] for index in range(len(requests)))
+    return _PartitionedCluster(requests, tier, rules).run()
 
 
-class _PartitionedCluster:
+class _PartitionedCluster(SharedCluster):
     """The cluster at one time."""
 
     def __init__(self, requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules) -> None:
-        self.requests, self.tier, self.rules = requests, tier, rules
-        self.now = 0.0
+        super().__init__(requests)
+        self.tier, self.rules = tier, rules
         self.free: Ranges = ((0, tier.npus),)
         self.queue: list[tuple[int, float, int]] = []
         self.running: dict[int, _RunningJob] = {}
-        self.runs: dict[int, JobRun] = {}
-        self.ends = EndQueue()
         self._changed: set[int] = set()
         self._first: set[int] = set()
         """Jobs that were first in line, and had to wait."""
@@ -174,7 +172,7 @@ class _PartitionedCluster:
             job.left = max(0.0, job.left - (self.now - job.since_s) / job.step_s)
         job.since_s, job.step_s = self.now, step_s
         job.end_s = self.now + job.left * step_s
-        self.ends.move(index, job.end_s)
+        self.end_at(index, job.end_s)
 
     def _contend(self) -> None:
         """Change the speed of jobs at whose leaves others have begun or ended."""

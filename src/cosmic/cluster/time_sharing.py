@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from cosmic.base.errors import require
-from cosmic.cluster.fleet_jobs import SharingRules
-from cosmic.cluster.job_placement import Range, SharedTier
+from cosmic.base.event_clock import EventClock
+from cosmic.cluster.fleet_jobs import Range, SharingRules
 from cosmic.cluster.job_requests import (
-    EndQueue,
     JobOption,
     JobRequest,
     JobRun,
+    SharedCluster,
+    SharedTier,
     UplinkLoads,
-    run_events,
     subtract_own_loads,
     uplink_loads,
 )
@@ -127,26 +127,34 @@ def simulate_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int
     ((0, 0.0, 1.0), (1, 1.0, 3.0), (0, 3.0, 4.0), (1, 4.0, 6.0))
     """
     steps = turn_steps(tenants, quantum_s)
-    now, previous = 0.0, -1
+    clock: EventClock[float] = EventClock()
     ready, used = [0.0] * len(tenants), [0.0] * len(tenants)
     turns_taken: list[tuple[int, float, float]] = []
-    while len(turns_taken) < turns:
+
+    def take_turn(previous: int | None) -> None:
+        """Give the device, which is free, to whoever waits and has used the least of its share."""
+        now = clock.now
         waiting = [index for index, ready_at in enumerate(ready) if ready_at <= now]
         if not waiting:
-            now = min(ready)
-            continue
+            clock.at(min(ready), take_turn, previous)
+            return
         tenant_index = min(waiting, key=lambda index: (used[index] / tenants[index].share, index))
         tenant = tenants[tenant_index]
-        if previous not in (-1, tenant_index):
+        if previous not in (None, tenant_index):
             now += (tenants[previous].switch_s + tenant.switch_s) / 2
-        began, turns_left, previous = now, steps[tenant_index], tenant_index
+        began, turns_left = now, steps[tenant_index]
         while turns_left and ready[tenant_index] <= now:
             now += tenant.step_s
             used[tenant_index] += tenant.step_s
             ready[tenant_index] = now + tenant.gap_s
             turns_left -= 1
         turns_taken.append((tenant_index, began, now))
-    return SimulatedTurns(tuple(used), now, tuple(turns_taken))
+        if len(turns_taken) < turns:
+            clock.at(now, take_turn, tenant_index)
+
+    clock.at(0.0, take_turn, None)
+    clock.run()
+    return SimulatedTurns(tuple(used), turns_taken[-1][2], tuple(turns_taken))
 
 
 @dataclass(slots=True)
@@ -196,25 +204,21 @@ def run_in_turns(
     requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules
 ) -> tuple[tuple[JobRun, ...], tuple[FullestMoment, ...]]:
     """Return how each job ran, and the fullest moment of each gang; every job fits into a gang, and into memory."""
-    clock = _GangCluster(requests, tier, rules)
-    run_events(requests, clock)
-    runs = tuple(clock.runs[index] for index in range(len(requests)))
-    return runs, tuple(FullestMoment(gang.range, gang.fullest) for gang in clock.gangs if gang.fullest)
+    cluster = _GangCluster(requests, tier, rules)
+    return cluster.run(), tuple(FullestMoment(gang.range, gang.fullest) for gang in cluster.gangs if gang.fullest)
 
 
-class _GangCluster:
+class _GangCluster(SharedCluster):
     """All gangs at one time."""
 
     def __init__(self, requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules) -> None:
-        self.requests, self.tier, self.rules = requests, tier, rules
+        super().__init__(requests)
+        self.tier, self.rules = tier, rules
         size = gang_size(requests, tier, rules)
         self.gangs = [_Gang((first, first + size)) for first in range(0, tier.npus - size + 1, size)]
-        self.now = 0.0
         self.waiting: deque[int] = deque()
         self.residents: dict[int, _Resident] = {}
-        self.runs: dict[int, JobRun] = {}
         self._home: dict[int, _Gang] = {}
-        self.ends = EndQueue()
         self._changed: list[_Gang] = []
         self._refused: dict[int, str] = {}
 
@@ -317,7 +321,7 @@ class _GangCluster:
             job = self.residents[index]
             job.device, job.rate = device, device / tenant.step_s
             job.end_s = self.now + job.left / job.rate
-            self.ends.move(index, job.end_s)
+            self.end_at(index, job.end_s)
         if len(tenants) > len(gang.fullest):
             gang.fullest = tuple(zip(gang.jobs, tenants, strict=True))
 

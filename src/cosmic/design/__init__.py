@@ -4,6 +4,7 @@
     *_layer           its layers: model, workload, collective, network, compute, memory, facility, run, serving
     schema            one reader and one writer for every value of a design, driven by the dataclasses
     design_batch      many designs at once: one base, and an array for each field in which they differ
+    answer            what every question is answered with: verdict, proof, gap, assumptions, what to do next
     loading           from what a user writes to an open design: all of a system but its mapping, which
                       `cosmic.search.mapping.design_completion` fills in (`load_design`)
     catalog_entries   what there is: YAML files with their sources, under ``catalog/``; `systems`, `catalog_parts`,
@@ -21,6 +22,7 @@ from cosmic.base.lazy_names import offer_names
 
 if TYPE_CHECKING:
     from cosmic.base.units import BYTES, BYTES_PER_S, FLOP_PER_S, format_quantity
+    from cosmic.design.answer import Answer
     from cosmic.design.collective_layer import Collective, CollectiveKind
     from cosmic.design.compute_layer import Compute
     from cosmic.design.design_batch import Batch, batch_of
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
     from cosmic.frameworks.launch import Launch, compare_launches
     from cosmic.search.advice.deployment_plan import Plan
     from cosmic.search.advice.design_advice import explain_bound, find_improvements
-    from cosmic.search.advice.serving_answers import Answer, plan_serving
+    from cosmic.search.advice.serving_answers import ServiceAnswer, plan_serving
     from cosmic.search.compare.design_differences import describe_difference
-    from cosmic.search.compare.design_sweep import SweptDesign
+    from cosmic.search.compare.remapping import SweptDesign
     from cosmic.search.design_answers import DesignComparison, StepWork
     from cosmic.search.design_answers import diff_designs as diff
     from cosmic.search.design_answers import export_design as export
@@ -60,8 +62,8 @@ if TYPE_CHECKING:
     from cosmic.simulate.metrics import BatchOutcome, Infeasible, Metrics, Outcome
     from cosmic.simulate.schedule_timeline import draw_design_timeline
     from cosmic.step.bottleneck import network_loads
+    from cosmic.step.communication import NetworkCosts
     from cosmic.step.kernel_launches import controller_dispatch_s
-    from cosmic.step.network_costs import NetworkCosts
     from cosmic.step.step_profile import profile_step
     from cosmic.workload.expert_loads import ExpertLoads
 else:
@@ -69,7 +71,7 @@ else:
         __name__,
         {
             "AXES": "cosmic.design.workload_layer",
-            "Answer": "cosmic.search.advice.serving_answers",
+            "Answer": "cosmic.design.answer",
             "BYTES": "cosmic.base.units",
             "BYTES_PER_S": "cosmic.base.units",
             "Batch": "cosmic.design.design_batch",
@@ -95,16 +97,17 @@ else:
             "Metrics": "cosmic.simulate.metrics",
             "Model": "cosmic.design.model_layer",
             "Network": "cosmic.design.network_layer",
-            "NetworkCosts": "cosmic.step.network_costs",
+            "NetworkCosts": "cosmic.step.communication",
             "Node": "cosmic.design.facility_layer",
             "Outcome": "cosmic.simulate.metrics",
             "Plan": "cosmic.search.advice.deployment_plan",
             "ProgramModel": "cosmic.design.program_model",
             "Recommender": "cosmic.design.model_layer",
             "Run": "cosmic.design.run_layer",
+            "ServiceAnswer": "cosmic.search.advice.serving_answers",
             "Serving": "cosmic.design.serving_layer",
             "StepWork": "cosmic.search.design_answers",
-            "SweptDesign": "cosmic.search.compare.design_sweep",
+            "SweptDesign": "cosmic.search.compare.remapping",
             "Transformer": "cosmic.design.model_layer",
             "Workload": "cosmic.design.workload_layer",
             "accelerator_layers": "cosmic.design.machine_layers",
@@ -177,6 +180,7 @@ __all__ = [
     "ProgramModel",
     "Recommender",
     "Run",
+    "ServiceAnswer",
     "Serving",
     "StepWork",
     "SweptDesign",

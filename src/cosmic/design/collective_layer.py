@@ -19,7 +19,21 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 
 class CollectiveAlgorithm(Protocol):
-    """A collective algorithm for a group of p members in one network dimension; functions take numbers or arrays."""
+    """A collective algorithm for a group of p members in one network dimension.
+
+    Its rounds describe it; all else follows from them (`cosmic.network.collective_rounds.ByRounds`), or is stated as a
+    formula of numbers or arrays, which a test compares with the rounds.
+    """
+
+    @staticmethod
+    def rounds(kind: Any, members: int) -> Any:
+        """Return who sends which chunks to whom, round by round."""
+        ...
+
+    @staticmethod
+    def alternatives(kind: Any, members: int) -> Any:
+        """Return the ways in which it may send, of which a network takes the fastest."""
+        ...
 
     @staticmethod
     def steps(kind: CollectiveKind, p: Any) -> Any:

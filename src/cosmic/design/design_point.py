@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 
 from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.json_types import Keywords
 from cosmic.design import schema
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
@@ -23,6 +24,7 @@ from cosmic.design.run_layer import Run
 from cosmic.design.serving_layer import Serving
 from cosmic.design.workload_layer import Workload
 
+Identity = typing.Annotated[str, Keywords(pattern="^[0-9a-f]{16}$")]
 MOST_CHANGED = 1_000
 """Most changed designs that a design caches."""
 STACK_LAYERS = ("model", "workload", "collective", "network", "compute", "memory", "node", "facility", "run", "serving")
@@ -113,11 +115,9 @@ class DesignPoint:
         return {}
 
     @cached_property
-    def identity(self) -> str:
-        """A short hash that names the design in caches and studies; designs that share it are equal.
-
-        It covers the fields that differ from their defaults, so a field added later does not change it.
-        """
+    def identity(self) -> Identity:
+        """Hash of the complete design: equal for equal designs, however they were written."""
+        # Of the fields that differ from their defaults, so that a field added later does not change it.
         return digest(json.dumps(schema.write_value(self, brief=True), sort_keys=True))[:16]
 
 

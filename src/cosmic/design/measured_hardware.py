@@ -19,8 +19,8 @@ from functools import cache
 from typing import Any
 
 from cosmic.base import units
-from cosmic.base.arithmetic import divisors, even_factors
 from cosmic.base.errors import UnknownName, require
+from cosmic.base.numeric import divisors, even_factors
 from cosmic.design import catalog_entries, schema
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute

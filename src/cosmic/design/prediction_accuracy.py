@@ -43,7 +43,7 @@ from functools import cache
 from math import exp, hypot, log, log2
 from typing import Annotated, Any
 
-from cosmic.base.json_types import unit
+from cosmic.base.json_types import Count, Keywords, Share, json_keys, one_of, unit
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
@@ -452,25 +452,28 @@ def pair_errors() -> dict[str, PairError]:
     return {name: PairError(name, row["pairs"], row["sources"], tuple(row["sizes"])) for name, row in table.items()}
 
 
+@json_keys("told_apart", "sentence")
 @dataclass(frozen=True, slots=True)
 class Certainty:
     """How sure it is which of two designs is faster."""
 
-    relation: str
-    """What they differ in: one of `RELATIONS`."""
-    pairs: int
+    relation: Annotated[str, one_of("mapping", "work", "format", "accelerator", "model", "several")]
+    """What they differ in: the mapping alone, the work, the number format, the accelerator, the model, or several of
+    these."""
+    pairs: Count
     """Measured pairs that differ in the same."""
-    sources: int
-    off_half: float
-    """What the ratio of the predictions of half those pairs was off by at most, as a share."""
-    off_nine_tenths: float
+    sources: Count
+    """Sources of those pairs."""
+    off_half: Share
+    """What the ratio of the two predictions was off by at most, of half those pairs."""
+    off_nine_tenths: Share
     """The same of nine in ten."""
-    probability: float
-    """That the design that is predicted to be faster is: from 0.5 to 1."""
+    probability: Annotated[Share, Keywords(minimum=0.5, maximum=1)]
+    """That the one predicted to be faster is."""
 
     @property
     def told_apart(self) -> bool:
-        """Whether the difference is large enough to call one design faster."""
+        """Whether that is at least 0.9: then one design is called faster."""
         return self.probability >= SURE_PROBABILITY
 
     @property

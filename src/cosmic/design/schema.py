@@ -3,7 +3,7 @@
 A field's name inside ends in its unit, its key in files does not. Numbers have bounds that are wider than anything that
 could be built and narrow enough to compute with: the cost models multiply and divide these numbers, and within the
 bounds no product overflows, in 64-bit integers or floats, and no quotient is infinite. A field can narrow its own:
-``field(metadata={"most": 1024})``.
+``field(metadata={"least": 1, "most": 1024})``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from cosmic.base import units
-from cosmic.base.errors import LONGEST_PATH, SpecError, UnknownName, as_key, check_text, join_path, require, shorten
+from cosmic.base.errors import LONGEST_PATH, SpecError, UnknownName, as_key, check_text, join_path, shorten
 from cosmic.base.units import PhysicalDimension
 
 DERIVED_FIELD: Any = None
@@ -346,23 +346,31 @@ class NumberBounds(NamedTuple):
     rule: str
     several: bool
     """Whether the field is a list of numbers."""
+    own_least: int | None = None
+    """The least that the field itself allows."""
 
 
 def check_bounds(value: Any) -> None:
     """Raise a `SpecError` that names the field of a dataclass that is out of bounds, or is no number."""
     cls: type = type(value)
-    for field_bound in _field_bounds(cls):
-        held = getattr(value, field_bound.name)
-        for number in held if field_bound.several else (held,):
-            fits = number is None or number == 0 or field_bound.least <= abs(number) <= field_bound.most  # NaN does not
-            require(fits, field_bound.key, number, field_bound.rule)
+    for name, key, least, most, rule, several, own_least in _field_bounds(cls):
+        held = getattr(value, name)
+        for number in held if several else (held,):
+            if number is None:
+                continue
+            if not (number == 0 or least <= abs(number) <= most):  # NaN is neither
+                raise SpecError(key, number, rule)
+            if own_least is not None and number < own_least:
+                raise SpecError(key, number, f"must be at least {own_least}" if own_least else "must not be negative")
 
 
 @cache
 def _field_bounds(cls: type) -> tuple[NumberBounds, ...]:
-    own = {field.name: field.metadata.get("most") for field in fields(cls)}
+    own = {field.name: field.metadata for field in fields(cls)}
     return tuple(
-        _number_bounds(slot.name, slot.key, kind, slot.dimension, own[slot.name], several=listed)
+        _number_bounds(slot.name, slot.key, kind, slot.dimension, own[slot.name].get("most"), several=listed)._replace(
+            own_least=own[slot.name].get("least")
+        )
         for slot in slots(cls).values()
         for kind, listed in _number_kinds(slot.hint)
     )

@@ -7,9 +7,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from cosmic.base.arithmetic import divisors, even_factors
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import is_file
+from cosmic.base.numeric import divisors, even_factors
 from cosmic.base.units import BYTES_PER_S, format_quantity, read_quantity
 from cosmic.design import catalog_entries, schema
 from cosmic.design.network_layer import Dimension

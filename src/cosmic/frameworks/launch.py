@@ -23,9 +23,9 @@ from cosmic.base.registry import Registry
 from cosmic.design import catalog_entries
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint, model_title
+from cosmic.design.field_facts import unsupported_fields
 from cosmic.design.memory_layer import HBM
-from cosmic.design.model_layer import Transformer
-from cosmic.design.workload_layer import Workload
+from cosmic.design.model_layer import Transformer, is_moe
 from cosmic.frameworks.launch_quoting import (
     ArgumentValue,
     dump_toml,
@@ -36,7 +36,6 @@ from cosmic.frameworks.launch_quoting import (
 )
 from cosmic.step.device_memory import memory_of
 from cosmic.step.state_placement import is_state_placed, state_tiers
-from cosmic.workload.lora_adapters import trains_adapters
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
@@ -85,11 +84,21 @@ targets: Registry[Callable[[DesignPoint], Launch]] = Registry(
 
 
 class Draft:
-    """A launch under construction: arguments in order, and warnings."""
+    """A launch under construction: arguments in order, and warnings.
 
-    def __init__(self) -> None:
+    Arguments that tell the fields of a design as they are declared come with it, to be taken in the order that reads best.
+    """
+
+    def __init__(self, declared: Mapping[str, ArgumentValue] | None = None) -> None:
         self.arguments: dict[str, ArgumentValue] = {}
         self.warnings: list[str] = []
+        self._declared = dict(declared or {})
+
+    def take(self, *names: str) -> None:
+        """Add those of the declared arguments that are there; all that are left where none is named."""
+        for name in names or tuple(self._declared):
+            if name in self._declared:
+                self.arguments[name] = self._declared.pop(name)
 
     def add(self, name: str, value: ArgumentValue = True, *, when: bool = True) -> None:
         """Add an argument with its value, or a flag, if *when* holds."""
@@ -191,19 +200,8 @@ def common_warnings(point: DesignPoint) -> Iterator[str]:
     further = getattr(point.model, "mtp_layers", 0)
     if further:
         yield f"the design has {further} modules that predict further tokens: add them to the model's own arguments"
-    if point.workload.strategies:
-        yield f"{', '.join(point.workload.strategies)}: strategies are not exported"
-    yield from _controlled_warnings(point.workload)
-    yield from _fine_tuning_warnings(point.workload)
+    yield from unsupported_fields(point.workload, "training", moe=is_moe(point.model))
     yield from vendor_warnings(point)
-
-
-def _controlled_warnings(w: Workload) -> Iterator[str]:
-    """Yield what frameworks with a process on every rank, which reduce gradients in every step, do not do."""
-    if w.runtime != "multi_controller":
-        yield f"runtime {w.runtime} is not exported: frameworks run a process for every rank"
-    if w.sync_period > 1:
-        yield f"sync_period {w.sync_period} is not exported: gradients of all replicas are reduced in every step"
 
 
 def vendor_of(point: DesignPoint) -> str | None:
@@ -234,15 +232,6 @@ def vendor_warnings(point: DesignPoint) -> Iterator[str]:
     if inner > LARGEST_HOST and host_npus(point.compute.accelerator) is None:
         gpus_per_node = count_hosts(point)[1]
         yield f"the innermost dimension has {inner} NPUs, more than a host: {gpus_per_node} per host are assumed"
-
-
-def _fine_tuning_warnings(w: Workload) -> Iterator[str]:
-    """Yield what scripts must do that train adapters, or pack documents: these frameworks have no argument for it."""
-    if trains_adapters(w):
-        modules = ", ".join(w.lora_targets)
-        yield f"freeze the model, and add adapters of rank {w.lora_rank} beside {modules} (Megatron Bridge, PEFT)"
-    if w.task == "training" and w.packed_length is not None:
-        yield f"pack documents of {w.packed_length:g} tokens on average into a sequence, each attending to itself alone"
 
 
 def places_otherwise(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
+from typing import Any, get_args
 
 from cosmic.base.errors import SpecError, as_key, suggest_names
-from cosmic.design.schema import Absent
+from cosmic.design.field_facts import Flag, facts_of, flags_of
+from cosmic.design.schema import Absent, slots
+from cosmic.design.workload_layer import Workload
 from cosmic.frameworks.shell_expansion import DOUBT, UNKNOWN
 
 # ---- Named arguments, as a command line or a file has them, and checked look-ups: who reads what is noted
@@ -279,3 +282,41 @@ def _flatten_keys(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, A
 
 def _show_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---- Flags that are declared beside the fields of a workload
+
+
+def read_fields(
+    source: NamedArguments | ConfigEntries, target: str, known: Mapping[str, Any], *, moe: bool
+) -> dict[str, Any]:
+    """Return what is *known* of a workload, and the fields that the flags of a framework say as they stand.
+
+    A field that has no effect beside those that are read already is left out; one that the source leaves out has what the
+    framework does unless it is told, where that is something else than what a design has.
+    """
+    tree = dict(known)
+    usual = {each.name: each.default for each in fields(Workload)}
+    for name, flag in flags_of(Workload, target):
+        if not flag.read or not flag.name or name in known:
+            continue
+        value = _read_flag(source, flag, slots(Workload)[name].hint)
+        so_far = SimpleNamespace(**{**usual, **tree})
+        if (flag.experts and not moe) or facts_of(Workload)[name].idle(so_far):
+            continue
+        if value is None and (isinstance(flag.default, bool) or flag.default != usual[name] or usual[name] == 1):
+            value = flag.default
+        if value is not None:
+            tree[name] = value
+    return tree
+
+
+def _read_flag(source: NamedArguments | ConfigEntries, flag: Flag, hint: Any) -> Any:
+    """Return the value that a flag has in a source, in a design's words; None if it is not there."""
+    if hint is bool:
+        return source.flag(flag.name)
+    if int in (hint, *get_args(hint)):
+        return source.whole(flag.name)
+    words = {spelled: value for value, spelled in reversed([*flag.spelled.items()])}
+    text = source.text(flag.name, choices=tuple(reversed(words)))
+    return words[text] if text else None

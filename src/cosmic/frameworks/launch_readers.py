@@ -23,8 +23,9 @@ from cosmic.design.model_layer import Model, Transformer, is_moe
 from cosmic.design.systems import read_system as system_entry
 from cosmic.design.systems import split_size
 from cosmic.frameworks.launch_arguments import NotModelled
-from cosmic.frameworks.launch_scale import LaunchScale, missing_size_error
+from cosmic.frameworks.launch_scale import NO_SCALE, LaunchScale, first_launcher_scale, missing_size_error
 from cosmic.workload.pipeline_cut import layers_per_part
+from cosmic.workload.precision import RECIPES
 
 # ---- A launch as a design: what somebody's script or configuration achieves, and on what
 
@@ -116,14 +117,37 @@ class ImportedLayers:
 
 def readers_by_format() -> Mapping[str, Callable[[ImportRequest], ImportedLayers]]:
     """Return the readers of all formats by name."""
-    from cosmic.frameworks import deepspeed_config, megatron_files, nemo_config, torchtitan_config  # noqa: PLC0415  they import this module
+    from cosmic.frameworks import megatron_files  # noqa: PLC0415  they import this module
+    from cosmic.frameworks.targets import deepspeed, torchtitan  # noqa: PLC0415
 
     return {
-        "deepspeed": deepspeed_config.read_deepspeed,
+        "deepspeed": deepspeed.read_deepspeed,
         "megatron": megatron_files.read_megatron,
-        "nemo": nemo_config.read_nemo,
-        "torchtitan": torchtitan_config.read_torchtitan,
+        "nemo": megatron_files.read_nemo,
+        "torchtitan": torchtitan.read_torchtitan,
     }
+
+
+def read_written_file(request: ImportRequest, suffix: str) -> tuple[str, LaunchScale]:
+    """Return the text of a configuration, itself or as a script writes it, and what the script starts it on."""
+    text, kind, given = request.text(), suffix[1:].upper(), request.path.suffix.lower()
+    if given == suffix:
+        return text, NO_SCALE
+    require(given in (".sh", ".bash", ""), "file", str(request.path), f"is no {kind} file")
+    from cosmic.frameworks.shell_script import follow_script  # noqa: PLC0415  only scripts need it
+
+    script = follow_script(text, request.where, request.defines)
+    text = next((document for name, document in script.files.items() if name.endswith(suffix)), "")
+    rule = f"the script writes none: give the {kind} file itself"
+    require(bool(text), request.where, f"no {kind} file", rule)
+    return text, first_launcher_scale(script)
+
+
+def count_replicas(where: str, npus: int, tp: int, cp: int, pp: int) -> int:
+    """Return dp, the accelerators over those of a replica; refuse a mesh that they are no multiple of."""
+    rule = f"{npus:,} accelerators do not divide by tp × cp × pp = {tp} × {cp} × {pp}"
+    require(npus % (tp * cp * pp) == 0, f"{where} accelerators", npus, rule)
+    return npus // (tp * cp * pp)
 
 
 def parse_defines(settings: list[str]) -> dict[str, str]:
@@ -152,6 +176,12 @@ def stated_etp(model: Model, tp: int, ranks: int, ep: int, etp: int) -> Tree:
     return {} if not is_moe(model) or etp == gcd(tp, max(1, ranks // ep)) else {"etp": etp}
 
 
+def stated_gradients(precision: str, in_fp32: bool) -> Tree:
+    """Return in what gradients are reduced, unless it is what a design has that does not say."""
+    usual = RECIPES[precision].gradient == 4
+    return {} if precision == "fp32" or in_fp32 == usual else {"grad_reduce_in_fp32": in_fp32}
+
+
 # ---- Which layers lie on which stage: what a launch deals out, as the two fields of a design that say so
 
 
@@ -165,6 +195,11 @@ def find_stage_ends(parts: Sequence[int], stages: int, virtual: int) -> dict[str
     first, last = (sum(parts[offset % stages :: stages]) for offset in (0, -1))
     for ends in ((None, None), (None, last), (first, None), (first, last)):
         if layers_per_part(layers, stages, virtual, *ends) == layer_counts:
-            named = zip(("first_stage_layers", "last_stage_layers"), ends, strict=True)
-            return {name: count for name, count in named if count is not None}
+            return name_ends(ends[0], ends[1])
     return None
+
+
+def name_ends(first: int | None, last: int | None) -> dict[str, int]:
+    """Return the layers of first and last stage as the fields of a design, those that are stated."""
+    ends = {"first_stage_layers": first, "last_stage_layers": last}
+    return {name: count for name, count in ends.items() if count is not None}

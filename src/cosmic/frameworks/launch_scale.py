@@ -108,3 +108,12 @@ def missing_size_error(where: str, scale: LaunchScale) -> SpecError:
     """Return the error that nobody says how many accelerators there are."""
     rule = f"{scale.why}; or say on what it runs, as in --system dgx-h100:64"
     return SpecError(f"{where} accelerators", scale.said or "nothing", rule)
+
+
+def first_launcher_scale(script: ShellScript) -> LaunchScale:
+    """Return the accelerators of the first launcher in a script."""
+    for command in script.commands:
+        scale = find_launch_scale(script, command.words)
+        if scale.npus is not None or scale.said:
+            return scale
+    return find_launch_scale(script, ())

@@ -17,6 +17,8 @@ from typing import Any
 
 from cosmic.base.errors import as_key
 from cosmic.design.catalog_entries import load_mapping
+from cosmic.design.field_facts import flags_of
+from cosmic.design.workload_layer import Workload
 from cosmic.frameworks.launch_arguments import NamedArgument, NamedArguments, NotModelled
 from cosmic.frameworks.launch_readers import ImportRequest
 from cosmic.frameworks.shell_expansion import UNKNOWN
@@ -24,8 +26,10 @@ from cosmic.frameworks.shell_expansion import UNKNOWN
 # ---- Arguments of Megatron-LM by what becomes of them: read, without a cost, not modelled, refused
 
 _NAMES: dict[str, Any] = load_mapping(Path(__file__).with_suffix(".yaml"))
-READ_ARGUMENTS = frozenset(f"--{name}" for name in _NAMES["read"].split())
-"""Arguments that the readers ask for."""
+READ_ARGUMENTS = frozenset(f"--{name}" for name in _NAMES["read"].split()) | {
+    flag.name for _, flag in flags_of(Workload, "megatron") if flag.read and flag.name
+}
+"""Arguments that the readers ask for: in code, or because they are declared as the flag of a field."""
 COSTLESS_FLAGS = frozenset(f"--{name}" for name in _NAMES["flags"].split())
 """Flags without a cost that is modelled."""
 UNMODELLED_ARGUMENTS: dict[str, str] = {f"--{name}": why for name, why in _NAMES["effects"].items()}

@@ -1,22 +1,22 @@
-"""Megatron-LM: shell scripts, argument files and YAML configurations."""
+"""Megatron-LM: shell scripts, argument files and YAML configurations; NeMo and Megatron-Bridge: recipes in YAML."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cosmic.base.errors import SpecError, require, shorten
+from cosmic.base.errors import SpecError, as_key, require, shorten
 from cosmic.design.model_layer import is_moe
 from cosmic.design.plain_data import parse_yaml
 from cosmic.frameworks.launch_arguments import NamedArgument, NamedArguments, parse_arguments
 from cosmic.frameworks.launch_readers import ImportedLayers, ImportRequest, check_decoder
-from cosmic.frameworks.launch_scale import NO_SCALE, LaunchScale, find_launch_scale
-from cosmic.frameworks.megatron_arguments import READ_ARGUMENTS, note_unread_arguments
-from cosmic.frameworks.megatron_decoder import megatron_model_tree, recognise_model
-from cosmic.frameworks.megatron_workload import DecoderShape, megatron_workload_tree
+from cosmic.frameworks.launch_scale import MOST_NPUS, NO_SCALE, LaunchScale, find_launch_scale
+from cosmic.frameworks.megatron_arguments import READ_ARGUMENTS, nested_arguments, note_unread_arguments
+from cosmic.frameworks.megatron_model import megatron_model_tree, recognise_model
 from cosmic.frameworks.shell_expansion import DOUBT
 from cosmic.frameworks.shell_script import LARGEST_BYTES, ShellScript, follow_script
+from cosmic.frameworks.targets.megatron import DecoderShape, megatron_workload_tree
 
 OTHER_PROGRAMS = {
     "pretrain_bert": "encoders",
@@ -184,8 +184,6 @@ def _variable_arguments(script: ShellScript) -> tuple[str, ...]:
 
 def yaml_arguments(request: ImportRequest, text: str) -> tuple[NamedArguments, LaunchScale]:
     """Return the arguments of a YAML file: nested as for --yaml-cfg, or under their own names (--bf16: true)."""
-    from cosmic.frameworks.megatron_arguments import nested_arguments  # noqa: PLC0415  NeMo's reader imports this module
-
     tree = parse_yaml(text, request.where)
     require(isinstance(tree, dict), request.where, tree, "must be a mapping of arguments to values")
     inner = next((tree[key] for key in SECTIONS if isinstance(tree.get(key), Mapping)), None)
@@ -234,3 +232,48 @@ def _variable_name(index: int, position: int) -> str:
 def _quote_double(text: str) -> str:
     escaped = re.sub(r'(["\\`])', r"\\\1", text)
     return f'"{escaped}"'
+
+
+# ---- Recipes of NeMo and Megatron-Bridge
+
+NODES = ("num_nodes", "nnodes")
+PER_NODE = ("devices", "num_gpus_per_node", "gpus_per_node", "nproc_per_node", "ntasks_per_node")
+TOTAL = ("num_gpus", "world_size")
+
+
+def read_nemo(request: ImportRequest) -> ImportedLayers:
+    """Return the design of a recipe."""
+    suffix = request.path.suffix.lower()
+    require(suffix in (".yaml", ".yml", ".json"), "file", str(request.path), "is no YAML file, which recipes are")
+    tree = parse_yaml(request.text(), request.where)
+    require(isinstance(tree, dict), request.where, tree, "must be a mapping of keys to values")
+    arguments = nested_arguments(tree, request)
+    require(bool(arguments.given), request.where, tree, "has no key of a recipe, such as model.num_layers")
+    return design_of_arguments(request, arguments, nemo_scale(tree), dropout=0.0)
+
+
+def nemo_scale(tree: Mapping[Any, Any]) -> LaunchScale:
+    """Return the accelerators of a recipe: nodes by devices.
+
+    >>> nemo_scale({"trainer": {"num_nodes": 4, "devices": 8}}).npus
+    32
+    """
+    counts = dict(_find_counts(tree, ()))
+    total = next((entry for entry in counts.items() if entry[0].rpartition(".")[2] in TOTAL), None)
+    if total is not None:
+        return LaunchScale(total[1], f"{total[0]} {total[1]}")
+    nodes = next((entry for entry in counts.items() if entry[0].rpartition(".")[2] in NODES), None)
+    devices = next((entry for entry in counts.items() if entry[0].rpartition(".")[2] in PER_NODE), None)
+    if nodes is None or devices is None:
+        return NO_SCALE
+    return LaunchScale(nodes[1] * devices[1], f"{nodes[0]} {nodes[1]} × {devices[0]} {devices[1]}")
+
+
+def _find_counts(tree: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers that count nodes or devices."""
+    for key, value in tree.items():
+        key_path = (*path, as_key(key))
+        if isinstance(value, Mapping):
+            yield from _find_counts(value, key_path)
+        elif key_path[-1] in (*NODES, *PER_NODE, *TOTAL) and type(value) is int and 1 <= value <= MOST_NPUS:
+            yield ".".join(key_path), value

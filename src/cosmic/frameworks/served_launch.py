@@ -21,6 +21,7 @@ from cosmic.base.files import is_file
 from cosmic.design import catalog_entries, schema
 from cosmic.design.catalog_entries import load_mapping
 from cosmic.design.design_point import DesignPoint, model_title
+from cosmic.design.field_facts import unsupported_fields
 from cosmic.design.model_layer import Model, Transformer, is_moe
 from cosmic.design.serving_engine import Engine, load_engine
 from cosmic.design.serving_layer import PrefillPool, RequestClass
@@ -272,13 +273,7 @@ class Served:
         yield from self._of_drafting()
         yield from self._of_limits()
         yield from self._of_lengths()
-        w = self.workload
-        if w.cp > 1:
-            yield f"cp {w.cp}: context parallelism is not written; the numbers are of the design with it"
-        if w.lora_rank is not None:
-            yield f"{w.lora_adapters} adapters of rank {w.lora_rank}: say where yours are, in the engine's own words"
-        if w.strategies:
-            yield f"{', '.join(w.strategies)}: strategies are not exported"
+        yield from unsupported_fields(self.workload, "serving", moe=self.moe)
         if any(pool.gpus < pool.world and pool.gpus != pool.host for pool in self.pools):
             yield "an instance does not fill its hosts: their other GPUs stay idle"
         yield from vendor_warnings(self.point)

@@ -7,6 +7,7 @@ whole numbers, variables with or without ``$``, and the operators of C.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,15 +20,12 @@ LARGEST_NUMBER = 2**63 - 1
 LONGEST_EXPRESSION = 1000
 """Characters of an expression."""
 _TOKEN = re.compile(r"\s*(\ue000\d+\ue001|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%()<>!?:])")
-_LEVELS: tuple[tuple[str, ...], ...] = (
-    ("||",),
-    ("&&",),
-    ("==", "!="),
-    ("<", ">", "<=", ">="),
-    ("<<", ">>"),
-    ("+", "-"),
-    ("*", "/", "%"),
-)
+_RANKS = {
+    sign: rank
+    for rank, signs in enumerate(("||", "&&", "== !=", "< > <= >=", "<< >>", "+ -", "* / %"))
+    for sign in signs.split()
+}
+"""How tightly the operators of two numbers bind."""
 _DEEPEST = 50
 
 
@@ -49,23 +47,15 @@ def evaluate_arithmetic(text: str, variable: Callable[[str], str], where: str) -
 
 
 class _ArithmeticReader:
-    def __init__(self, text: str, variable: Callable[[str], str], where: str) -> None:
-        self.text, self.variable, self.where = text, variable, where
-        self.depth = 0
-        self.tokens = self._tokens()
+    """Reads an expression from its tokens, of which the next one is the last."""
 
-    def _tokens(self) -> list[str]:
-        tokens, position = list[str](), 0
-        text = self.text.strip()
-        if len(text) > LONGEST_EXPRESSION:
+    def __init__(self, text: str, variable: Callable[[str], str], where: str) -> None:
+        self.text, self.variable, self.where, self.depth = text, variable, where, 0
+        if len(text.strip()) > LONGEST_EXPRESSION:
             raise self.fail(f"has more than {LONGEST_EXPRESSION:,} characters")
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self.fail("is no arithmetic that is read here")
-            tokens.append(match[1])
-            position = match.end()
-        return tokens[::-1]
+        self.tokens: list[str] = _TOKEN.findall(text)[::-1]
+        if "".join(self.tokens[::-1]) != re.sub(r"\s", "", text):
+            raise self.fail("is no arithmetic that is read here")
 
     def fail(self, rule: str) -> SpecError:
         return SpecError(f"{self.where} $(( ))", shorten(self.text), rule)
@@ -86,13 +76,12 @@ class _ArithmeticReader:
         second = self.choice()
         return first if condition else second
 
-    def level(self, precedence: int) -> int:
-        if precedence == len(_LEVELS):
-            return self.power()
-        result = self.level(precedence + 1)
-        while self.tokens and self.tokens[-1] in _LEVELS[precedence]:
+    def level(self, rank: int) -> int:
+        """Return the value of what binds at least as tightly as operators of a rank."""
+        result = self.power()
+        while self.tokens and _RANKS.get(self.tokens[-1], -1) >= rank:
             sign = self.tokens.pop()
-            result = self.checked(self.apply(sign, result, self.level(precedence + 1)))
+            result = self.checked(self.apply(sign, result, self.level(_RANKS[sign] + 1)))
         return result
 
     def power(self) -> int:
@@ -108,29 +97,26 @@ class _ArithmeticReader:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.fail("is nested too deeply")
-        try:
-            if self.accept("-"):
-                return -self.sign()
-            if self.accept("+"):
-                return self.sign()
-            if self.accept("!"):
-                return int(not self.sign())
-            return self.atom()
-        finally:
-            self.depth -= 1
-
-    def atom(self) -> int:
-        if not self.tokens:
-            raise self.fail("ends too early")
-        token = self.tokens.pop()
-        if token == "(":
+        if self.accept("-"):
+            result = -self.sign()
+        elif self.accept("+"):
+            result = self.sign()
+        elif self.accept("!"):
+            result = int(not self.sign())
+        elif self.accept("("):
             result = self.choice()
             if not self.accept(")"):
                 raise self.fail("has a parenthesis that is never closed")
-            return result
-        if token.startswith("\ue000"):
-            raise UnknownNumber(token)
-        text = token if token[0].isdigit() else self.variable(token)
+        else:
+            result = self.number()
+        self.depth -= 1
+        return result
+
+    def number(self) -> int:
+        if not self.tokens:
+            raise self.fail("ends too early")
+        token = self.tokens.pop()
+        text = token if token[0].isdigit() or UNKNOWN.fullmatch(token) else self.variable(token)
         if text.startswith("\ue000"):
             raise UnknownNumber(text)
         if re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text) is None:
@@ -154,25 +140,25 @@ class _ArithmeticReader:
                 raise self.fail("divides by 0")
             quotient = abs(first) // abs(second) * (1 if first * second >= 0 else -1)
             return quotient if sign == "/" else first - second * quotient
-        if sign in ("<<", ">>"):
-            if not 0 <= second <= 63:
-                raise self.fail("shifts too far")
-            return first << second if sign == "<<" else first >> second
-        return _APPLY[sign](first, second)
+        if sign in ("<<", ">>") and not 0 <= second <= 63:
+            raise self.fail("shifts too far")
+        return int(_APPLY[sign](first, second))
 
 
 _APPLY: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "<": lambda a, b: int(a < b),
-    ">": lambda a, b: int(a > b),
-    "<=": lambda a, b: int(a <= b),
-    ">=": lambda a, b: int(a >= b),
-    "==": lambda a, b: int(a == b),
-    "!=": lambda a, b: int(a != b),
-    "&&": lambda a, b: int(bool(a and b)),
-    "||": lambda a, b: int(bool(a or b)),
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "&&": lambda first, second: bool(first and second),
+    "||": lambda first, second: bool(first or second),
 }
 
 
@@ -321,15 +307,11 @@ class ShellState:
         """Return the value of an arithmetic expression as text."""
         spelled = "".join(self.text_of(quoted_part, depth + 1) for quoted_part in quoted_parts(text, self.where))
         try:
-            return str(evaluate_arithmetic(spelled, self.number, self.where))
+            return str(evaluate_arithmetic(spelled, self.variable, self.where))
         except UnknownNumber as error:
             return error.mark
         except SpecError as error:
             return self.unknown("", f"is $(({text.strip()})), which cannot be read: it {error.rule}")
-
-    def number(self, name: str) -> str:
-        """Return the text of a variable in arithmetic, where one that is not set counts as 0 for the shell."""
-        return self.variable(name)
 
     def variable(self, text: str, depth: int = 0) -> str:
         """Return what ``${text}`` expands to."""

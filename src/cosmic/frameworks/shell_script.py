@@ -25,14 +25,10 @@ from cosmic.frameworks.shell_syntax import (
     Block,
     CaseStatement,
     CommandChain,
-    DoubleBracket,
     ForLoop,
-    HereDocument,
     IfStatement,
     Negation,
     ShellFunction,
-    ShellOperator,
-    ShellToken,
     ShellWord,
     SimpleCommand,
     Statement,
@@ -51,17 +47,6 @@ _NUMBERS = {
 LONGEST_CONDITION_PATTERN = 200
 
 
-def evaluate_double_bracket(tokens: Sequence[ShellToken], state: ShellState) -> bool | None:
-    """Return whether ``[[ … ]]`` holds."""
-    words: list[str] = []
-    for token in tokens:
-        if isinstance(token, ShellOperator):
-            words += [token.text] if token.text != "\n" else []
-        elif not isinstance(token, HereDocument):
-            words.append(state.text(token))
-    return evaluate_test(["[[", *words, "]]"])
-
-
 def evaluate_test(words: Sequence[str]) -> bool | None:
     """Return whether a test holds, given its words with the brackets; None if it cannot be decided.
 
@@ -76,17 +61,8 @@ def evaluate_test(words: Sequence[str]) -> bool | None:
     return _evaluate_or(inner)
 
 
-def _evaluate_or(words: list[str]) -> bool | None:
-    parts = [_evaluate_and(part) for part in _split_at_signs(words, ("||", "-o"))]
-    return True if True in parts else None if None in parts else False
-
-
-def _evaluate_and(words: list[str]) -> bool | None:
-    parts = [_evaluate_single(part) for part in _split_at_signs(words, ("&&", "-a"))]
-    return False if False in parts else None if None in parts else True
-
-
-def _split_at_signs(words: list[str], signs: tuple[str, ...]) -> list[list[str]]:
+def _evaluate_or(words: list[str], signs: tuple[str, ...] = ("||", "-o"), *, decides: bool = True) -> bool | None:
+    """Return whether any of the parts between signs holds; of those with ``&&``, which bind tighter, whether all do."""
     parts: list[list[str]] = [[]]
     depth = 0
     for word in words:
@@ -95,7 +71,8 @@ def _split_at_signs(words: list[str], signs: tuple[str, ...]) -> list[list[str]]
             parts.append([])
         else:
             parts[-1].append(word)
-    return parts
+    results = [_evaluate_or(part, ("&&", "-a"), decides=False) if decides else _evaluate_single(part) for part in parts]
+    return decides if decides in results else None if None in results else not decides
 
 
 def _evaluate_single(words: list[str]) -> bool | None:
@@ -228,8 +205,6 @@ class _ScriptFollower:
         match statement:
             case SimpleCommand():
                 return self.simple(statement)
-            case DoubleBracket():
-                return evaluate_double_bracket(statement.tokens, self.state)
             case Negation():
                 status = self.statement(statement.inner)
                 return None if status is None else not status
@@ -344,6 +319,8 @@ class _ScriptFollower:
 
     def simple(self, command: SimpleCommand) -> bool | None:
         words = list(command.words)
+        if words and words[0].plain == "[[":
+            return evaluate_test([*map(self.state.text, words), "]]"])
         if words and words[0].plain in _DECLARES:
             words = [word for word in words[1:] if not word.plain.startswith("-") or "=" in word.plain]
             for word in words:
@@ -420,15 +397,15 @@ class _ScriptFollower:
 def _is_test(statement: Statement) -> bool:
     """Return whether a statement is a condition, and no command of which only a run would tell the outcome."""
     match statement:
-        case DoubleBracket():
-            return True
         case Negation():
             return _is_test(statement.inner)
         case CommandChain():
             return statement.operator != "|" and _is_test(statement.first) and _is_test(statement.second)
         case SimpleCommand():
             first = statement.words[0] if statement.words else None
-            return first is not None and (first.plain in ("[", "test", "true", "false") or first.parts[0].text == "((")
+            return first is not None and (
+                first.plain in ("[", "[[", "test", "true", "false") or first.parts[0].text == "(("
+            )
         case _:
             return False
 

@@ -14,15 +14,14 @@ from typing import Literal
 from cosmic.base.errors import SpecError
 
 PartKind = Literal["text", "variable", "arithmetic", "command"]
-OPERATORS = (
-    *("&>>", "<<<", "<<-", "&&", "||", ";;", "<<", ">>", ">&", "<&", "&>", ">|"),
-    *(";", "|", "&", "<", ">", "(", ")", "\n"),
-)
-"""The longest first."""
+_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n|#[^\n]*)*")
+_OPERATOR = re.compile(r"&>>|<<<|<<-|&&|\|\||;;|<<|>>|>&|<&|&>|>\||[;|&<>()\n]")
+_PLAIN = re.compile(r"[^ \t\r\n\\'\"$`;|&<>()]+")
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
-_PLAIN = re.compile(r"[^\s\\'\"$`#;|&<>()]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_DESCRIPTOR = re.compile(r"\d+(?=[<>])")
+_DESCRIPTOR = re.compile(r"(?:\d+(?=[<>]))?")
+_UNESCAPED = re.compile(r"[^\"\\$`]+")
+_ESCAPED = re.compile(r"\\[\"\\$`\n]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,7 @@ def quoted_parts(text: str, where: str) -> tuple[WordPart, ...]:
 
 class _Lexer:
     def __init__(self, text: str, where: str, line: int) -> None:
-        self.text, self.where, self.line = text, where, line
-        self.at = 0
-        self.pending: list[tuple[str, bool]] = []
-        """Here-documents that begin with the next line: how they end, and whether their tabs go."""
+        self.text, self.where, self.line, self.at = text, where, line, 0
 
     def all(self) -> list[ShellToken]:
         tokens: list[ShellToken] = []
@@ -101,50 +97,38 @@ class _Lexer:
         shown = lines[min(self.line, len(lines)) - 1].strip() if lines else ""
         return SpecError(f"{self.where} line {self.line}", shown, rule)
 
+    def take(self, end: int) -> str:
+        """Return the text up to *end*, and go there."""
+        content = self.text[self.at : end]
+        self.line += content.count("\n")
+        self.at = end
+        return content
+
+    def take_match(self, pattern: re.Pattern[str]) -> str:
+        """Return what of the text here a pattern matches, nothing if it does not, and go behind it."""
+        match = pattern.match(self.text, self.at)
+        return self.take(match.end()) if match else ""
+
     # -------------------------------------------------------------------------------------------------- tokens
 
     def next(self, previous_tokens: list[ShellToken]) -> ShellToken | None:
         """Return the next token; None at the end."""
-        self.skip_blanks()
+        self.take_match(_BLANK)
+        self.take_match(_DESCRIPTOR)  # 2>&1
+        line, last = self.line, previous_tokens[-1] if previous_tokens else None
         if self.at >= len(self.text):
             return None
-        if (number := _DESCRIPTOR.match(self.text, self.at)) is not None:  # 2>&1
-            self.at = number.end()
-        if self.text.startswith("((", self.at) and _begins_command(previous_tokens):
-            return self.arithmetic_command()
+        if self.text.startswith("((", self.at) and _begins_command(last):
+            self.take(self.at + 2)
+            return ShellWord((WordPart("text", "(("), WordPart("arithmetic", self.balanced("(", "))"))), line)
         if self.text.startswith(("<(", ">("), self.at):  # the output of a command, or its input, as a file
-            self.at += 2
-            return ShellWord((WordPart("command", self.balanced("(", ")")),), self.line)
-        operator = next((spelling for spelling in OPERATORS if self.text.startswith(spelling, self.at)), None)
-        if operator is None:
-            last = previous_tokens[-1] if previous_tokens else None
-            ends = isinstance(last, ShellOperator) and last.text in ("<<", "<<-")
-            return (
-                self.here_document(tabs=last.text == "<<-") if ends and isinstance(last, ShellOperator) else self.word()
-            )
-        self.at += len(operator)
-        token = ShellOperator(operator, self.line)
-        if operator == "\n":
-            self.line += 1
-        return token
-
-    def skip_blanks(self) -> None:
-        while self.at < len(self.text):
-            if self.text[self.at] in " \t\r":
-                self.at += 1
-            elif self.text.startswith(("\\\n", "\\\r\n"), self.at):
-                self.at = self.text.index("\n", self.at) + 1
-                self.line += 1
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            else:
-                return
-
-    def arithmetic_command(self) -> ShellWord:
-        line = self.line
-        self.at += 2
-        return ShellWord((WordPart("text", "(("), WordPart("arithmetic", self.balanced("(", "))"))), line)
+            self.take(self.at + 2)
+            return ShellWord((WordPart("command", self.balanced("(", ")")),), line)
+        if operator := self.take_match(_OPERATOR):
+            return ShellOperator(operator, line)
+        if isinstance(last, ShellOperator) and last.text in ("<<", "<<-"):
+            return self.here_document(tabs=last.text == "<<-")
+        return self.word()
 
     def here_document(self, *, tabs: bool) -> HereDocument:
         """Return the document that the next word ends, and cut it out of the text."""
@@ -167,31 +151,19 @@ class _Lexer:
     def word(self) -> ShellWord:
         line, parts = self.line, list[WordPart]()
         while self.at < len(self.text):
-            plain = _PLAIN.match(self.text, self.at)
             letter = self.text[self.at]
-            if plain is not None:
-                parts.append(WordPart("text", plain[0]))
-                self.at = plain.end()
-            elif letter == "#":  # within a word
-                parts.append(WordPart("text", "#"))
-                self.at += 1
+            if plain := self.take_match(_PLAIN):
+                parts.append(WordPart("text", plain))
             elif letter == "(" and len(parts) == 1 and _ARRAY.fullmatch(parts[0].text):
                 return ShellWord(tuple(parts), line, self.array())
             elif letter == "\\":
-                self.escaped(parts)
+                escaped = self.take(self.at + 2)[1:]
+                parts += [WordPart("text", escaped, quoted=True)] if escaped != "\n" else []
             elif letter in "'\"$`":
                 parts += self.quote_or_expansion(letter)
             else:
                 break
         return ShellWord(tuple(parts), line)
-
-    def escaped(self, parts: list[WordPart]) -> None:
-        following = self.text[self.at + 1 : self.at + 2]
-        if following == "\n":
-            self.line += 1
-        else:
-            parts.append(WordPart("text", following, quoted=True))
-        self.at += 2
 
     def array(self) -> tuple[ShellWord, ...]:
         self.at += 1
@@ -222,87 +194,65 @@ class _Lexer:
         close = self.text.find(end, self.at + 1)
         if close < 0:
             raise self.fail(f"a quote is never closed by {end}")
-        content = self.text[self.at + 1 : close]
-        self.line += content.count("\n")
-        self.at = close + 1
-        return content
+        return self.take(close + 1)[1:-1]
 
     def quoted(self, until: str) -> list[WordPart]:
         """Return the parts of what stands in double quotes."""
-        parts, letters = list[WordPart](), list[str]()
-
-        def flush() -> None:
-            if letters:
-                parts.append(WordPart("text", "".join(letters), quoted=True))
-                letters.clear()
-
-        while self.at < len(self.text):
-            letter = self.text[self.at]
-            if letter == until:
-                self.at += 1
-                flush()
-                return parts
-            if letter in "$`":
-                flush()
-                parts += self.expansion(quoted=True)
+        parts, letters = list[WordPart](), ""
+        while self.at < len(self.text) and self.text[self.at] != until:
+            if self.text[self.at] not in "$`":
+                taken = self.take_match(_UNESCAPED) or self.take_match(_ESCAPED) or self.take(self.at + 1)
+                letters += taken[1:].replace("\n", "") if _ESCAPED.fullmatch(taken) else taken
                 continue
-            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in ('"', "\\", "$", "`", "\n"):
-                self.at += 1
-                letter = self.text[self.at].replace("\n", "")
-                self.line += not letter
-            letters.append(letter)
-            self.line += letter == "\n"
-            self.at += 1
-        if until:
+            parts += [WordPart("text", letters, quoted=True)] if letters else []
+            parts, letters = parts + self.expansion(quoted=True), ""
+        if until and self.at >= len(self.text):
             raise self.fail("a quote is never closed")
-        flush()
-        return parts
+        self.take(self.at + len(until))
+        return parts + ([WordPart("text", letters, quoted=True)] if letters else [])
 
     def expansion(self, *, quoted: bool) -> list[WordPart]:
         """Return what ``$`` or a backtick begins."""
         if self.text[self.at] == "`":
             return [WordPart("command", self.until("`"), quoted)]
-        follows = self.text[self.at + 1 : self.at + 3]
-        if follows == "((":
-            self.at += 3
-            return [WordPart("arithmetic", self.balanced("(", "))"), quoted)]
-        if follows[:1] == "(":
-            self.at += 2
-            return [WordPart("command", self.balanced("(", ")"), quoted)]
-        if follows[:1] == "{":
-            self.at += 2
-            return [WordPart("variable", self.balanced("{", "}"), quoted)]
-        if follows[:1] in ("'", '"') and not quoted:
-            self.at += 1
-            return self.quote_or_expansion(follows[0])
-        name = _NAME.match(self.text, self.at + 1)
-        self.at = self.at + 1 if name is None else name.end()
-        return [WordPart("text", "$", quoted)] if name is None else [WordPart("variable", name[0], quoted)]
+        kinds: tuple[tuple[str, PartKind, str, str], ...] = (
+            ("$((", "arithmetic", "(", "))"),
+            ("$(", "command", "(", ")"),
+            ("${", "variable", "{", "}"),
+        )
+        for begins, kind, opening, closing in kinds:
+            if self.text.startswith(begins, self.at):
+                self.take(self.at + len(begins))
+                return [WordPart(kind, self.balanced(opening, closing), quoted)]
+        self.take(self.at + 1)
+        letter = self.text[self.at : self.at + 1]
+        if letter in ("'", '"') and not quoted:
+            return self.quote_or_expansion(letter)
+        name = self.take_match(_NAME)
+        return [WordPart("variable", name, quoted)] if name else [WordPart("text", "$", quoted)]
 
     def balanced(self, opening: str, closing: str) -> str:
         """Return the text up to *closing*, over pairs of *opening* and its counterpart, and go behind it."""
-        start, depth, quote = self.at, 0, ""
-        while self.at < len(self.text):
-            letter = self.text[self.at]
+        end, depth, quote = self.at, 0, ""
+        while end < len(self.text):
+            letter = self.text[end]
             if letter == "\\":
-                self.at += 1
+                end += 1
             elif quote:
                 quote = "" if letter == quote else quote
             elif letter in "'\"":
                 quote = letter
-            elif depth == 0 and self.text.startswith(closing, self.at):
-                content = self.text[start : self.at]
-                self.line += content.count("\n")
-                self.at += len(closing)
+            elif depth == 0 and self.text.startswith(closing, end):
+                content = self.take(end)
+                self.take(end + len(closing))
                 return content
             else:
                 depth += (letter == opening) - (letter == closing[0])
-            self.at += 1
+            end += 1
         raise self.fail(f"an expansion is never closed by {closing}")
 
 
-def _begins_command(previous_tokens: list[ShellToken]) -> bool:
-    last = previous_tokens[-1] if previous_tokens else None
+def _begins_command(last: ShellToken | None) -> bool:
     if isinstance(last, ShellWord):
         return last.plain in ("if", "elif", "while", "until", "then", "do", "else", "!", "for")
     return not isinstance(last, ShellOperator) or last.text in ("\n", ";", "&&", "||")
@@ -323,14 +273,6 @@ class SimpleCommand:
     """The file that its output goes to."""
     document: str | None = None
     """The here-document that it reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class DoubleBracket:
-    """``[[ … ]]``: words and operators."""
-
-    tokens: tuple[ShellToken, ...]
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,15 +335,7 @@ class StatementGroup:
 
 
 Statement = (
-    SimpleCommand
-    | DoubleBracket
-    | CommandChain
-    | Negation
-    | IfStatement
-    | CaseStatement
-    | ForLoop
-    | ShellFunction
-    | StatementGroup
+    SimpleCommand | CommandChain | Negation | IfStatement | CaseStatement | ForLoop | ShellFunction | StatementGroup
 )
 Block = tuple[Statement, ...]
 
@@ -535,6 +469,8 @@ class _Parser:
         otherwise: Block = ()
         while True:
             condition = self.block(("then",))
+            if not condition:
+                raise self.fail("'if' needs a condition")
             self.expect("then")
             cases.append((condition, self.block(("elif", "else", "fi"))))
             word = self.word()
@@ -606,15 +542,19 @@ class _Parser:
         body = self.statement()
         return ShellFunction(name, body.body if isinstance(body, StatementGroup) else (body,))
 
-    def test(self) -> DoubleBracket:
-        line = self.take().line
-        operands: list[ShellToken] = []
+    def test(self) -> SimpleCommand:
+        """Return ``[[ … ]]`` as a command, of which operators are words, too; its last bracket is left out."""
+        words, line = list[ShellWord](), self.rest[-1].line
         while self.rest and self.word() != "]]":
-            operands.append(self.take())
+            token = self.take()
+            if isinstance(token, ShellOperator) and token.text != "\n":
+                words.append(ShellWord((WordPart("text", token.text),), token.line))
+            elif isinstance(token, ShellWord):
+                words.append(token)
         if not self.rest:
             raise self.fail("'[[' is never closed by ']]'")
         self.take()
-        return DoubleBracket(tuple(operands), line)
+        return SimpleCommand(tuple(words), line)
 
     def simple(self) -> SimpleCommand:
         words: list[ShellWord] = []

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from cosmic.network.synthesis.lower_bounds import Bounds
     from cosmic.report.schedule_files import convert_schedule as convert
     from cosmic.search.provision.bandwidth_problem import Provisioned
-    from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
-    from cosmic.search.provision.space_provisioning import provision
+    from cosmic.search.provision.provisioning import WeightedDesign, provision, provision_designs
 else:
     __getattr__, __dir__ = offer_names(
         __name__,
@@ -46,7 +45,7 @@ else:
             "Schedule": "cosmic.network.schedules.collective_schedule",
             "ScheduleVerdict": "cosmic.network.schedules.schedule_checking",
             "Span": "cosmic.network.mesh_spans",
-            "WeightedDesign": "cosmic.search.provision.design_bandwidth",
+            "WeightedDesign": "cosmic.search.provision.provisioning",
             "axis_spans": "cosmic.network.mesh_spans",
             "axis_strides": "cosmic.network.mesh_spans",
             "bound": "cosmic.network.collective_requests",
@@ -59,8 +58,8 @@ else:
             "load_network": "cosmic.network.network_graphs",
             "make_baselines": "cosmic.network.schedules.baseline_algorithms",
             "network_graph": "cosmic.network.network_graphs",
-            "provision": "cosmic.search.provision.space_provisioning",
-            "provision_designs": "cosmic.search.provision.design_bandwidth",
+            "provision": "cosmic.search.provision.provisioning",
+            "provision_designs": "cosmic.search.provision.provisioning",
             "simulate_schedule": "cosmic.network.schedules.schedule_replay",
             "subgroups": "cosmic.network.collective_costs",
             "synthesize": "cosmic.network.collective_requests",

@@ -60,7 +60,7 @@ from cosmic.design.network_layer import GRAPH, Dimension, Network, Transport, to
 from cosmic.network.algorithm_terms import number_of, tree_depth, usable_share
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.network.dimension_wiring import MARK, dimension_label, label_of, topology_of, wiring_at
-from cosmic.network.link_shares import link_terms
+from cosmic.network.link_shares import link_terms, sends_to_all_at_once
 from cosmic.network.mesh_spans import Span
 from cosmic.network.switch_tiers import (
     Tiers,
@@ -113,7 +113,7 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
     longest, busiest = 1.0, 1.0
     for index, tier in enumerate(levels):
         # The largest share of an NPU's messages that leaves the switches of this tier.
-        leaving = float(crossing_phases("direct", group, tier.npus)[0].leaving)
+        leaving = float(crossing_phases("direct", "all_to_all", group, tier.npus)[0].leaving)
         if rails and build != RAIL_ONLY and index == 0:
             leaving = (leaving + within - 1) / within
         uneven = 1.0
@@ -327,6 +327,9 @@ def collective_terms(
         return synthesized_terms(f"{kind} {LINES - 1}", topology, algorithm, npus, members, step)
     traffic = number_of(algorithms[algorithm], "traffic", kind, members)
     steps = number_of(algorithms[algorithm], "steps", kind, members)
+    # Peers and distance of an algorithm are those of its gathers. What a library reaches is measured as it is.
+    if kind == "all_to_all" and algorithm != "auto" and sends_to_all_at_once(algorithm, kind):
+        algorithm = "direct"
     hops, share = _reached_share(kind, topology, algorithm, npus, members, step)
     return steps * hops, traffic / share
 

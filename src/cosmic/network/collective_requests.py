@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.json_types import PositiveCount, json_keys, unit
 from cosmic.base.units import BYTES, format_quantity, read_quantity
+from cosmic.design.answer import Answer, Answered, Provenance
 from cosmic.network.link_graph import LinkGraph, require_connected
 from cosmic.network.network_graphs import load_network
+from cosmic.network.schedules.baseline_algorithms import Baseline, make_baselines, textbook_schedule
 from cosmic.network.schedules.collective_schedule import KINDS, Kind, Schedule, check_groups, chunk_count
 from cosmic.network.schedules.schedule_checking import ScheduleVerdict, check_schedule
 from cosmic.network.schedules.schedule_formats import ScheduleOptions, read_schedule
@@ -34,8 +38,11 @@ class CollectiveRequest:
 
     graph: LinkGraph
     kind: Kind
+    """Which collective, such as all_gather."""
     size_bytes: float
-    chunks: int | None
+    """Buffer of one NPU: the output of an all-gather, the input of other collectives."""
+    chunks: PositiveCount | None
+    """Chunks for each NPU that the ingress bound counts; None without a number."""
     groups: tuple[tuple[int, ...], ...]
     stated_groups: tuple[tuple[int, ...], ...] | None
     """None where all NPUs are one group."""
@@ -49,16 +56,10 @@ class CollectiveRequest:
         several = f" in {len(self.groups):,} groups" if len(self.groups) > 1 else ""
         return f"{self.kind.replace('_', '-')} of {bytes_in_words(self.size_bytes)} among {among}{several}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what is asked for, for programs."""
-        return {
-            "collective": self.kind,
-            "size_bytes": self.size_bytes,
-            "npus": self.graph.npus,
-            "switches": self.graph.switches,
-            "links": self.graph.links,
-            "groups": len(self.groups),
-        }
+    @property
+    def group_count(self) -> PositiveCount:
+        """Groups of ranks that run the collective at once."""
+        return len(self.groups)
 
 
 def read_request(
@@ -172,6 +173,183 @@ def bytes_in_words(size: float) -> str:
     return text if len(text) <= 10 else f"{size:,.10g} bytes"
 
 
+# ---- What no schedule can beat, and a schedule that comes near
+
+CHECKED = 3_000_000
+"""Transfers up to which every synthesized schedule is also checked."""
+_REQUEST_KEYS = {
+    "collective": "request.kind",
+    "size_bytes": "request.size_bytes",
+    "npus": "request.graph.npus",
+    "switches": "request.graph.switches",
+    "links": "request.graph.links",
+    "groups": "request.group_count",
+}
+
+
+def _times_over_bound(time_s: float | None, bound_s: float) -> float | None:
+    return time_s / bound_s if time_s is not None and bound_s else None
+
+
+def _provenance(request: CollectiveRequest, seed: int | None = None) -> Provenance:
+    """Return what an answer about a collective follows from."""
+    stated = {
+        "network": request.graph.digest,
+        "collective": request.kind,
+        "size_bytes": request.size_bytes,
+        "chunks": request.chunks,
+        "groups": request.stated_groups,
+        "root": request.root,
+    }
+    return Provenance(inputs={name: value for name, value in stated.items() if value is not None}, seed=seed)
+
+
+@dataclass(frozen=True)
+class TextbookTime(Baseline):
+    """One algorithm."""
+
+    over_bound: Annotated[float | None, unit("ratio")] = None
+    """Its time over the bound; None where either is missing."""
+
+
+@json_keys(
+    "algorithms",
+    "answer",
+    own=False,
+    **_REQUEST_KEYS,
+    chunks_per_npu="request.chunks",
+    bound_s="seconds",
+    bounds="parts",
+    cut="cut_names",
+)
+@dataclass(frozen=True, kw_only=True)
+class CollectiveBound(Bounds, Answered):
+    """What no schedule of a collective on a network can beat, and how far textbook algorithms are from it."""
+
+    request: CollectiveRequest
+
+    @property
+    def parts(self) -> Bounds:
+        """Each bound by itself."""
+        return Bounds(self.node_s, self.cut_s, self.ingress_s, self.distance_s, self.cut, self.in_turn_s)
+
+    @property
+    def cut_names(self) -> list[str]:
+        """Nodes on one side of the cut that binds, by name; empty if none does."""
+        return [self.request.graph.name(node) for node in self.cut]
+
+    @cached_property
+    def algorithms(self) -> list[TextbookTime]:
+        """Textbook algorithms on this network, with congestion on every link."""
+        request = self.request
+        baselines = make_baselines(request.graph, request.kind, request.size_bytes, request.groups, request.root)
+        return [
+            TextbookTime(each.algorithm, each.time_s, each.reason, _times_over_bound(each.time_s, self.seconds))
+            for each in baselines
+        ]
+
+    @property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        return Answer(
+            question="collective",
+            verdict=f"{self.request.in_words}: no schedule takes less than {format_time(self.seconds)}",
+            proof=f"no schedule takes less than {format_time(self.seconds)}",
+            provenance=_provenance(self.request),
+        )
+
+
+@json_keys(
+    "over_bound",
+    "in_turn_bound_s",
+    "algbw_bytes_per_s",
+    "valid",
+    "answer",
+    own=False,
+    **_REQUEST_KEYS,
+    time_s="time_s",
+    bound_s="limits.seconds",
+    chunks_per_npu="chunks_per_npu",
+    transfers="transfers",
+    files="files",
+)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SynthesizedSchedule(Schedule, Answered):
+    """A schedule made for one network and collective. Exit code 1 if it fails its own check."""
+
+    request: CollectiveRequest
+    seed: int = 0
+    files: tuple[str, ...] = ()
+    """Files that were written; traces as PREFIX.<rank>.et."""
+
+    @cached_property
+    def limits(self) -> Bounds:
+        """What no schedule can beat."""
+        return _bounds_of(self.request)
+
+    @cached_property
+    def checked(self) -> ScheduleVerdict | None:
+        """What the independent check says; None where there are too many transfers for it."""
+        return check_schedule(self) if self.transfers <= CHECKED else None
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether the independent check found nothing wrong; None where there are too many transfers for it."""
+        return None if self.checked is None else self.checked.valid
+
+    @property
+    def over_bound(self) -> Annotated[float | None, unit("ratio")]:
+        """Time over the bound; None where the bound is 0."""
+        return _times_over_bound(self.time_s, self.limits.seconds)
+
+    @property
+    def in_turn_bound_s(self) -> float | None:
+        """Of an all-reduce, the bound of a reduce-scatter and then an all-gather; None for other collectives."""
+        return self.limits.in_turn_s or None
+
+    @property
+    def algbw_bytes_per_s(self) -> float | None:
+        """Size over time; None where the time is 0."""
+        return self.request.size_bytes / self.time_s if self.time_s else None
+
+    @property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        over = self.over_bound
+        near = "" if over is None else f", {over:.3f}× the bound of {format_time(self.limits.seconds)}"
+        return Answer(
+            question="collective",
+            verdict=f"{self.request.in_words}: {format_time(self.time_s)}{near}",
+            reasons=() if self.valid is not False else ("the schedule fails its own check",),
+            proof=f"no schedule takes less than {format_time(self.limits.seconds)}",
+            gap=None if over is None else max(0.0, over - 1),
+            provenance=_provenance(self.request, self.seed),
+        )
+
+
+def format_time(seconds: float) -> str:
+    """Return a time for a person to read.
+
+    >>> format_time(0.00750150), format_time(0.0)
+    ('7.502 ms', '0 s')
+    """
+    for unit_name, worth in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        if seconds >= worth:
+            return f"{seconds / worth:.4g} {unit_name}"
+    return "0 s"
+
+
+def _bounds_of(request: CollectiveRequest) -> Bounds:
+    return collective_bounds(
+        request.graph,
+        request.kind,
+        request.size_bytes,
+        chunks=request.chunks,
+        groups=request.stated_groups,
+        root=request.root,
+    )
+
+
 def bound(
     network: str | LinkGraph,
     *,
@@ -181,7 +359,7 @@ def bound(
     groups: Sequence[str] = (),
     root: int = 0,
     fail: Sequence[str] = (),
-) -> Bounds:
+) -> CollectiveBound:
     """Return what no schedule of a collective can beat on a network, and the cut that binds.
 
     *network* is a file of links, a design, MODEL@SYSTEM:N, SYSTEM:N, or a `LinkGraph`. *size* is the buffer of one NPU, *groups* are
@@ -194,17 +372,11 @@ def bound(
     0.015555555555555555
     """
     request = read_request(network, collective, size, chunks, groups, root, fail)
-    return collective_bounds(
-        request.graph,
-        request.kind,
-        request.size_bytes,
-        chunks=request.chunks,
-        groups=request.stated_groups,
-        root=root,
-    )
+    limits = _bounds_of(request)
+    return CollectiveBound(**{each.name: getattr(limits, each.name) for each in fields(Bounds)}, request=request)
 
 
-def synthesize(
+def synthesize(  # noqa: PLR0913  the options of the command
     network: str | LinkGraph,
     *,
     collective: str = "all-gather",
@@ -214,8 +386,12 @@ def synthesize(
     root: int = 0,
     seed: int = 0,
     fail: Sequence[str] = (),
-) -> Schedule:
+    algorithm: str = "",
+    progress: Callable[[float], None] | None = None,
+) -> SynthesizedSchedule:
     """Return a schedule of a collective for one network that comes near its bound; arguments are those of `bound`.
+
+    With the name of a textbook *algorithm* it is that algorithm's instead. *progress* is told the share that is done.
 
     >>> import cosmic
     >>> schedule = cosmic.network.synthesize("dgx-h100:8", collective="broadcast", size="1 GB")
@@ -223,15 +399,23 @@ def synthesize(
     True
     """
     request = read_request(network, collective, size, chunks, groups, root, fail)
-    return synthesize_schedule(
-        request.graph,
-        request.kind,
-        request.size_bytes,
-        chunks=request.chunks,
-        groups=request.stated_groups,
-        root=root,
-        seed=seed,
-    )
+    if algorithm:
+        name = algorithm.replace("-", "_")
+        stated = (request.graph, name, request.kind, request.size_bytes, request.groups, root, request.chunks)
+        made = textbook_schedule(*stated)
+    else:
+        made = synthesize_schedule(
+            request.graph,
+            request.kind,
+            request.size_bytes,
+            chunks=request.chunks,
+            groups=request.stated_groups,
+            root=root,
+            seed=seed,
+            **({} if progress is None else {"progress": progress}),
+        )
+    parts = {each.name: getattr(made, each.name) for each in fields(Schedule)}
+    return SynthesizedSchedule(**parts, request=request, seed=seed)
 
 
 def open_schedule(

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from cosmic.base.caching import digest
 from cosmic.base.errors import require
+from cosmic.base.json_types import Count, PositiveCount
 
 # ---- A network as a value: nodes, and directed links between them
 
@@ -32,12 +33,14 @@ Floats = npt.NDArray[np.float64]
 class LinkGraph:
     """Accelerators and switches, and the links between them, as columns; equal graphs have equal digests."""
 
-    npus: int
+    npus: PositiveCount
+    """NPUs of the network."""
     sources: Ints
     targets: Ints
     bandwidth_bytes_per_s: Floats
     latency_s: Floats
-    switches: int = 0
+    switches: Count = 0
+    """Switches of the network."""
     reducing: frozenset[int] = frozenset()
     """Switches that add up what passes through them, and copy one message to several links (SHARP, NVLS)."""
     names: tuple[str, ...] = ()
@@ -65,8 +68,8 @@ class LinkGraph:
         return self.npus + self.switches
 
     @property
-    def links(self) -> int:
-        """Number of links."""
+    def links(self) -> Count:
+        """Links of the network, each direction by itself."""
         return len(self.sources)
 
     def name(self, node: int) -> str:

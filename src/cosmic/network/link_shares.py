@@ -10,23 +10,20 @@ of a normalised graph: NPUs inject at most 1 byte per second, the longest link t
 messages over it, and a collective is as slow as the slowest group; messages whose link is broken go round, over links
 that others use too.
 
-    ring              members to both neighbours, a half each; all one way where that is faster
-    direct            all members to all others
-    halving_doubling  partners 1, 2, 4, … apart: a half, a quarter and so on; first those beyond a power of two
-    double_binary_tree  children to parents, and parents to children, of two trees
-
-An all-to-all by halving and doubling (Bruck) sends as much to each of the members 1, 2, 4, … further on. Algorithms of
-others are taken for rings if they have up to two peers, else for direct ones.
+The messages are the rounds of the algorithm (`cosmic.network.collective_rounds`), whoever wrote it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
 from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.network.collective_rounds import Rounds
 from cosmic.network.dimension_wiring import copies_of, disconnection_reason
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.link_paths import link_loads
@@ -100,78 +97,45 @@ def slowest_npu(graph: LinkGraph) -> float:
     return float(1 / np.minimum(sent, received).min())
 
 
-# ---- patterns
+# ---- messages
 
 
 def message_patterns(algorithm: str, kind: CollectiveKind, members: int) -> list[list[Messages]]:
-    """Return the ways in which an algorithm may send, each as phases."""
-    name = pattern_of(algorithm, kind, members)
-    if name == "halving_doubling":
-        return [_bruck_phases(members) if kind == "all_to_all" else _halving_phases(members)]
-    if name == "double_binary_tree":
-        return [_tree_phases(members)]
-    own: Ints = np.arange(members, dtype=np.int64)
-    if name == "direct":
-        # All ordered pairs of different members, a (p - 1)-th of the traffic each.
-        senders, receivers = (grid.reshape(-1) for grid in np.meshgrid(own, own, indexing="ij"))
-        apart = senders != receivers
-        return [[_make_messages(senders[apart], receivers[apart], 1 / (members - 1))]]
-    onwards, back = (own + 1) % members, (own - 1) % members
-    one_way = [[_make_messages(own, onwards, 1.0)], [_make_messages(own, back, 1.0)]]
-    if members == 2:
-        return one_way[:1]
-    # Both directions at once, or either alone: links may be faster one way.
-    return [[_make_messages(np.tile(own, 2), np.concatenate((onwards, back)), 0.5)], *one_way]
+    """Return the ways in which an algorithm may send, each as phases, per byte that the first of them has a member send.
 
-
-def pattern_of(algorithm: str, kind: CollectiveKind, members: int) -> str:
-    """Return which of the patterns here an algorithm has."""
-    if algorithm == "auto":
-        return "direct" if kind == "all_to_all" else "ring"
-    if algorithm == "double_binary_tree" and kind == "all_to_all":
-        return "direct"
-    if algorithm in ("ring", "direct", "halving_doubling", "double_binary_tree"):
-        return algorithm
-    return "ring" if float(algorithms[algorithm].peers(max(members, 4))) <= 2 else "direct"
-
-
-def _make_messages(senders: Ints, receivers: Ints, size: float) -> Messages:
-    return senders, receivers, np.full(len(senders), size)
-
-
-def _halving_phases(members: int) -> list[Messages]:
-    """Return the phases of recursive halving: members beyond a power of two join a partner first."""
-    own: Ints = np.arange(1 << (members.bit_length() - 1), dtype=np.int64)
-    sizes = [0.5 ** (phase + 1) for phase in range(len(own).bit_length() - 1)]
-    beyond = members - len(own)
-    total = sum(sizes) + (0.5 if beyond else 0.0)
-    phases = [_make_messages(own, own ^ (1 << phase), size / total) for phase, size in enumerate(sizes)]
-    if beyond:
-        phases.insert(0, _make_messages(own[:beyond] + len(own), own[:beyond], 0.5 / total))
-    return phases
-
-
-def _bruck_phases(members: int) -> list[Messages]:
-    own: Ints = np.arange(members, dtype=np.int64)
-    apart = [1 << phase for phase in range((members - 1).bit_length())]
-    return [_make_messages(own, (own + distance) % members, 1 / len(apart)) for distance in apart]
-
-
-def _tree_phases(members: int) -> list[Messages]:
-    """Return two phases, up and down two binary trees; each edge carries half of the data in either.
-
-    The second tree is the first turned round, or moved on by one, so that inner nodes of one are leaves of the other.
+    Rounds in which the same members send to the same others, as those of both passes of an all-reduce, are one phase.
     """
-    pairs = [(member, _tree_parent(member, members)) for member in range(1, members)]
-    mirrored = [members - 1 - rank if members % 2 == 0 else (rank + 1) % members for rank in range(members)]
-    pairs += [(mirrored[child], mirrored[parent]) for child, parent in pairs]
-    ends: Ints = np.array(pairs, np.int64)
-    up, down = (ends[:, 0], ends[:, 1]), (ends[:, 1], ends[:, 0])
-    return [_make_messages(*up, 0.25), _make_messages(*down, 0.25)] if members > 2 else [_make_messages(*up, 1.0)]
+    ways = algorithms[algorithm].alternatives(kind, members)
+    total = ways[0].traffic
+    return [_merge_rounds(rounds, total) for rounds in ways]
 
 
-def _tree_parent(member: int, members: int) -> int:
-    """Return the parent in a binary tree in whose order odd members are leaves: 0 is the root."""
-    lowest = member & -member
-    above = (member ^ lowest) | (lowest << 1)
-    return above if above < members else member ^ lowest
+@cache
+def sends_to_all_at_once(algorithm: str, kind: CollectiveKind) -> bool:
+    """Return whether members send to all others in one round, as five do: pairs of thousands need not be listed then.
+
+    >>> sends_to_all_at_once("auto", "all_to_all"), sends_to_all_at_once("ring", "all_to_all")
+    (True, False)
+    """
+    members = 5
+    (phases, *_) = message_patterns(algorithm, kind, members)
+    return len(phases) == 1 and len(phases[0][0]) == members * (members - 1)
+
+
+def _merge_rounds(rounds: Rounds, total: Fraction | float) -> list[Messages]:
+    merged: dict[bytes, tuple[Ints, Any]] = {}
+    known: dict[tuple[int, int], tuple[Ints, Ints, bytes]] = {}  # rounds share their arrays
+    for each in sorted(rounds.rounds, key=lambda one: -one.busiest_member()):
+        ends = (id(each.source), id(each.target))
+        if ends not in known:
+            pairs = each.source * rounds.members + each.target
+            order = np.argsort(pairs, kind="stable")
+            known[ends] = order, pairs[order], pairs[order].tobytes()
+        order, pairs, key = known[ends]
+        size = each.size if isinstance(each.size, Fraction) else each.size[order]
+        merged[key] = (pairs, (merged[key][1] if key in merged else 0) + each.times * size)
+    return [_make_messages(*np.divmod(pairs, rounds.members), size / total) for pairs, size in merged.values()]
+
+
+def _make_messages(senders: Ints, receivers: Ints, sizes: Any) -> Messages:
+    return senders, receivers, np.broadcast_to(np.asarray(sizes, np.float64), senders.shape)

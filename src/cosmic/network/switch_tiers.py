@@ -44,7 +44,7 @@ from cosmic.design.network_layer import Dimension, topologies
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.network.dimension_wiring import topology_of
 from cosmic.network.link_graph import Floats, Ints
-from cosmic.network.link_shares import group_layouts, message_patterns, pattern_of
+from cosmic.network.link_shares import group_layouts, message_patterns, sends_to_all_at_once
 from cosmic.network.synthesized_costs import TEXTBOOK
 
 FAT_TREE = "fat_tree"
@@ -255,14 +255,14 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
     if algorithm == SYNTHESIZED:  # forwarding saves an all-to-all nothing; others take the order that crosses least
         names = ("direct",) if kind == "all_to_all" else TEXTBOOK
         return max(tier_share(kind, name, group, tiers) for name in names)
-    pattern, oversubscribed = (
-        _message_pattern(kind, algorithm, group),
-        [tier for tier in tiers if tier.oversubscription > 1],
-    )
+    oversubscribed = [tier for tier in tiers if tier.oversubscription > 1]
     if not oversubscribed:
         return 1.0
     loads = [
-        [(phase.own, phase.leaving * tier.oversubscription) for phase in crossing_phases(pattern, group, tier.npus)]
+        [
+            (phase.own, phase.leaving * tier.oversubscription)
+            for phase in crossing_phases(algorithm, kind, group, tier.npus)
+        ]
         for tier in oversubscribed
     ]
     seconds = [max(max(pair) for pair in phase) for phase in zip(*loads, strict=True)]
@@ -280,9 +280,8 @@ def uplink_loads(
     True
     """
     name = ("direct" if kind == "all_to_all" else "ring") if algorithm == SYNTHESIZED else algorithm
-    pattern = _message_pattern(kind, name, group)
     return tuple(
-        tier.oversubscription * float(sum_of(phase.leaving for phase in crossing_phases(pattern, group, tier.npus)))
+        tier.oversubscription * float(sum_of(phase.leaving for phase in crossing_phases(name, kind, group, tier.npus)))
         for tier in tiers
     )
 
@@ -290,9 +289,9 @@ def uplink_loads(
 def _count_links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
     """Return the links of a message: up to a leaf and down, and two more for each tier that it crosses."""
     name = "ring" if algorithm == SYNTHESIZED else algorithm
-    pattern, links = _message_pattern(kind, name, group), 2.0
+    links = 2.0
     for tier in tiers:
-        phases = crossing_phases(pattern, group, tier.npus)
+        phases = crossing_phases(name, kind, group, tier.npus)
         links += 2 * float(sum_of(phase.across for phase in phases)) / len(phases)
     return links
 
@@ -300,26 +299,21 @@ def _count_links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers:
 # ---- counting
 
 
-def _message_pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
-    """Return the name of an algorithm's messages; an all-to-all is direct unless members forward it."""
-    name = pattern_of(algorithm, kind, group.members)
-    if kind == "all_to_all" and algorithm != "ring":
-        return "bruck" if name == "halving_doubling" else "direct"
-    return name
-
-
 @lru_cache(maxsize=65536)
-def crossing_phases(pattern: str, group: GroupShape, below: int) -> tuple[Phase, ...]:
-    """Return the phases of a pattern, with what leaves a switch with *below* NPUs side by side.
+def crossing_phases(algorithm: str, kind: CollectiveKind, group: GroupShape, below: int) -> tuple[Phase, ...]:
+    """Return the phases of an algorithm, with what leaves a switch with *below* NPUs side by side.
 
     4 members, 2 apart, fill 8 NPUs: of the 4 NPUs below a leaf, two send out of it in a ring.
 
-    >>> crossing_phases("ring", GroupShape(8, 4, 2), 4)
+    >>> crossing_phases("ring", "all_gather", GroupShape(8, 4, 2), 4)
     (Phase(own=1.0, leaving=0.5, across=0.5),)
     """
     slowest: list[Phase] = []
     for groups in group_layouts(*group):
-        phases = [_direct_phase(groups, below)] if pattern == "direct" else _pattern_phases(pattern, groups, below)
+        if sends_to_all_at_once(algorithm, kind):
+            phases = [_direct_phase(groups, below)]
+        else:
+            phases = _message_phases(algorithm, kind, groups, below)
         slowest = [Phase(*map(max, first, second)) for first, second in zip(phases, slowest or phases, strict=True)]
     return tuple(slowest)
 
@@ -337,14 +331,10 @@ def _direct_phase(groups: Ints, below: int) -> Phase:
     return Phase(1.0, min(1.0, float(leaving.max()) / below), float((counts < members).any()))
 
 
-def _pattern_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
-    members = groups.shape[1]
-    kind: CollectiveKind = "all_to_all" if pattern == "bruck" else "all_gather"
-    phases = message_patterns("halving_doubling" if pattern == "bruck" else pattern, kind, members)[0]
+def _message_phases(algorithm: str, kind: CollectiveKind, groups: Ints, below: int) -> list[Phase]:
     leaf, listed = groups // below, []
-    for senders, receivers, sizes in phases:
-        # An NPU sends at most what its busiest phase has; of two trees each phase carries half of the data.
-        own = 1 / len(phases) if pattern == DOUBLE_TREE else float(np.bincount(senders, sizes).max())
+    for senders, receivers, sizes in message_patterns(algorithm, kind, groups.shape[1])[0]:
+        own = float(np.bincount(senders, sizes).max())
         begin, end = leaf[:, senders], leaf[:, receivers]
         across = begin != end
         weights = np.broadcast_to(sizes, across.shape)[across]

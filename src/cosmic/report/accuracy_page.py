@@ -6,21 +6,22 @@ It is made from a validation alone, so that it has the same numbers as `cosmic c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from cosmic.accuracy.error_statistics import Summary, summarise_errors
-from cosmic.accuracy.measured_rows import Verdict
+from cosmic.accuracy.measured_rows import Verdict, source_of
 from cosmic.accuracy.validating import (
+    Summary,
     Validation,
     calculon_verdicts,
     constant_efficiency_verdicts,
     read_coverage,
-    source_of,
+    summarise_errors,
 )
+from cosmic.report.charts.drawing import Axis, Series
 from cosmic.report.charts.plots import agreement_plot
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Code, Figure, Heading, Items, Page, Part, Table, Text
+from cosmic.report.page import Code, Figure, Heading, Items, Page, Part, Table, Text, paragraphs
 
 RUNS = "Training runs"
 RUN_COLUMNS = (
@@ -64,64 +65,17 @@ NAMES = {
     "collectives r": "RTX Pro 6000",
 }
 """Names of series whose prefix is not a name."""
-REMARKS = (
-    "Kernels, links and our own steps on one H200 were used to fit parameters. The scripts in `calibration/` print the "
-    "errors of held-out rows, and the catalog keeps them beside the fitted parameters.",
-    "One H200: steps of small models are launch-bound, and hosts vary from day to day. The worst row (12 layers of "
-    "3072, 1,536 tokens, recomputed; 55 ms, predicted 41) took 41 ms when it was measured again; another (12 layers of "
-    "512, recomputed; 38 ms) took 59 (calibration/data/h200_steps_again.csv).",
-    "Serving on one H200 (h200-serving): loads of clients on an engine of our own, simulated with the very requests "
-    "that were measured, and in closed form. Nothing is fitted to the loads. The gap between kernels of a decode step "
-    "and the host's time between steps were measured on the same machine, so single steps are in sample. Mixtures of "
-    "experts are there with steps of one token alone.",
-    "Small models on one A100 node (vtrain-single) are launch-bound. The launch time is fitted on these same rows, so "
-    "that their mean error checks the order of designs and how they scale, not that number.",
-    "vTrain on several nodes: similar runs differ by up to 15 % without a pattern (39.1B with tp 4 and pp 8 takes "
-    "16.1, 17.4 and 16.1 s with microbatches of 2, 4 and 6), and one run, with microbatches of 64, takes twice as long "
-    "as a similar one. Over pairs that differ by more than 5 % τ is 0.82, by more than 10 % it is 0.89.",
-    "MosaicML: MPT-30B on 8 GPUs with one sequence of 8,192 is some 30 % slower than its runs with half the length "
-    "suggest.",
-    "Rows of training_collected.csv were gathered to test predictions, and count a tenth in the fit. Their reading is "
-    "no blind test: errors were seen while practices of frameworks were written down, and the shares of TPU, Gaudi and "
-    "Trainium were set on some of them. Where a row has no word on its network, kernels or recomputation, the usual is "
-    "assumed; `--json` lists what.",
-    "Megatron-Bridge: what tables leave out is looked up in their recipes, which are of nearly the same date. Rows "
-    "whose host is the limit (mixtures with one sequence a microbatch on H100, B200 and B300) are predicted 25 to 45 % "
-    "too fast: Transformer Engine's modules cost the host more than their kernels' launches. GPT-OSS is 20 to 40 % too "
-    "fast before release 26.06: which of its attention layers were fused is not known. Nemotron-3 is 15 to 30 % "
-    "too fast.",
-    "B200 in 16 bits: the node of SimuMax sustains 0.7 of the rate of short GEMMs. This value is used for every B200, "
-    "because nearly all runs in 16 bits are from that node; a node with better cooling or power may be faster.",
-    "TorchTitan: long contexts are predicted within 25 %, too fast and too slow.",
-    "A100 of 2021 to 2023: eager runs with one sequence a microbatch (BLOOM, YaFSDP, Pax) are predicted 13 to 30 % too "
-    "fast; some of them launched kernels one at a time, or shared a network that they do not describe.",
-    "A step of several GPUs that waits for its hosts varies as they do: those of four H200 took 22 to 46 us a launch.",
-    "V100: only all-reduces from 1 MiB on, in one DGX-1, were measured; smaller messages, other collectives and links "
-    "between nodes are estimates.",
-    "MoE models are predicted with balanced experts. Some runs force balance; others lose time to the busiest expert.",
-    "TTFT: queues at the front end are not modelled, only the mean overhead of an engine per request; of two pools, "
-    "the time in which engines agree on handing a cache over. Engines' parameters are fitted on samples of these "
-    "sources: a fifth of them left out errs by as much, a model left out by a fifth more.",
-    "DeepSeek-V4's attention is an estimate: one kernel over its window and the keys that it picks.",
-)
-"""Where predictions are off, and why."""
 LEFT_OUT_CAPTION = "Training runs, each source predicted by constants that were fitted to the other sources."
 RANGES_CAPTION = (
     "How many runs of a source are in ranges that were learned without it, neither its errors nor its hardware being "
     "known (calibration/expected_errors.py). Half should be in the first, nine in ten in the second. The last column "
     "is by how much P95 is above the prediction, on average."
 )
-INTRODUCTION = """
-Every row below was measured: published training runs, our own steps and kernels on one H200, GEMMs and collectives of
-other collections. Each row is turned into a design, predicted, and compared. Errors are relative,
-predicted / measured - 1: *mean*, *median* and *worst* of their absolute value, *bias* with its sign. *Left out* is the
-error by constants that were fitted without the row's source (`calibration/fit_runs.py`); *in sample*, by those of the
-catalog. *In P5–P95* is the share of measured times within the range that `cosmic evaluate` prints, by the error left
-out. *τ* is Kendall's, over pairs of rows with the same work on the same machine and different mappings whose times
-differ by more than 5 %.
-
-The package contains the rows; this command writes the page:
-"""
+INTRODUCTION, _, WEAKNESSES = (
+    (Path(__file__).parent / "accuracy_page.md").read_text(encoding="utf-8").partition("\n---\n")
+)
+REMARKS = tuple(paragraphs(WEAKNESSES))
+"""Where predictions are off, and why."""
 
 
 def accuracy_page(validation: Validation, name: str = "accuracy") -> Page:

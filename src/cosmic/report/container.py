@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.errors import CosmicError
+from cosmic.base.json_types import json_object
 from cosmic.report.document_types import Packed, Type
 
 MAGIC = b"CSMC"
@@ -48,7 +47,7 @@ class Binary:
     def add(self, numbers: npt.ArrayLike, kind: Type) -> Packed:
         """Add numbers; return the reference to them for the JSON."""
         array = np.ascontiguousarray(np.asarray(numbers).astype(TYPES[kind], casting="unsafe"))
-        packed: Packed = {"offset": self._size, "count": len(array), "type": kind}
+        packed: Packed = Packed(offset=self._size, count=len(array), type=kind)
         width = array.dtype.itemsize
         table = array.view(np.uint8).reshape(len(array), width)
         self._planes += [table[:, plane].tobytes() for plane in range(width)]
@@ -65,36 +64,25 @@ class Binary:
         return tuple(self._planes)
 
 
-def container_head(content: Mapping[str, Any]) -> bytes:
+def container_head(content: Any) -> bytes:
     """Return the container before its binary part."""
-    plain = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    plain = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=json_object)
     text = plain.encode(errors="backslashreplace")  # a path that is no UTF-8 has halves of surrogate pairs
     return MAGIC + len(text).to_bytes(4, "little") + text
 
 
-def pack_container(content: Mapping[str, Any], binary: Binary) -> bytes:
+def plain_data(content: Any) -> dict[str, Any]:
+    """Return a document, or a part of one, as JSON has it."""
+    data: dict[str, Any] = json.loads(json.dumps(content, default=json_object))
+    return data
+
+
+def pack_container(content: Any, binary: Binary) -> bytes:
     """Return a container."""
     return container_head(content) + b"".join(binary.planes)
 
 
-def unpack_container(container: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON of a container, and its binary part."""
-    end = 8 + int.from_bytes(container[4:8], "little")
-    if container[:4] != MAGIC or len(container) < end:
-        raise CosmicError("not a container of COSMIC")
-    content: dict[str, Any] = json.loads(container[8:end])
-    return content, container[end:]
-
-
-def numbers_of(packed: Packed, binary: bytes) -> npt.NDArray[Any]:
-    """Return the numbers that *packed* points to."""
-    dtype = np.dtype(TYPES[packed["type"]])
-    offset, count = packed["offset"], packed["count"]
-    planes = np.frombuffer(binary, np.uint8, dtype.itemsize * count, offset)
-    return np.ascontiguousarray(planes.reshape(dtype.itemsize, count).T).view(dtype).reshape(count)
-
-
-def container_text(content: Mapping[str, Any], binary: Binary) -> str:
+def container_text(content: Any, binary: Binary) -> str:
     """Return a container as a page holds it: base64 of gzip."""
     return base64_text([container_head(content), *binary.planes])
 

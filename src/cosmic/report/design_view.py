@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -37,9 +37,10 @@ from cosmic.network.topologies.torus_3d import Torus3D
 from cosmic.report import serving_view
 from cosmic.report.container import Binary, container_head, gzip_parts
 from cosmic.report.document_types import (
-    Class,
+    AxisRanks,
     Cluster,
     Design,
+    DimensionLoad,
     Fact,
     MemoryPart,
     NetworkDimensionJson,
@@ -49,9 +50,12 @@ from cosmic.report.document_types import (
     Role,
     Roofline,
     RooflinePoint,
+    TierJson,
     TiersJson,
     TimelineCounter,
+    TimelineFlows,
     TimelineJson,
+    TimelineSpans,
 )
 from cosmic.report.launch_commands import is_gpu, launch_of
 from cosmic.search.advice.design_advice import explain_bound
@@ -61,7 +65,7 @@ from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import OF_TOKENS, Infeasible, Metrics, Outcome
 from cosmic.simulate.schedule_timeline import draw_design_timeline as scheduled_timeline
 from cosmic.simulate.step_evaluation import expected_in_words
-from cosmic.simulate.step_timeline import CLASSES, Counter, Timeline
+from cosmic.simulate.step_timeline import CLASSES, Counter, SpanClass, Timeline
 from cosmic.simulate.step_timeline import Timeline as StepTimeline
 from cosmic.step.bottleneck import (
     PART_TITLES,
@@ -187,20 +191,20 @@ def cluster_of(profile: StepProfile, step_s: float) -> Cluster | None:
     sent = network_loads(profile)
     dims = [_dimension_json(profile, index, sent, step_s) for index in range(len(point.network.dims))]
     axes = axes_of(point)
-    return {
-        "npus": point.network.npus,
-        "accelerator": point.compute.accelerator,
-        "axes": axes,
-        "dims": dims,
-        "reading": _describe_cluster(axes, dims),
-    }
+    return Cluster(
+        npus=point.network.npus,
+        accelerator=point.compute.accelerator,
+        axes=axes,
+        dims=dims,
+        reading=_describe_cluster(axes, dims),
+    )
 
 
 def axes_of(point: DesignPoint) -> list[ParallelAxis]:
     """Return the axes with more than one rank, innermost first; ep, which splits the ranks of others, last."""
     names = [*point.workload.placement, "ep"]
     sizes = {name: getattr(point.workload, name) for name in names}
-    return [{"name": name, "label": AXIS_NAMES[name], "size": sizes[name]} for name in names if sizes[name] > 1]
+    return [ParallelAxis(name=name, label=AXIS_NAMES[name], size=sizes[name]) for name in names if sizes[name] > 1]
 
 
 def _dimension_json(
@@ -213,26 +217,26 @@ def _dimension_json(
     ranks_by_axis = [(name, float(shapes[name][index].members)) for name in names]
     total = sum(load.bytes for load in own)
     uplinks = [sum(tier) for tier in zip(*(load.uplinks for load in own), strict=True)] or [0.0]
-    return {
-        "topology": dim.topology,
-        "label": _dimension_label(point.network, index),
-        "npus": dim.npus,
-        "bandwidth_bytes_per_s": dim.bandwidth_bytes_per_s,
-        "latency_s": dim.latency_s,
-        "algorithm": point.collective.algorithms[index],
-        "axes": [{"name": name, "ranks": ranks} for name, ranks in ranks_by_axis if ranks > 1],
-        "load": [
-            {
-                "axis": AXIS_OF_COMPONENT.get(load.part, load.part),
-                "label": PART_TITLES[load.part],
-                "bytes": load.bytes,
-                "seconds": load.seconds,
-            }
+    return NetworkDimensionJson(
+        topology=dim.topology,
+        label=_dimension_label(point.network, index),
+        npus=dim.npus,
+        bandwidth_bytes_per_s=dim.bandwidth_bytes_per_s,
+        latency_s=dim.latency_s,
+        algorithm=point.collective.algorithms[index],
+        axes=[AxisRanks(name, ranks) for name, ranks in ranks_by_axis if ranks > 1],
+        load=[
+            DimensionLoad(
+                axis=AXIS_OF_COMPONENT.get(load.part, load.part),
+                label=PART_TITLES[load.part],
+                bytes=load.bytes,
+                seconds=load.seconds,
+            )
             for load in sorted(own, key=lambda load: -load.bytes)
         ],
-        "utilization": min(1.0, max(total * dim.blocking, *uplinks) / (dim.bandwidth_bytes_per_s * step_s)),
-        "links": list(drawn_links(dim.topology, dim.npus, dim.links)),
-    }
+        utilization=min(1.0, max(total * dim.blocking, *uplinks) / (dim.bandwidth_bytes_per_s * step_s)),
+        links=list(drawn_links(dim.topology, dim.npus, dim.links)),
+    )
 
 
 def _dimension_label(network: Network, index: int) -> str:
@@ -256,13 +260,13 @@ def _describe_cluster(axes: list[ParallelAxis], dims: list[NetworkDimensionJson]
         return "A single accelerator: nothing is sharded."
     lies = []
     for axis in axes:
-        name = axis["name"]
-        places = [str(index + 1) for index, dim in enumerate(dims) if any(each["name"] == name for each in dim["axes"])]
+        name = axis.name
+        places = [str(index + 1) for index, dim in enumerate(dims) if any(each.name == name for each in dim.axes)]
         if places:
             word = "dimension" if len(places) == 1 else "dimensions"
-            lies.append(f"{name} {axis['size']} in network {word} {' and '.join(places)}")
-    hardest = max(range(len(dims)), key=lambda place: dims[place]["utilization"])
-    used = share_text(dims[hardest]["utilization"])
+            lies.append(f"{name} {axis.size} in network {word} {' and '.join(places)}")
+    hardest = max(range(len(dims)), key=lambda place: dims[place].utilization)
+    used = share_text(dims[hardest].utilization)
     return f"{'; '.join(lies)}. Dimension {hardest + 1} is the busiest: {used} of its bandwidth over the step."
 
 
@@ -280,29 +284,29 @@ MEMORY_LABELS = {
 
 def memory_part(name: str, held: float) -> MemoryPart:
     """Return a component of memory with its label."""
-    return {"name": name, "label": MEMORY_LABELS.get(name, name.replace("_", " ")), "bytes": held}
+    return MemoryPart(name=name, label=MEMORY_LABELS.get(name, name.replace("_", " ")), bytes=held)
 
 
 def memory_tiers_of(metrics: Metrics) -> TiersJson | None:
     """Return what each tier holds of a design's state; None where all of it is in HBM."""
     if len(metrics.memory_tiers) < 2:
         return None
-    return {
-        "sentence": _describe_tiers(metrics),
-        "exposed_s": metrics.breakdown.get("offload", 0.0),
-        "rows": [
-            {
-                "name": name,
-                "capacity_bytes": memory_tier["capacity_bytes"],
-                "used_bytes": memory_tier["used_bytes"],
-                "traffic_bytes": memory_tier["traffic_bytes"],
-                "parts": [
+    return TiersJson(
+        sentence=_describe_tiers(metrics),
+        exposed_s=metrics.breakdown.get("offload", 0.0),
+        rows=[
+            TierJson(
+                name=name,
+                capacity_bytes=memory_tier["capacity_bytes"],
+                used_bytes=memory_tier["used_bytes"],
+                traffic_bytes=memory_tier["traffic_bytes"],
+                parts=[
                     memory_part(key, size) for key, size in memory_tier.items() if key not in TOTAL_KEYS and size > 0
                 ],
-            }
+            )
             for name, memory_tier in metrics.memory_tiers.items()
         ],
-    }
+    )
 
 
 def _describe_tiers(metrics: Metrics) -> str:
@@ -329,30 +333,30 @@ def roofline_of(profile: StepProfile) -> Roofline:
         shown = [*shown, RooflineOperator(f"{OTHER_OPERATORS} ({len(rest)})", "", *sums)]
     peak, bandwidth = workload_peak_flop_per_s(point), point.memory.bandwidth_bytes_per_s
     points = [_roofline_point(each, peak / bandwidth) for each in shown]
-    return {
-        "precision": point.workload.precision,
-        "peak_flop_per_s": peak,
-        "bandwidth_bytes_per_s": bandwidth,
-        "points": points,
-        "reading": _describe_roofline(points),
-    }
+    return Roofline(
+        precision=point.workload.precision,
+        peak_flop_per_s=peak,
+        bandwidth_bytes_per_s=bandwidth,
+        points=points,
+        reading=_describe_roofline(points),
+    )
 
 
 def _roofline_point(work: RooflineOperator, ridge: float) -> RooflinePoint:
-    return {
-        "name": work.name,
-        "intensity": work.intensity,
-        "flop_per_s": work.flop / work.seconds,
-        "seconds": work.seconds,
-        "bound": "compute" if work.intensity >= ridge else "memory",
-    }
+    return RooflinePoint(
+        name=work.name,
+        intensity=work.intensity,
+        flop_per_s=work.flop / work.seconds,
+        seconds=work.seconds,
+        bound="compute" if work.intensity >= ridge else "memory",
+    )
 
 
 def _describe_roofline(points: list[RooflinePoint]) -> str:
-    total = sum(point["seconds"] for point in points)
+    total = sum(point.seconds for point in points)
     if not total:
         return "The step has no operators."
-    memory = sum(point["seconds"] for point in points if point["bound"] == "memory")
+    memory = sum(point.seconds for point in points if point.bound == "memory")
     return (
         f"Each point is an operator with all its runs in a step. {share_text(memory / total)} of the operators' time is"
         " memory-bound, left of the ridge; the rest is compute-bound."
@@ -367,40 +371,35 @@ def pack_timeline(timeline: StepTimeline, binary: Binary) -> TimelineJson:
     times, codes = np.unique(np.concatenate([gaps, spans.duration_ns, *waits]), return_inverse=True)
     count = len(gaps)
     gap, duration, *samples = np.split(codes, np.cumsum([count, count, *map(len, waits)])[:-1])
-    return {
-        "engine": timeline.engine,
-        "duration_s": timeline.duration_s,
-        "processes": [{"name": process.name, "ranks": process.ranks} for process in timeline.processes],
-        "tracks": [{"process": track.process, "name": track.name} for track in timeline.tracks],
-        "names": list(timeline.names),
-        "classes": list(CLASSES),
-        "spans": {
-            "count": count,
-            "track": binary.add_codes(spans.track, len(timeline.tracks)),
-            "name": binary.add_codes(spans.name, len(timeline.names)),
-            "class": binary.add_codes(spans.kind, len(CLASSES)),
-            "gap": binary.add_codes(gap, len(times)),
-            "duration": binary.add_codes(duration, len(times)),
-            "critical": binary.add_codes(spans.critical, 2),
-        },
-        "seconds": (times / 1e9).tolist(),
-        "flows": {
-            "count": len(flows.source),
-            "from": binary.add_codes(flows.source, count),
-            "to": binary.add_codes(flows.target, count),
-        },
-        "counters": [
+    return TimelineJson(
+        engine=timeline.engine,
+        duration_s=timeline.duration_s,
+        processes=timeline.processes,
+        tracks=timeline.tracks,
+        names=list(timeline.names),
+        classes=list(CLASSES),
+        spans=TimelineSpans(
+            count=count,
+            track=binary.add_codes(spans.track, len(timeline.tracks)),
+            name=binary.add_codes(spans.name, len(timeline.names)),
+            colour=binary.add_codes(spans.kind, len(CLASSES)),
+            gap=binary.add_codes(gap, len(times)),
+            duration=binary.add_codes(duration, len(times)),
+            critical=binary.add_codes(spans.critical, 2),
+        ),
+        seconds=(times / 1e9).tolist(),
+        flows=TimelineFlows(
+            count=len(flows.source),
+            source=binary.add_codes(flows.source, count),
+            target=binary.add_codes(flows.target, count),
+        ),
+        counters=[
             _pack_counter(counter, binary.add_codes(since, len(times)), binary)
             for counter, since in zip(timeline.counters, samples, strict=True)
         ],
-        "totals": {
-            "compute_s": timeline.totals.compute_s,
-            "exposed_s": timeline.totals.exposed_s,
-            "hidden_s": timeline.totals.hidden_s,
-            "idle_s": timeline.totals.idle_s,
-        },
-        "reading": timeline.reading,
-    }
+        totals=timeline.totals,
+        reading=timeline.reading,
+    )
 
 
 def timeline_bytes(timeline: StepTimeline) -> int:
@@ -422,18 +421,18 @@ def _gaps_between_spans(track: Any, start: Any, duration: Any) -> Any:
 def _pack_counter(counter: Counter, times: Packed, binary: Binary) -> TimelineCounter:
     """Return a counter: *times* are codes of the time since the last sample, values are codes into its levels."""
     levels, codes = np.unique(counter.values, return_inverse=True)
-    return {
-        "process": counter.process,
-        "name": counter.name,
-        "unit": counter.unit,
-        "most": counter.most,
-        "times": times,
-        "values": binary.add_codes(codes, len(levels)),
-        "levels": levels.tolist(),
-    }
+    return TimelineCounter(
+        process=counter.process,
+        name=counter.name,
+        unit=counter.unit,
+        most=counter.most,
+        times=times,
+        values=binary.add_codes(codes, len(levels)),
+        levels=levels.tolist(),
+    )
 
 
-COMPONENT_CLASSES: dict[str, Class] = {
+COMPONENT_CLASSES: dict[str, SpanClass] = {
     "gemm": "compute",
     "attention": "compute",
     "other": "compute",
@@ -485,10 +484,10 @@ class NamedDesign:
 def design_of(named: NamedDesign, engine: str, binary: Binary, limits: Sequence[MetricLimit] = ()) -> Design:
     """Return a design for a page, evaluated by *engine*, with its cluster, roofline and timeline."""
     document = design_without_timeline(named, engine, limits)
-    if document["feasible"]:
-        document["launch"] = launch_of(named.point, file_of(named))
-        document["timeline"] = pack_timeline(timeline_of(named.point, engine), binary)
-    return document
+    if not document.feasible:
+        return document
+    timeline = pack_timeline(timeline_of(named.point, engine), binary)
+    return replace(document, launch=launch_of(named.point, file_of(named)), timeline=timeline)
 
 
 def design_without_timeline(named: NamedDesign, engine: str, limits: Sequence[MetricLimit] = ()) -> Design:
@@ -498,62 +497,34 @@ def design_without_timeline(named: NamedDesign, engine: str, limits: Sequence[Me
     """
     point = named.point
     outcome: Outcome = evaluate(point, engine)
+    document = Design(
+        label=named.label,
+        role=named.role,
+        trial=named.trial,
+        identity=point.identity,
+        yaml=dump_design(point),
+        command=evaluation_command(named, engine),
+        capacity_bytes=point.memory.capacity_bytes,
+        reasons=outcome.reasons if isinstance(outcome, Infeasible) else (),
+    )
     if isinstance(outcome, Infeasible):
-        return _infeasible_design(named, engine, outcome)
-    step = decode_or_own_step(point)
-    profile = bounding_profile(batch_of(step))
-    document: Design = {
-        "label": named.label,
-        "role": named.role,
-        "trial": named.trial,
-        "identity": point.identity,
-        "yaml": dump_design(point),
-        "command": evaluation_command(named, engine),
-        "feasible": True,
-        "reasons": [],
-        "step_s": outcome.step_s,
-        "step_s_range": (outcome.step_s_range.p05, outcome.step_s_range.p95),
-        "facts": design_facts(point, outcome, limits, engine),
-        "parts": parts_of(outcome),
-        "memory": memory_of(outcome),
-        "capacity_bytes": point.memory.capacity_bytes,
-        "bound": explain_bound(point, outcome),
-        "cluster": cluster_of(profile, outcome.step_s),
-        "timeline": None,
-        "roofline": roofline_of(profile),
-        "launch": launch_of(point, file_of(named)) if named.role == "best" else None,
-    }
-    if (tiers := memory_tiers_of(outcome)) is not None:
-        document["tiers"] = tiers
-    if point.serving is not None:
-        document["serving"] = serving_view.serving_part(point, limits, engine)
-    return document
-
-
-def _infeasible_design(named: NamedDesign, engine: str, outcome: Infeasible) -> Design:
-    """Return a design that cannot run: its file, and why."""
-    point = named.point
-    return {
-        "label": named.label,
-        "role": named.role,
-        "trial": named.trial,
-        "identity": point.identity,
-        "yaml": dump_design(point),
-        "command": evaluation_command(named, engine),
-        "feasible": False,
-        "reasons": list(outcome.reasons),
-        "step_s": None,
-        "step_s_range": None,
-        "facts": [],
-        "parts": [],
-        "memory": [],
-        "capacity_bytes": point.memory.capacity_bytes,
-        "bound": "",
-        "cluster": None,
-        "timeline": None,
-        "roofline": None,
-        "launch": None,
-    }
+        return document
+    profile = bounding_profile(batch_of(decode_or_own_step(point)))
+    return replace(
+        document,
+        feasible=True,
+        step_s=outcome.step_s,
+        step_s_range=(outcome.step_s_range.p05, outcome.step_s_range.p95),
+        facts=design_facts(point, outcome, limits, engine),
+        parts=parts_of(outcome),
+        memory=memory_of(outcome),
+        tiers=memory_tiers_of(outcome),
+        bound=explain_bound(point, outcome),
+        cluster=cluster_of(profile, outcome.step_s),
+        roofline=roofline_of(profile),
+        launch=launch_of(point, file_of(named)) if named.role == "best" else None,
+        serving=None if point.serving is None else serving_view.serving_part(point, limits, engine),
+    )
 
 
 def decode_or_own_step(point: DesignPoint) -> DesignPoint:
@@ -585,48 +556,27 @@ def design_facts(
         value, unknown = getattr(metrics, name), metrics.unknown.get(name)
         if value is not None or (unknown and name not in absent):
             text, note = ("unknown", unknown) if unknown else (metric_text(name, value), notes.get(name, ""))
-            facts.append({"label": metric_label(name), "text": text, "value": value, "note": note})
+            facts.append(Fact(metric_label(name), text, value, note))
         if name == "samples_per_s":  # after tokens, or in their place
             facts.append(rate_per_accelerator(point, metrics))
-    capacity = point.memory.capacity_bytes
-    capacity_text = f"of {bytes_text(capacity)} on each accelerator"
-    facts.append(
-        {
-            "label": "memory",
-            "text": bytes_text(metrics.memory_bytes),
-            "value": metrics.memory_bytes,
-            "note": capacity_text,
-        }
-    )
-    facts.append(_per_million_tokens(metrics))
-    return facts
+    room = f"of {bytes_text(point.memory.capacity_bytes)} on each accelerator"
+    per_unit = f"cost_usd_per_{metrics.counted.removesuffix('s')}"
+    cost = serving_view.per_million_fact("cost", metrics.counted, metrics, per_unit, "to own and run")
+    return [*facts, Fact("memory", bytes_text(metrics.memory_bytes), metrics.memory_bytes, room), cost]
 
 
 def rate_per_accelerator(point: DesignPoint, metrics: Metrics) -> Fact:
     """Return the throughput of each accelerator: what machines of different sizes are compared by."""
     label = f"{metrics.counted}/s/{'GPU' if is_gpu(point) else 'NPU'}"
-    value = metrics.throughput_per_s / point.network.npus
-    return {"label": label, "text": f"{value:,.0f}" if value >= 100 else f"{value:.3g}", "value": value, "note": ""}
-
-
-def _per_million_tokens(metrics: Metrics) -> Fact:
-    """Return the cost of a million tokens or samples, or that it is unknown and why."""
-    name = f"cost_usd_per_{metrics.counted.removesuffix('s')}"
-    label, each = f"cost per million {metrics.counted}", getattr(metrics, name)
-    if each is None:
-        return {"label": label, "text": "unknown", "value": None, "note": metrics.unknown[name]}
-    return {"label": label, "text": f"{1e6 * each:.3g} USD", "value": 1e6 * each, "note": "to own and run"}
+    return serving_view.count_fact(label, metrics.throughput_per_s / point.network.npus)
 
 
 def parts_of(metrics: Metrics) -> list[Part]:
     """Return the components of a step with their seconds, which add up to the step."""
     return [
-        {
-            "name": name,
-            "label": PART_TITLES.get(name, name),
-            "class": COMPONENT_CLASSES.get(name, "exposed"),
-            "seconds": seconds,
-        }
+        Part(
+            name=name, label=PART_TITLES.get(name, name), colour=COMPONENT_CLASSES.get(name, "exposed"), seconds=seconds
+        )
         for name, seconds in metrics.breakdown.items()
         if seconds > 0
     ]

@@ -1,24 +1,28 @@
 """The types of the documents that pages show: a report and a page of traces.
 
-They are the contract with the front end: `ui/src/document.ts` is generated from them. A document is plain data:
-dictionaries that are written as JSON. Numbers are in SI units. Classes that share their subject with a class elsewhere
-end in Json; in TypeScript they do not.
+They are the contract with the front end: views return them, and `ui/src/document.ts` is generated from them. What other
+rooms have as a value of its own (gains, rows of a timeline) is shown as it is. Numbers are in SI units. Classes that share
+their subject with a class elsewhere end in Json; in TypeScript they do not.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from cosmic.base.json_types import AnyOf, Ratio
+from cosmic.base.json_types import json_keys
+from cosmic.search.search_verdict import SearchGain
+from cosmic.simulate.step_timeline import SpanClass, TimelineProcess, TimelineTotals, TimelineTrack
 
 Type = Literal["u8", "u16", "u32", "f32", "f64"]
-Class = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
 Role = Literal["base", "isolated", "best", "front", "other"]
 Kind = Literal["compute", "communication", "memory", "cpu", "other"]
 Value = str | int | float | bool
 
 
-class Packed(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
     """Numbers in the binary part of a container."""
 
     offset: int
@@ -27,25 +31,29 @@ class Packed(TypedDict):
     type: Type
 
 
-class ChoicesCoding(TypedDict):
+@json_keys(optional=("of",))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoicesCoding:
     """One of a few values; for a metric, a code beyond the last one means no value."""
 
     kind: Literal["choices"]
     values: list[Value]
     labels: list[str]
     codes: Packed
-    of: NotRequired[list[int]]
+    of: list[int] | None = None
     """Which of the values each code has, where codes are those of a tuple of values, shared by its columns."""
 
 
-class NumbersCoding(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumbersCoding:
     """Plain numbers; NaN for no value."""
 
     kind: Literal["numbers"]
     numbers: Packed
 
 
-class ScaledCoding(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledCoding:
     """Numbers between two bounds in 65,534 equal steps, of the logarithm if `log`; code 0 for no value."""
 
     kind: Literal["scaled"]
@@ -55,7 +63,8 @@ class ScaledCoding(TypedDict):
     log: bool
 
 
-class DerivedCoding(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedCoding:
     """Numbers computed from another column: `by` times, `by` over, or `by` plus its numbers."""
 
     kind: Literal["from"]
@@ -64,17 +73,20 @@ class DerivedCoding(TypedDict):
     by: float
 
 
-Coding = AnyOf[ChoicesCoding, NumbersCoding, ScaledCoding, DerivedCoding]
+Coding = ChoicesCoding | NumbersCoding | ScaledCoding | DerivedCoding
 
 
-class TuplePart(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuplePart:
     """Which entry of a parameter that sets several fields a column is."""
 
     of: str
     place: int
 
 
-class Column(TypedDict):
+@json_keys(optional=("part",))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
     """A parameter or a metric of all trials."""
 
     name: str
@@ -82,20 +94,22 @@ class Column(TypedDict):
     label: str
     """As it is shown: "tp", "bandwidth of dimension 1", "step"."""
     role: Literal["parameter", "metric"]
-    stack: str
+    stack: str = ""
     """The layer that a parameter belongs to; empty for metrics."""
-    unit: str
+    unit: str = ""
     """One of "", "s", "B", "B/s", "USD", "J", "share" (0.4 is shown as 40 %), "1/s" …"""
-    better: Literal["", "less", "more"]
+    better: Literal["", "less", "more"] = ""
     """Which way a metric is better; empty for parameters."""
-    objective: bool
+    objective: bool = False
     """Whether the search optimised it; the first objective decides which design is best."""
     coding: Coding
-    part: NotRequired[TuplePart]
+    part: TuplePart | None = None
     """Which entry it is of a parameter that sets several fields at once: "workload.{dp,tp}"."""
 
 
-class BlockJson(TypedDict):
+@json_keys(optional=("pools",))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockJson:
     """Trials by column."""
 
     first: int
@@ -105,31 +119,24 @@ class BlockJson(TypedDict):
     reasons: list[str]
     """Why each trial cannot run: a code into `reasons`; the first reason is empty, for trials that run."""
     outcomes: Packed
-    pools: NotRequired[Packed]
+    pools: Packed | None = None
     """In a study of serving, for each trial 1 where pools of its own prefill (disaggregated), else 0 (aggregated)."""
 
 
-class Fact(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Fact:
     """A number, as text and exactly."""
 
     label: str
     text: str
     """As it is shown: "11.2 ms"."""
-    value: float | None
+    value: float | None = None
     """The exact value in SI units, for copying; null where there is no number."""
-    note: str
+    note: str = ""
 
 
-class Gain(TypedDict):
-    """How many times better the best design is than another."""
-
-    over: str
-    """The other design, such as "the base design" or "the best of workload alone"."""
-    times: Ratio | None
-    """How many times better the best is by the first objective; null where the other cannot run."""
-
-
-class PlateauJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlateauJson:
     """How many designs are as good as the best."""
 
     share: float
@@ -141,7 +148,8 @@ class PlateauJson(TypedDict):
     sentence: str
 
 
-class LaunchJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchJson:
     """How a design is launched by a framework."""
 
     target: str
@@ -154,7 +162,8 @@ class LaunchJson(TypedDict):
     """Which frameworks can, or why none can."""
 
 
-class WorkloadVerdict(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadVerdict:
     """What the best system does with one of several workloads."""
 
     name: str
@@ -168,7 +177,9 @@ class WorkloadVerdict(TypedDict):
     facts: list[Fact]
 
 
-class VerdictJson(TypedDict):
+@json_keys(optional=("workloads",))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictJson:
     """The first section of a page."""
 
     headline: str
@@ -178,7 +189,7 @@ class VerdictJson(TypedDict):
     design: str
     """The best design in a few words: "dp 128 · tp 2 · microbatch 1 · zero1 · recompute none, on ring 4 × switch 64"."""
     objective: str
-    gains: list[Gain]
+    gains: Sequence[SearchGain]
     bound: str
     """What bounds the best design."""
     facts: list[Fact]
@@ -194,14 +205,23 @@ class VerdictJson(TypedDict):
     """What a reader should know first: interrupted, no feasible design, no searches of single layers."""
     plateau: PlateauJson | None
     """null where nothing runs."""
-    workloads: NotRequired[list[WorkloadVerdict]]
+    workloads: list[WorkloadVerdict] | None = None
     """What the best system does with each of several workloads, each in its own words; left out where there is one."""
 
 
-Part = TypedDict("Part", {"name": str, "label": str, "class": Class, "seconds": float})
+@json_keys(**{"class": "colour"})  # type: ignore[arg-type]  # keys that are words of Python
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a time, with the class of its colour."""
+
+    name: str
+    label: str
+    colour: SpanClass
+    seconds: float
 
 
-class MemoryPart(TypedDict):
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
     """Bytes on the accelerator with the least free memory."""
 
     name: str
@@ -209,7 +229,8 @@ class MemoryPart(TypedDict):
     bytes: float
 
 
-class TierJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierJson:
     """One tier of memory: what it has for each accelerator, and what it holds."""
 
     name: str
@@ -221,7 +242,8 @@ class TierJson(TypedDict):
     """What it holds."""
 
 
-class TiersJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiersJson:
     """Memory by tier, and what transfers between tiers cost."""
 
     sentence: str
@@ -230,10 +252,18 @@ class TiersJson(TypedDict):
     rows: list[TierJson]
 
 
-ChangedField = TypedDict("ChangedField", {"path": str, "from": str, "to": str})
+@json_keys(**{"from": "old", "to": "new"})  # type: ignore[arg-type]  # keys that are words of Python
+@dataclass(frozen=True, slots=True)
+class ChangedField:
+    """A field of the design, before and after."""
+
+    path: str
+    old: str
+    new: str
 
 
-class ChangeJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeJson:
     """Fields that change together between the base and the best."""
 
     label: str
@@ -245,28 +275,31 @@ class ChangeJson(TypedDict):
     """The gain when the base takes only this change; null where that is an invalid mapping."""
 
 
-class Why(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
     """What the gain comes from."""
 
-    sentence: str
+    sentence: str = ""
     """One sentence on what the changes add up to."""
-    changes: list[ChangeJson]
+    changes: Sequence[ChangeJson] = ()
     """The changes that matter most, at most five, largest worth first; then `rest` for all others together."""
-    rest: float | None
-    method: str
+    rest: float | None = None
+    method: str = "none"
     """One of "exact", "sampled", "one_at_a_time" or "none"."""
-    compared: list[int]
+    compared: Sequence[int] = ()
     """Indices into `designs`: the base, the best of each layer alone, the best."""
 
 
-class SeriesJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class SeriesJson:
     """The best so far of one search."""
 
     name: str
     points: list[tuple[int, float]]
 
 
-class Convergence(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
     """The best so far of each search over its evaluations."""
 
     objective: str
@@ -276,7 +309,8 @@ class Convergence(TypedDict):
     series: list[SeriesJson]
 
 
-class Failure(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Failure:
     """Designs that cannot run for one reason."""
 
     reason: str
@@ -284,14 +318,16 @@ class Failure(TypedDict):
     count: int
 
 
-class CommandJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class CommandJson:
     """A command to run."""
 
     label: str
     command: str
 
 
-class Trust(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
     """How far to trust it."""
 
     inputs: list[tuple[str, str]]
@@ -310,7 +346,8 @@ class Trust(TypedDict):
     commands: list[CommandJson]
 
 
-class ParallelAxis(TypedDict):
+@dataclass(frozen=True, slots=True)
+class ParallelAxis:
     """A parallel axis: dp, tp, cp, pp or ep."""
 
     name: str
@@ -319,14 +356,16 @@ class ParallelAxis(TypedDict):
     size: int
 
 
-class AxisRanks(TypedDict):
+@dataclass(frozen=True, slots=True)
+class AxisRanks:
     """How many ranks of an axis a network dimension holds."""
 
     name: str
     ranks: float
 
 
-class DimensionLoad(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionLoad:
     """The bytes that an accelerator sends into a network dimension in a step, for one component of the step."""
 
     axis: str
@@ -335,7 +374,8 @@ class DimensionLoad(TypedDict):
     seconds: float
 
 
-class NetworkDimensionJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkDimensionJson:
     """One dimension of the network and its load."""
 
     topology: str
@@ -354,7 +394,8 @@ class NetworkDimensionJson(TypedDict):
     """Links of one instance of the dimension, as pairs of its members; members from `npus` on are switches."""
 
 
-class Cluster(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
     """A design on its network."""
 
     npus: int
@@ -366,7 +407,8 @@ class Cluster(TypedDict):
     """One sentence on how to read the picture: "tp 8 in network dimension 1 …"."""
 
 
-class RooflinePoint(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflinePoint:
     """An operator of the step."""
 
     name: str
@@ -376,7 +418,8 @@ class RooflinePoint(TypedDict):
     bound: Literal["compute", "memory"]
 
 
-class Roofline(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
     """The operators of a step on a roofline."""
 
     precision: str
@@ -386,27 +429,13 @@ class Roofline(TypedDict):
     reading: str
 
 
-class TimelineProcess(TypedDict):
-    """A rank or stage, and how many ranks are identical to it."""
-
-    name: str
-    ranks: int
-
-
-class TimelineTrack(TypedDict):
-    """A row of a timeline."""
-
-    process: int
-    name: str
-
-
-_SpanClass = TypedDict("_SpanClass", {"class": Packed})
-
-
-class TimelineSpans(_SpanClass):
+@json_keys(**{"class": "colour"})  # type: ignore[arg-type]  # keys that are words of Python
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineSpans:
     """Spans sorted by track and start."""
 
     count: int
+    colour: Packed
     track: Packed
     name: Packed
     gap: Packed
@@ -417,10 +446,18 @@ class TimelineSpans(_SpanClass):
     """1 where a span lies on the critical path."""
 
 
-TimelineFlows = TypedDict("TimelineFlows", {"count": int, "from": Packed, "to": Packed})
+@json_keys(**{"from": "source", "to": "target"})  # type: ignore[arg-type]  # keys that are words of Python
+@dataclass(frozen=True, slots=True)
+class TimelineFlows:
+    """Arrows from span to span."""
+
+    count: int
+    source: Packed
+    target: Packed
 
 
-class TimelineCounter(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineCounter:
     """A value that is valid from each of its times until the next."""
 
     process: int
@@ -428,31 +465,23 @@ class TimelineCounter(TypedDict):
     unit: str
     most: float | None
     times: Packed
-    """With `levels`, codes of the time since the sample before (since 0 for the first); without, times."""
+    """Codes of the time since the sample before: since 0 for the first."""
     values: Packed
-    """With `levels`, codes into these; without, values."""
-    levels: NotRequired[list[float]]
+    """Codes into `levels`."""
+    levels: list[float]
 
 
-class TimelineTotals(TypedDict):
-    """Sums of a timeline's spans by class."""
-
-    compute_s: float
-    exposed_s: float
-    hidden_s: float
-    idle_s: float
-
-
-class TimelineJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineJson:
     """Spans, arrows and counters of a step, or of a load of requests."""
 
     engine: Literal["analytic", "event"]
     duration_s: float
-    processes: list[TimelineProcess]
-    tracks: list[TimelineTrack]
+    processes: Sequence[TimelineProcess]
+    tracks: Sequence[TimelineTrack]
     names: list[str]
     """Names of spans, by code."""
-    classes: list[Class]
+    classes: list[SpanClass]
     spans: TimelineSpans
     seconds: list[float]
     """The times of spans and counters, by code."""
@@ -463,7 +492,8 @@ class TimelineJson(TypedDict):
     """One sentence: what is drawn and what is left out."""
 
 
-class SloJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloJson:
     """A limit on a latency."""
 
     metric: str
@@ -475,7 +505,8 @@ class SloJson(TypedDict):
     """Such as "TTFT p95 ≤ 1 s"."""
 
 
-class Latency(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
     """A time that requests see."""
 
     name: Literal["ttft", "tpot", "e2e"]
@@ -488,7 +519,8 @@ class Latency(TypedDict):
     """The limit that it is to hold; null where there is none."""
 
 
-class PoolJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolJson:
     """Equal engine instances."""
 
     name: str
@@ -509,7 +541,8 @@ class PoolJson(TypedDict):
     waiting: float | None
 
 
-class Spent(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
     """A time taken apart."""
 
     name: Literal["ttft", "tpot", "decode"]
@@ -519,7 +552,8 @@ class Spent(TypedDict):
     parts: list[Part]
 
 
-class Curve(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
     """A latency by load; null where the load is more than the deployment can serve."""
 
     label: str
@@ -528,7 +562,8 @@ class Curve(TypedDict):
     slo: SloJson | None
 
 
-class Curves(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
     """Latency over load, in closed form."""
 
     label: str
@@ -549,7 +584,8 @@ class Curves(TypedDict):
     reading: str
 
 
-class ServingJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingJson:
     """What a design does under its load of requests."""
 
     kind: Literal["aggregated", "disaggregated"]
@@ -571,7 +607,8 @@ class ServingJson(TypedDict):
     """What the numbers say, in a sentence: whether the SLOs hold, and what waits for what."""
 
 
-class ServingStudy(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingStudy:
     """What a study of serving is about."""
 
     user: str
@@ -580,7 +617,9 @@ class ServingStudy(TypedDict):
     slos: list[SloJson]
 
 
-class Design(TypedDict):
+@json_keys(optional=("tiers", "serving"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
     """One complete design with all that the page shows of it."""
 
     label: str
@@ -593,29 +632,31 @@ class Design(TypedDict):
     """The whole design, ready for `cosmic evaluate`."""
     command: str
     """A command that evaluates it again."""
-    feasible: bool
-    reasons: list[str]
-    step_s: float | None
-    step_s_range: tuple[float, float] | None
+    feasible: bool = False
+    reasons: Sequence[str] = ()
+    step_s: float | None = None
+    step_s_range: tuple[float, float] | None = None
     """P5 and P95 of what the step is expected to take when measured; null where it cannot run."""
-    facts: list[Fact]
-    parts: list[Part]
-    memory: list[MemoryPart]
+    facts: Sequence[Fact] = ()
+    parts: Sequence[Part] = ()
+    memory: Sequence[MemoryPart] = ()
     capacity_bytes: float
-    tiers: NotRequired[TiersJson]
+    tiers: TiersJson | None = None
     """Of a design whose state is in several tiers of memory; left out where all of it is in HBM."""
-    bound: str
-    cluster: Cluster | None
-    timeline: TimelineJson | None
-    roofline: Roofline | None
-    launch: LaunchJson | None
+    bound: str = ""
+    cluster: Cluster | None = None
+    timeline: TimelineJson | None = None
+    roofline: Roofline | None = None
+    launch: LaunchJson | None = None
     """Of the best design of a report, and of every design that a page asked for."""
-    serving: NotRequired[ServingJson]
+    serving: ServingJson | None = None
     """Of a design with a load of requests; left out where a design is a single step. Its `step_s`, `parts`, cluster,
     roofline and timeline are then those of one decode step with the requests that run under the load."""
 
 
-class ReportDocument(TypedDict):
+@json_keys(optional=("serving",))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
     """A whole report."""
 
     format: Literal[1]
@@ -633,25 +674,29 @@ class ReportDocument(TypedDict):
     """Indices into `designs`; null where no design is feasible."""
     base: int | None
     trust: Trust
-    serving: NotRequired[ServingStudy]
+    serving: ServingStudy | None = None
     """Of a study of serving; left out otherwise."""
 
 
-class SignedNumbers(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedNumbers:
     """Whole numbers of either sign: 2 n for n, -2 n - 1 for negative ones; with *running*, differences of those."""
 
     numbers: Packed
     running: bool
 
 
-class DependencyColumns(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyColumns:
     """Dependencies of one kind."""
 
     counts: Packed
     back: SignedNumbers
 
 
-class NodeAttribute(TypedDict):
+@json_keys(optional=("values", "codes", "numbers", "worth"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAttribute:
     """What nodes state of one kind: either codes into values, or numbers."""
 
     name: str
@@ -659,14 +704,15 @@ class NodeAttribute(TypedDict):
     label: str
     unit: str
     """One of "", "s", "B", "FLOP"."""
-    values: NotRequired[list[str | int | float | None]]
+    values: list[str | int | float | None] | None = None
     """Codes into values, null for nodes that state none; or numbers plus one, 0 for none, each worth `worth`."""
-    codes: NotRequired[Packed]
-    numbers: NotRequired[Packed]
-    worth: NotRequired[float]
+    codes: Packed | None = None
+    numbers: Packed | None = None
+    worth: float | None = None
 
 
-class OperatorJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorJson:
     """Nodes of one name, or of one kind of kernel."""
 
     name: str
@@ -677,14 +723,16 @@ class OperatorJson(TypedDict):
     share: float
 
 
-class AbsentDependencies(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsentDependencies:
     """Dependencies on ids that no node has."""
 
     node: Packed
     id: Packed
 
 
-class NodeColumns(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeColumns:
     """The columns of all nodes, in ascending order of their ids."""
 
     count: int
@@ -707,7 +755,8 @@ class NodeColumns(TypedDict):
     attributes: list[NodeAttribute]
 
 
-class TraceViewJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceViewJson:
     """The nodes of ranks that run the same."""
 
     facts: list[Fact]
@@ -722,7 +771,7 @@ class TraceViewJson(TypedDict):
     duration: float
     """When the last node ends."""
     processes: list[str]
-    tracks: list[TimelineTrack]
+    tracks: Sequence[TimelineTrack]
     types: list[str]
     names: list[str]
     operators: list[OperatorJson]
@@ -733,7 +782,8 @@ class TraceViewJson(TypedDict):
     """Columns of all nodes, in ascending order of their ids."""
 
 
-class TraceRank(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRank:
     """A rank: which view it has, and what differs from others that have it."""
 
     rank: int
@@ -743,7 +793,8 @@ class TraceRank(TypedDict):
     peers: list[int]
 
 
-class TraceDocument(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDocument:
     """The traces of a job."""
 
     format: Literal[1]

@@ -1,23 +1,21 @@
 """A fleet for people: who has which accelerators when, as text, as a drawing, as a page, and as a Perfetto timeline.
 
-The timeline has rows of accelerators with the jobs that have them, and who waits. Its format is Chrome's (see
-`cosmic.simulate.step_timeline`). Where jobs share a row at the same time, as those that take turns do, it has a line for
-each.
+The timeline has rows of accelerators with the jobs that have them, and who waits. Where jobs share a row at the same
+time, as those that take turns do, it has a line for each.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from cosmic.cluster.fleet_result import Fleet, JobResult
-from cosmic.report.charts.scales import Axis, quantity, scale_of
-from cosmic.report.charts.svg import (
+from cosmic.base.timelines import Sample, TimelineRows, TimelineSpan, Track, write_rows
+from cosmic.cluster.fleet_jobs import Fleet, JobResult
+from cosmic.report.charts.drawing import (
     EDGE,
     WIDTH,
+    Axis,
     coordinate_text,
     draw_abscissa,
     draw_heading,
@@ -26,21 +24,49 @@ from cosmic.report.charts.svg import (
     draw_rule,
     escape_line,
     fill_class,
+    quantity,
+    scale_of,
     svg_document,
 )
 from cosmic.report.page import Figure, Heading, Page, Table, Text
-from cosmic.simulate.step_timeline import write_events
 
 MOST_ROWS = 64
 MICROSECONDS = 1e6
-_encode_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def write_fleet_timeline(fleet: Fleet, path: str | Path, where: str = "file") -> None:
     """Write who had which accelerators when to *path*; messages name the file by *where*."""
-    write_events(
-        map(_encode_compact, fleet_events(fleet)), {"system": fleet.system, "npus": fleet.npus}, "ms", path, where
+    tracks, spans = [], []
+    for number, ((row, line), jobs) in enumerate(sorted(jobs_by_line(fleet).items())):
+        name = row_name(fleet, row)
+        tracks.append(Track(0, f"{name} ({line + 1})" if line else name, number + 1))
+        for start_s, end_s, job_index in jobs:
+            job = fleet.jobs[job_index]
+            about = {"accelerators": job.npus, "slowdown": job.slowdown, "device": job.device_s / (job.run_s or 1.0)}
+            times_us = start_s * MICROSECONDS, (end_s - start_s) * MICROSECONDS
+            spans.append(TimelineSpan(number, job.name, "job", *times_us, about))
+    changes = sorted([(job.arrival_s, 1) for job in fleet.jobs] + [(job.start_s, -1) for job in fleet.jobs])
+    samples, waiting = [], 0
+    for index, (time_s, change) in enumerate(changes):
+        waiting += change
+        if index + 1 == len(changes) or changes[index + 1][0] > time_s:
+            samples.append(Sample(0, "waiting", time_s * MICROSECONDS, {"jobs": waiting}))
+    rows = TimelineRows(
+        about={"system": fleet.system, "npus": fleet.npus},
+        unit="ms",
+        processes={0: f"accelerators of {fleet.system}"},
+        tracks=tracks,
+        spans=spans,
+        samples=samples,
     )
+    write_rows(rows, path, where)
+
+
+def row_name(fleet: Fleet, row: int) -> str:
+    """Return the first and the last accelerator of a row."""
+    size = accelerators_per_row(fleet)
+    last = min(fleet.npus, (row + 1) * size) - 1
+    return f"{row * size}-{last}" if last > row * size else f"{last}"
 
 
 def accelerators_per_row(fleet: Fleet) -> int:
@@ -65,29 +91,6 @@ def jobs_by_line(fleet: Fleet) -> dict[tuple[int, int], list[tuple[float, float,
             ends[line : line + 1] = [end_s]
             spans_by_line.setdefault((row, line), []).append((start_s, end_s, job_index))
     return spans_by_line
-
-
-def fleet_events(fleet: Fleet) -> Iterator[dict[str, Any]]:
-    """Yield the events of the timeline."""
-    size = accelerators_per_row(fleet)
-    yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": f"accelerators of {fleet.system}"}}
-    for number, ((row, line), spans) in enumerate(sorted(jobs_by_line(fleet).items())):
-        common = {"pid": 0, "tid": number + 1}
-        last = min(fleet.npus, (row + 1) * size) - 1
-        name = f"{row * size}-{last}" if last > row * size else f"{last}"
-        yield {"ph": "M", "name": "thread_name", **common, "args": {"name": f"{name} ({line + 1})" if line else name}}
-        yield {"ph": "M", "name": "thread_sort_index", **common, "args": {"sort_index": number}}
-        for start_s, end_s, job_index in spans:
-            job = fleet.jobs[job_index]
-            about = {"accelerators": job.npus, "slowdown": job.slowdown, "device": job.device_s / (job.run_s or 1.0)}
-            when = {"ts": start_s * MICROSECONDS, "dur": (end_s - start_s) * MICROSECONDS}
-            yield {"ph": "X", "name": job.name, "cat": "job", **when, **common, "args": about}
-    changes = sorted([(job.arrival_s, 1) for job in fleet.jobs] + [(job.start_s, -1) for job in fleet.jobs])
-    waiting = 0
-    for index, (time_s, change) in enumerate(changes):
-        waiting += change
-        if index + 1 == len(changes) or changes[index + 1][0] > time_s:
-            yield {"ph": "C", "name": "waiting", "pid": 0, "ts": time_s * MICROSECONDS, "args": {"jobs": waiting}}
 
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -178,8 +181,7 @@ def fleet_svg(fleet: Fleet) -> str:
     for drawn_line, ((row, line), spans) in enumerate(sorted(lines.items())):
         middle = top + (drawn_line + 0.5) * ROW
         if line == 0:
-            last = min(fleet.npus, (row + 1) * size) - 1
-            name = f"{row * size}-{last}" if last > row * size else f"{last}"
+            name = row_name(fleet, row)
             elements.append(draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - EDGE))
         elements.append(draw_rule((LEFT, middle), (LEFT + across, middle), "cc-grid"))
         for start_s, end_s, index in spans[: max(0, MOST_BARS - bars)]:

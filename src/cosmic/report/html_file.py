@@ -7,39 +7,18 @@ unpack them. Before that, and without JavaScript, the page shows the verdict in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from cosmic.base.errors import CosmicError
 from cosmic.report import hypertext
-from cosmic.report.charts import svg
+from cosmic.report.charts.drawing import escape_line
 from cosmic.report.container import Binary, base64_text, container_text
 from cosmic.report.document_types import ReportDocument, TraceDocument
 
 FRONT = Path(__file__).parent / "front"
-START_SCRIPT = """(async () => {
-  const unpacked = (name) => {
-    const text = document.getElementById("cosmic-" + name).textContent;
-    const bytes = Uint8Array.fromBase64
-      ? Uint8Array.fromBase64(text)
-      : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
-  };
-  try {
-    const front = ["style", "script"].map((name) => [name, unpacked(name).text()]);
-    window.cosmicDocument = unpacked("document").arrayBuffer();
-    window.cosmicDocument.catch(() => {}); // the script reports the error, once it runs
-    for (const [name, text] of front) {
-      const element = document.createElement(name);
-      element.textContent = await text;
-      document.head.append(element);
-    }
-  } catch (error) {
-    document.getElementById("cosmic-start").textContent = "This page needs a newer browser: " + error;
-  }
-})();"""
+START_SCRIPT = (Path(__file__).parent / "start.js").read_text(encoding="utf-8").rstrip("\n")
 """Unpacks the style and the script of the page, which starts it, and meanwhile its document, which the script awaits.
 
 The policy lists the hashes of all scripts."""
@@ -53,18 +32,20 @@ PLAIN_STYLE = (
 
 def render_report(document: ReportDocument, binary: Binary) -> str:
     """Return the whole file of a report."""
-    served = any("serving" in each for each in (document, *document["designs"]))
+    served = document.serving is not None or any(design.serving is not None for design in document.designs)
     front = _read_front_file("report-serving.js" if served else "report.js"), _read_front_file("style.css")
-    return _render_file(document, binary, document["title"], render_plain_report(document), front)
+    return _render_file(document, binary, document.title, render_plain_report(document), front)
 
 
 def render_trace(document: TraceDocument, binary: Binary) -> str:
     """Return the whole file of the page of traces."""
     front = _read_front_file("trace.js"), _read_front_file("trace-style.css")
-    return _render_file(document, binary, document["title"], render_plain_trace(document), front)
+    return _render_file(document, binary, document.title, render_plain_trace(document), front)
 
 
-def _render_file(document: Mapping[str, Any], binary: Binary, title: str, first: str, front: tuple[str, str]) -> str:
+def _render_file(
+    document: ReportDocument | TraceDocument, binary: Binary, title: str, first: str, front: tuple[str, str]
+) -> str:
     """Return the whole file: *first* is shown until the script of *front* has started, which has a style, too."""
     script, style = front
     policy = "; ".join(
@@ -89,40 +70,35 @@ def _render_file(document: Mapping[str, Any], binary: Binary, title: str, first:
 
 def render_plain_trace(document: TraceDocument) -> str:
     """Return the facts of traces in plain HTML: what the page shows until its script has started."""
-    first = document["views"][0] if document["views"] else None
-    lines = [f"<h1>{svg.escape_line(document['title'])}</h1>"]
-    lines += [f"<p>{svg.escape_line(each)}</p>" for each in (first["problems"] if first else [])]
-    facts = [*document["facts"], *(first["facts"] if first else [])]
-    rows = "".join(
-        f'<tr><th scope="row">{svg.escape_line(fact["label"])}</th><td>{svg.escape_line(fact["text"])}</td>'
-        f"<td>{svg.escape_line(fact['note'])}</td></tr>"
-        for fact in facts
-    )
-    lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
-    lines.append('<p id="cosmic-start"></p>')
-    lines.append("<noscript><p>The timeline and the graph need JavaScript; nothing is loaded.</p></noscript>")
-    return "\n".join(lines)
+    first = document.views[:1]
+    facts = [*document.facts, *(fact for view in first for fact in view.facts)]
+    cells = [(fact.label, fact.text, fact.note) for fact in facts]
+    lost = "The timeline and the graph need JavaScript; nothing is loaded."
+    return _render_plain(document.title, [each for view in first for each in view.problems], cells, [], lost)
 
 
 def render_plain_report(document: ReportDocument) -> str:
     """Return the verdict in plain HTML: what the page shows until its script has started."""
-    verdict = document["verdict"]
-    lines = [f"<h1>{svg.escape_line(document['title'])}</h1>", f"<p>{svg.escape_line(verdict['sentence'])}</p>"]
-    lines += [f"<p>{svg.escape_line(verdict['design'])}</p>"] if verdict["design"] else []
-    lines += [f"<p>{svg.escape_line(each)}</p>" for each in verdict["caveats"]]
-    for each in verdict.get("workloads", []):
-        lines.append(f"<p>{svg.escape_line(each['name'])}: {svg.escape_line(each['headline'])}</p>")
+    verdict = document.verdict
+    paragraphs = [verdict.sentence, *([verdict.design] if verdict.design else []), *verdict.caveats]
+    paragraphs += [f"{each.name}: {each.headline}" for each in verdict.workloads or ()]
+    cells = [(fact.label, fact.text) for fact in verdict.facts]
+    command = [f"<pre><code>{escape_line(verdict.command)}</code></pre>"]
+    lost = "Charts, trials and timelines need JavaScript; nothing is loaded from elsewhere."
+    return _render_plain(document.title, paragraphs, cells, command, lost)
+
+
+def _render_plain(
+    title: str, paragraphs: Sequence[str], facts: Sequence[tuple[str, ...]], after: Sequence[str], lost: str
+) -> str:
+    """Return a title, paragraphs and a table of *facts* as HTML; *lost* is what a reader without JavaScript misses."""
+    lines = [f"<h1>{escape_line(title)}</h1>", *(f"<p>{escape_line(each)}</p>" for each in paragraphs)]
     rows = "".join(
-        f'<tr><th scope="row">{svg.escape_line(fact["label"])}</th><td>{svg.escape_line(fact["text"])}</td></tr>'
-        for fact in verdict["facts"]
+        f'<tr><th scope="row">{escape_line(label)}</th>{"".join(f"<td>{escape_line(cell)}</td>" for cell in cells)}</tr>'
+        for label, *cells in facts
     )
     lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
-    lines.append(f"<pre><code>{svg.escape_line(verdict['command'])}</code></pre>")
-    lines.append('<p id="cosmic-start"></p>')
-    lines.append(
-        "<noscript><p>Charts, trials and timelines need JavaScript; nothing is loaded from elsewhere.</p></noscript>"
-    )
-    return "\n".join(lines)
+    return "\n".join([*lines, *after, '<p id="cosmic-start"></p>', f"<noscript><p>{lost}</p></noscript>"])
 
 
 def _read_front_file(name: str) -> str:

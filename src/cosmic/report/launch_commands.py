@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
@@ -50,17 +50,17 @@ def launch_of(point: DesignPoint, file: str) -> LaunchJson:
         return _no_launch(programs, "; ".join(reasons))
     chosen = min(launches, key=lambda target: (target != engine, len(launches[target].warnings)))
     sentences = [
-        f"{_join_names([_name_with_notes(programs[each], launches[each]) for each in launches])} can launch it."
+        f"{join_names([_name_with_notes(programs[each], launches[each]) for each in launches])} can launch it."
     ]
     if len(launches) < len(programs):
         others = [programs[program] for program in programs if program not in launches]
-        sentences.append(f"{_join_names(others)} cannot: {'; '.join(reasons)}.")
-    return {
-        "target": programs[chosen],
-        "export": f"cosmic design export {shlex.quote(file)} --to {chosen}",
-        "script": launching.render_script(launches[chosen]).partition("\n")[2],
-        "note": " ".join(sentences),
-    }
+        sentences.append(f"{join_names(others)} cannot: {'; '.join(reasons)}.")
+    return LaunchJson(
+        target=programs[chosen],
+        export=f"cosmic design export {shlex.quote(file)} --to {chosen}",
+        script=launching.render_script(launches[chosen]).partition("\n")[2],
+        note=" ".join(sentences),
+    )
 
 
 def _reason_without_name(error: SpecError, target: str) -> str:
@@ -75,9 +75,10 @@ def _name_with_notes(name: str, launch: launching.Launch) -> str:
 
 
 def _no_launch(programs: Mapping[str, str], why: str) -> LaunchJson:
-    names = _join_names(list(programs.values()))
-    return {"target": "", "export": "", "script": "", "note": f"{names} cannot launch it: {why}."}
+    names = join_names(list(programs.values()))
+    return LaunchJson(target="", export="", script="", note=f"{names} cannot launch it: {why}.")
 
 
-def _join_names(names: list[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return names in a sentence, the last after an *and*."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

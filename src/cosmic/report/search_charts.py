@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cosmic.report.charts.drawing import Axis, Series
 from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
 from cosmic.report.charts.terminal_plots import Cloud, plot_curves, plot_scatter
 from cosmic.search.agent import Floats
 from cosmic.search.search_loop import Found
@@ -50,7 +50,7 @@ def front_plot(found: Found, width: int = 78, height: int = 18, *, braille: bool
     runs = trials.results.feasible
     values = np.stack([trials.results.columns[name] for name in names], axis=1)
     front = trials.front(problem)
-    base = problem.base()
+    base = problem.base
     clouds = [
         Cloud("trials that can run", _distinct_points(values[runs])),
         Cloud("front", _distinct_points(values[front]), "●"),

@@ -14,28 +14,43 @@ import numpy as np
 from cosmic.design.design_point import DesignPoint, model_title
 from cosmic.evaluation import evaluate
 from cosmic.report.container import Binary
-from cosmic.report.deployment_words import LATENCY_LABELS, LATENCY_METRICS, price_in_words, serving_of
 from cosmic.report.design_view import NamedDesign, design_without_timeline, pack_timeline, timeline_of
-from cosmic.report.document_types import BlockJson, Coding, Column, Design, Gain, ReportDocument, Trust, VerdictJson
+from cosmic.report.document_types import (
+    BlockJson,
+    ChoicesCoding,
+    Coding,
+    Column,
+    CommandJson,
+    Convergence,
+    Design,
+    NumbersCoding,
+    ReportDocument,
+    Trust,
+    VerdictJson,
+    Why,
+)
 from cosmic.report.launch_commands import accelerator_label
 from cosmic.report.serving_view import (
+    LATENCY_LABELS,
+    LATENCY_METRICS,
     describe_missed_slos,
     design_in_words,
     serving_facts,
-    serving_headline,
+    serving_of,
     serving_study,
 )
-from cosmic.report.study_report import NO_CHANGES, Report, spread_evenly
+from cosmic.report.study_report import Report, headline_of, spread_evenly
+from cosmic.report.trial_block import parameter_column
 from cosmic.report.trust import model_limits as left_out
 from cosmic.search.advice.deployment_plan import Checked, Plan, accelerators_text
 from cosmic.search.advice.service_question import Service
-from cosmic.search.design_wording import load_in_words, metric_unit, path_label, seconds_text
+from cosmic.search.design_wording import load_in_words, metric_unit, price_in_words, seconds_text
 from cosmic.search.objectives import MetricLimit
+from cosmic.search.search_verdict import SearchGain
 from cosmic.search.study.study import software_versions
 from cosmic.serving.deployment_candidates import Candidate, as_design
 from cosmic.serving.serving_accuracy import published_errors
-from cosmic.serving.serving_metrics import ServingMetrics
-from cosmic.serving.slo import Slo
+from cosmic.serving.serving_metrics import ServingMetrics, Slo
 from cosmic.simulate.metrics import Infeasible, Metrics
 
 CandidateField = Callable[[Candidate], Any]
@@ -97,32 +112,26 @@ def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command:
     asked = [_as_limit(limit) for limit in limits]
     rows = list(_deployment_rows(service, plan))
     designs = list(_designs(rows, asked, binary, saved))
-    best = next((index for index, design in enumerate(designs) if design["role"] == "best"), None)
-    others = [index for index, design in enumerate(designs) if design["role"] == "other"]
+    best = next((index for index, design in enumerate(designs) if design.role == "best"), None)
+    others = [index for index, design in enumerate(designs) if design.role == "other"]
     compared = ([] if best is None else [best]) + others
     point = plan.chosen.design if plan.chosen else service.design
-    document: ReportDocument = {
-        "format": 1,
-        "title": f"serve {model_title(point.model)} on {point.compute.accelerator}: {load_in_words(serving_of(point).load)}",
-        "study": "",
-        "verdict": _deployment_verdict(service, plan, limits, command),
-        "why": {**NO_CHANGES, "compared": compared},
-        "trials": _deployment_block(rows, asked, point, binary),
-        "front": [index for index, row in enumerate(rows) if row.candidate in plan.front],
-        "convergence": {
-            "objective": "cost_usd",
-            "label": "accelerators",
-            "unit": "",
-            "better": "less",
-            "series": [],
-        },
-        "designs": designs,
-        "best": best,
-        "base": None,
-        "trust": _deployment_trust(service, plan, limits, point, command),
-    }
-    served = serving_study(point, asked)
-    return Report(document if served is None else {**document, "serving": served}, binary)
+    document = ReportDocument(
+        format=1,
+        title=f"serve {model_title(point.model)} on {point.compute.accelerator}: {load_in_words(serving_of(point).load)}",
+        study="",
+        verdict=_deployment_verdict(service, plan, limits, command),
+        why=Why(compared=compared),
+        trials=_deployment_block(rows, asked, point, binary),
+        front=[index for index, row in enumerate(rows) if row.candidate in plan.front],
+        convergence=Convergence(objective="cost_usd", label="accelerators", unit="", better="less", series=[]),
+        designs=designs,
+        best=best,
+        base=None,
+        trust=_deployment_trust(service, plan, limits, point, command),
+        serving=serving_study(point, asked),
+    )
+    return Report(document, binary)
 
 
 def _as_limit(slo: Slo) -> MetricLimit:
@@ -182,7 +191,7 @@ def _designs(
         named = NamedDesign(row.label, role, row.design, index, saved if row.chosen else "")  # type: ignore[arg-type]
         document = design_without_timeline(named, "analytic", limits)
         if row.chosen:
-            document["timeline"] = pack_timeline(timeline_of(row.design, "analytic"), binary)
+            document = replace(document, timeline=pack_timeline(timeline_of(row.design, "analytic"), binary))
         yield document
 
 
@@ -201,14 +210,14 @@ def _deployment_block(
     wanted = dict.fromkeys(["ttft_s", "ttft_p95_s", "tpot_s", "tpot_p95_s", *(limit.metric for limit in limits)])
     times = {name: [_time_column(each, name) for each in seen] for name in wanted}
     columns += [_metric_column_of(name, values, point, binary) for name, values in {**rates, **times}.items()]
-    return {
-        "first": 0,
-        "count": len(rows),
-        "columns": columns,
-        "reasons": [""],
-        "outcomes": binary.add_codes(np.zeros(len(rows), dtype=np.intp), 1),
-        "pools": binary.add_codes(np.array([row.kind for row in rows], dtype=np.intp), 2),
-    }
+    return BlockJson(
+        first=0,
+        count=len(rows),
+        columns=columns,
+        reasons=[""],
+        outcomes=binary.add_codes(np.zeros(len(rows), dtype=np.intp), 1),
+        pools=binary.add_codes(np.array([row.kind for row in rows], dtype=np.intp), 2),
+    )
 
 
 def _time_column(seen: ServingMetrics, metric: str) -> float:
@@ -220,39 +229,26 @@ def _parameter_column_of(name: str, values: Sequence[Any], binary: Binary) -> Co
     distinct = sorted(set(values), key=lambda each: (isinstance(each, str), each))
     codes = np.array([distinct.index(value) for value in values], dtype=np.intp)
     labels = [each if isinstance(each, str) else f"{each:,}" for each in distinct]
-    coding: Coding = {
-        "kind": "choices",
-        "values": distinct,
-        "labels": labels,
-        "codes": binary.add_codes(codes, max(1, len(distinct))),
-    }
-    return {
-        "name": name,
-        "label": path_label(name),
-        "role": "parameter",
-        "stack": name.partition(".")[0],
-        "unit": "",
-        "better": "",
-        "objective": False,
-        "coding": coding,
-    }
+    coding: Coding = ChoicesCoding(
+        kind="choices", values=distinct, labels=labels, codes=binary.add_codes(codes, max(1, len(distinct)))
+    )
+    return parameter_column(name, name.partition(".")[0], "", coding)
 
 
 def _metric_column_of(name: str, values: Sequence[Any], point: DesignPoint, binary: Binary) -> Column:
     numbers = np.array([np.nan if value is None else float(value) for value in values])
     latency, statistic = LATENCY_METRICS.get(name, ("", ""))
-    return {
-        "name": name,
-        "label": accelerator_label(point, name)
+    return Column(
+        name=name,
+        label=accelerator_label(point, name)
         if statistic in ("", "mean", "p95")
         else f"{LATENCY_LABELS[latency]} {statistic}",
-        "role": "metric",
-        "stack": "",
-        "unit": "s" if latency else metric_unit(name),
-        "better": "less" if latency or name == LESS_IS_BETTER else "more",
-        "objective": name == "tokens_per_s_per_npu",
-        "coding": {"kind": "numbers", "numbers": binary.add(numbers, "f32")},
-    }
+        role="metric",
+        unit="s" if latency else metric_unit(name),
+        better="less" if latency or name == LESS_IS_BETTER else "more",
+        objective=name == "tokens_per_s_per_npu",
+        coding=NumbersCoding(kind="numbers", numbers=binary.add(numbers, "f32")),
+    )
 
 
 # ---- verdict
@@ -268,28 +264,22 @@ def _deployment_verdict(service: Service, plan: Plan, slos: Sequence[Slo], comma
     caveats += [f"Held: {name} {value}, as stated." for name, value in service.held.items()]
     caveats += _refuted_by_simulation(plan, slos) + (_expected_errors(chosen, slos) if chosen else [])
     caveats += describe_missed_slos(point, limits) if point is not None and metrics is not None else []
-    return {
-        "headline": _deployment_headline(point, metrics),
-        "sentence": _verdict_sentence(plan, slos),
-        "design": design_in_words(point) if point is not None else "",
-        "objective": "cost_usd",
-        "gains": list(_gains_over_cheapest(plan)),
-        "bound": "",
-        "facts": serving_facts(point, metrics, limits) if point is not None and metrics is not None else [],
-        "provenance": metrics.provenance if metrics else "",
-        "expected_error": metrics.expected_error if metrics else None,
-        "expected_on": metrics.expected_on if metrics else "",
-        "command": command,
-        "python": "",
-        "caveats": caveats if shown else [*caveats, *plan.reasons],
-        "plateau": None,
-    }
-
-
-def _deployment_headline(point: DesignPoint | None, metrics: Metrics | None) -> str:
-    if point is None or metrics is None:
-        return ""
-    return serving_headline(point, metrics, f"{point.network.npus:,} × {point.compute.accelerator or 'NPU'}")
+    return VerdictJson(
+        headline=headline_of(point, metrics),
+        sentence=_verdict_sentence(plan, slos),
+        design=design_in_words(point) if point is not None else "",
+        objective="cost_usd",
+        gains=list(_gains_over_cheapest(plan)),
+        bound="",
+        facts=serving_facts(point, metrics, limits) if point is not None and metrics is not None else [],
+        provenance=metrics.provenance if metrics else "",
+        expected_error=metrics.expected_error if metrics else None,
+        expected_on=metrics.expected_on if metrics else "",
+        command=command,
+        python="",
+        caveats=caveats if shown else [*caveats, *plan.reasons],
+        plateau=None,
+    )
 
 
 def _verdict_sentence(plan: Plan, slos: Sequence[Slo]) -> str:
@@ -311,7 +301,7 @@ def _tails_in_words(seen: ServingMetrics) -> str:
     return f"TTFT p95 {seconds_text(float(seen.ttft.p95_s))}, TPOT p95 {seconds_text(float(seen.tpot.p95_s))}"
 
 
-def _gains_over_cheapest(plan: Plan) -> Iterator[Gain]:
+def _gains_over_cheapest(plan: Plan) -> Iterator[SearchGain]:
     """Yield how many times fewer accelerators the chosen deployment takes than the cheapest of each kind."""
     chosen = plan.chosen
     if chosen is None:
@@ -324,7 +314,7 @@ def _gains_over_cheapest(plan: Plan) -> Iterator[Gain]:
             None,
         )
         if checked is not None:
-            yield {"over": f"the cheapest {kind}", "times": checked.candidate.npus / chosen.candidate.npus}
+            yield SearchGain(f"the cheapest {kind}", checked.candidate.npus / chosen.candidate.npus)
 
 
 def _refuted_by_simulation(plan: Plan, slos: Sequence[Slo]) -> list[str]:
@@ -367,15 +357,15 @@ def _deployment_trust(service: Service, plan: Plan, limits: Sequence[Slo], point
         ("limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)),
         ("engine", serving.engine),
     ]
-    return {
-        "inputs": [input_ for input_ in inputs if input_[1]],
-        "versions": list(software_versions().items()),
-        "limits": [*left_out(point, "analytic"), *([f"Cost is {price}."] if price else [])],
-        "failures": [],
-        "raw": priced,
-        "valid": priced,
-        "evaluated": priced,
-        "feasible": priced,
-        "coverage": f"{priced:,} deployments of {kinds:,} kinds were priced: {every}.",
-        "commands": [{"label": "search again", "command": command}] if command else [],
-    }
+    return Trust(
+        inputs=[input_ for input_ in inputs if input_[1]],
+        versions=list(software_versions().items()),
+        limits=[*left_out(point, "analytic"), *([f"Cost is {price}."] if price else [])],
+        failures=[],
+        raw=priced,
+        valid=priced,
+        evaluated=priced,
+        feasible=priced,
+        coverage=f"{priced:,} deployments of {kinds:,} kinds were priced: {every}.",
+        commands=[CommandJson(label="search again", command=command)] if command else [],
+    )

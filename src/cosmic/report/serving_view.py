@@ -1,42 +1,36 @@
 """A design under a load of requests, as the page shows it: latencies, pools, where time goes, latency over load.
 
-Latency over load is what the closed form says of a deployment from a light load to more than it can serve.
+First a deployment in words: an instance, its limits, and the limits on latencies that it is to hold. Latency over load is
+what the closed form says of a deployment from a light load to more than it can serve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from cosmic.base.errors import require
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.report.deployment_words import (
-    LATENCY_LABELS,
-    LATENCY_METRICS,
-    first_slo_on,
-    instance_in_words,
-    limits_in_words,
-    serving_of,
-    slos_of,
-)
+from cosmic.design.model_layer import is_moe
+from cosmic.design.serving_layer import Load, Serving
 from cosmic.report.document_types import (
-    Class,
     Curve,
     Curves,
     Fact,
     Latency,
     Part,
+    PoolJson,
     ServingJson,
     ServingStudy,
     SloJson,
     Spent,
 )
-from cosmic.report.document_types import PoolJson as PoolPart
 from cosmic.report.launch_commands import accelerator_label
 from cosmic.search.design_wording import (
     energy_text,
@@ -48,10 +42,92 @@ from cosmic.search.design_wording import (
 )
 from cosmic.search.objectives import MetricLimit
 from cosmic.serving.deployment import Deployment, Pool, deployment_of
-from cosmic.serving.deployment_estimates import estimate_deployments, plain_metrics
-from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+from cosmic.serving.served_evaluation import estimate_deployments
+from cosmic.serving.serving_metrics import Percentiles, ServingMetrics, plain_metrics
 from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.simulate.step_timeline import SpanClass
 from cosmic.step.bottleneck import PART_TITLES
+
+LATENCY_LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
+"""Latencies, and what they are called."""
+USUAL_STATISTIC = "p95"
+"""The statistic that a limit on requests is compared with."""
+LATENCY_METRICS = {
+    f"{name}_s" if statistic == "mean" else f"{name}_{statistic}_s": (name, statistic)
+    for name in LATENCY_LABELS
+    for statistic in ("mean", "p50", "p95", "p99")
+}
+"""Metrics of a trial that are a latency, with its statistic."""
+
+
+def serving_of(point: DesignPoint) -> Serving:
+    """Return the serving layer of a design that has one."""
+    require(point.serving is not None, "serving", None, "the design has no serving layer")
+    assert point.serving is not None  # noqa: S101  as was required
+    return point.serving
+
+
+def instance_in_words(pool: Pool) -> str:
+    """Return the mapping of one engine instance of a pool."""
+    workload, ranks = pool.design.workload, int(pool.ranks)
+    degrees = {"tp": workload.tp, "pp": workload.pp, "attention dp": ranks}
+    words = [f"{name} {size}" for name, size in degrees.items() if size > 1]
+    if is_moe(pool.design.model) and workload.ep > 1:
+        words.append(f"ep {workload.ep}")
+    return " · ".join(words) or "one accelerator"
+
+
+def limits_in_words(serving: Serving) -> str:
+    """Return the limits of an instance that are stated.
+
+    >>> limits_in_words(Serving(load=Load(isl=1, osl=1, rate=1)))
+    "the engine's own limits"
+    >>> limits_in_words(Serving(load=Load(isl=1, osl=1, rate=1), max_num_seqs=256, kv_cache_dtype="fp8"))
+    'at most 256 requests at once, KV cache in fp8'
+    """
+    words = []
+    if serving.max_num_seqs is not None:
+        words.append(f"at most {serving.max_num_seqs:,} requests at once")
+    if serving.max_num_batched_tokens is not None:
+        words.append(f"at most {serving.max_num_batched_tokens:,} tokens a step")
+    if serving.kv_cache_dtype != "auto":
+        words.append(f"KV cache in {serving.kv_cache_dtype}")
+    if serving.memory_fraction is not None:
+        words.append(f"{100 * serving.memory_fraction:.0f} % of the memory")
+    if serving.draft_tokens:
+        words.append(f"{serving.draft_tokens} drafted tokens a step, {100 * serving.acceptance:.0f} % accepted")
+    return ", ".join(words) or "the engine's own limits"
+
+
+def slos_of(load: Load, limits: Sequence[MetricLimit] = ()) -> list[SloJson]:
+    """Return the limits on latencies: those of a search, and of the requests, of which 95 in 100 are to be within.
+
+    Of several on one metric, the tightest counts. Those of the search come first.
+    """
+    slos: dict[str, SloJson] = {}
+    asked = [(limit.metric, limit.bound) for limit in limits if limit.most and limit.metric in LATENCY_METRICS]
+    for request_class in load.all_classes:
+        asked += (
+            [(f"ttft_{USUAL_STATISTIC}_s", request_class.ttft_slo_s)] if request_class.ttft_slo_s is not None else []
+        )
+        asked += (
+            [(f"tpot_{USUAL_STATISTIC}_s", request_class.tpot_slo_s)] if request_class.tpot_slo_s is not None else []
+        )
+    for metric, bound in sorted(asked, key=lambda each: -each[1]):
+        name, statistic = LATENCY_METRICS[metric]
+        text = f"{LATENCY_LABELS[name]} {statistic} ≤ {seconds_text(bound)}"
+        slos[metric] = SloJson(metric=metric, statistic=statistic, limit_s=bound, text=text)
+    limited = {limit.metric for limit in limits}
+    return [
+        slos[metric]
+        for metric in sorted(slos, key=lambda each: (each not in limited, list(LATENCY_METRICS).index(each)))
+    ]
+
+
+def first_slo_on(name: str, slos: Iterable[SloJson]) -> SloJson | None:
+    """Return the limit on a latency; of several, the first."""
+    return next((slo for slo in slos if LATENCY_METRICS[slo.metric][0] == name), None)
+
 
 LIGHTEST_LOAD = 1 / 16
 """The lightest load, as a share of the design's own."""
@@ -92,24 +168,24 @@ def curves_of(point: DesignPoint, slos: Sequence[SloJson]) -> Curves | None:
     held = [each for each in loads if _holds_slos(by_load[each], slos)]
     beyond = next((each for each in loads if not _holds_slos(by_load[each], slos)), None)
     holds = max((each for each in held if beyond is None or each < beyond), default=None) if slos else None
-    curves: Curves = {
-        "label": "requests in flight" if closed else "requests per second",
-        "unit": "" if closed else "1/s",
-        "at": own,
-        "loads": [_round_for_page(each) for each in loads],
-        "ttft": _latency_curve("ttft", answers, slos),
-        "tpot": _latency_curve("tpot", answers, slos),
-        "tokens_per_s_per_npu": [
+    curves: Curves = Curves(
+        label="requests in flight" if closed else "requests per second",
+        unit="" if closed else "1/s",
+        at=own,
+        loads=[_round_for_page(each) for each in loads],
+        ttft=_latency_curve("ttft", answers, slos),
+        tpot=_latency_curve("tpot", answers, slos),
+        tokens_per_s_per_npu=[
             None if answer is None else _round_for_page(answer.tokens_per_s_per_npu) for answer in answers
         ],
-        "tokens_per_s_per_user": [
+        tokens_per_s_per_user=[
             None if answer is None else _round_for_page(answer.tokens_per_s_per_user) for answer in answers
         ],
-        "saturated": saturated,
-        "holds": holds,
-        "reading": "",
-    }
-    return {**curves, "reading": _describe_curves(curves, by_load.get(own), beyond, slos)}
+        saturated=saturated,
+        holds=holds,
+        reading="",
+    )
+    return replace(curves, reading=_describe_curves(curves, by_load.get(own), beyond, slos))
 
 
 def _drop_far_loads(by_load: MetricsByLoad) -> MetricsByLoad:
@@ -180,12 +256,12 @@ def _add_saturating_loads(point: DesignPoint, by_load: MetricsByLoad, *, closed:
 
 def _latency_curve(name: str, answers: Sequence[ServingMetrics | None], slos: Sequence[SloJson]) -> Curve:
     times = [None if answer is None else getattr(answer, name) for answer in answers]
-    return {
-        "label": LATENCY_LABELS[name],
-        "p50_s": [None if time is None else _round_for_page(time.p50_s) for time in times],
-        "p95_s": [None if time is None else _round_for_page(time.p95_s) for time in times],
-        "slo": first_slo_on(name, slos),
-    }
+    return Curve(
+        label=LATENCY_LABELS[name],
+        p50_s=[None if time is None else _round_for_page(time.p50_s) for time in times],
+        p95_s=[None if time is None else _round_for_page(time.p95_s) for time in times],
+        slo=first_slo_on(name, slos),
+    )
 
 
 def _round_for_page(value: float) -> float:
@@ -195,12 +271,12 @@ def _round_for_page(value: float) -> float:
 
 def slo_value(metrics: ServingMetrics, slo: SloJson) -> float:
     """Return what a limit is on."""
-    name, statistic = LATENCY_METRICS[slo["metric"]]
+    name, statistic = LATENCY_METRICS[slo.metric]
     return float(getattr(metrics, name).at(statistic))
 
 
 def _holds_slos(metrics: ServingMetrics | None, slos: Sequence[SloJson]) -> bool:
-    return metrics is not None and all(slo_value(metrics, slo) <= slo["limit_s"] for slo in slos)
+    return metrics is not None and all(slo_value(metrics, slo) <= slo.limit_s for slo in slos)
 
 
 def request_rate_in_words(load: float, *, closed: bool) -> str:
@@ -216,30 +292,30 @@ def request_rate_in_words(load: float, *, closed: bool) -> str:
 
 def _describe_curves(curves: Curves, own: ServingMetrics | None, beyond: float | None, slos: Sequence[SloJson]) -> str:
     """Return what the curves say: latencies at the design's load, and up to which load the limits hold."""
-    closed = not curves["unit"]
+    closed = not curves.unit
 
     def written(load: float) -> str:
         return request_rate_in_words(load, closed=closed)
 
     sentences = []
     if own is None:
-        sentences.append(f"Its own load, {written(curves['at'])}, is more than it can serve.")
+        sentences.append(f"Its own load, {written(curves.at)}, is more than it can serve.")
     else:
         times = f"p95 of TTFT is {seconds_text(own.ttft.p95_s)} and of TPOT {seconds_text(own.tpot.p95_s)}"
-        sentences.append(f"At its load of {written(curves['at'])}, {times}.")
+        sentences.append(f"At its load of {written(curves.at)}, {times}.")
     both = "both SLOs" if len(slos) == 2 else "its SLO" if len(slos) == 1 else "all SLOs"
-    if slos and curves["holds"] is None:
+    if slos and curves.holds is None:
         sentences.append(f"It misses {'an' if len(slos) > 1 else 'its'} SLO at every load shown.")
     elif slos and beyond is None:
         sentences.append(f"It holds {both} at every load shown.")
     elif slos:
-        sentences.append(f"It holds {both} up to {written(curves['holds'] or 0.0)}.")
-    if curves["saturated"] is not None:
-        sentences.append(f"With {written(curves['saturated'])} its queue would grow without end.")
+        sentences.append(f"It holds {both} up to {written(curves.holds or 0.0)}.")
+    if curves.saturated is not None:
+        sentences.append(f"With {written(curves.saturated)} its queue would grow without end.")
     return " ".join(sentences)
 
 
-SERVING_CLASSES: dict[str, Class] = {
+SERVING_CLASSES: dict[str, SpanClass] = {
     "gemm": "compute",
     "attention": "compute",
     "other": "compute",
@@ -272,18 +348,18 @@ def serving_part(point: DesignPoint, limits: Sequence[MetricLimit] = (), engine:
     """Return what a design that can run does under its load; *limits* are those of a search by *engine*."""
     serving, deployment, metrics = serving_of(point), deployment_of(point), request_metrics_of(point, engine)
     slos = slos_of(serving.load, limits)
-    return {
-        "kind": "disaggregated" if serving.disaggregated else "aggregated",
-        "engine": serving.engine,
-        "load": load_in_words(serving.load),
-        "mapping": mapping_in_words(point),
-        "limits": limits_in_words(serving),
-        "latencies": [_latency_json(name, getattr(metrics, name), slos) for name in LATENCY_LABELS],
-        "pools": [_pool_json(name, pool, deployment, metrics) for name, pool in _named_pools(deployment)],
-        "spent": time_spent(metrics, serving.tokens_per_step),
-        "curves": curves_of(point, slos),
-        "reading": describe_slos(metrics, slos) + ("" if engine == "analytic" else SIMULATED_NOTE),
-    }
+    return ServingJson(
+        kind="disaggregated" if serving.disaggregated else "aggregated",
+        engine=serving.engine,
+        load=load_in_words(serving.load),
+        mapping=mapping_in_words(point),
+        limits=limits_in_words(serving),
+        latencies=[_latency_json(name, getattr(metrics, name), slos) for name in LATENCY_LABELS],
+        pools=[_pool_json(name, pool, deployment, metrics) for name, pool in _named_pools(deployment)],
+        spent=time_spent(metrics, serving.tokens_per_step),
+        curves=curves_of(point, slos),
+        reading=describe_slos(metrics, slos) + ("" if engine == "analytic" else SIMULATED_NOTE),
+    )
 
 
 def _named_pools(deployment: Deployment) -> list[tuple[str, Pool]]:
@@ -293,33 +369,33 @@ def _named_pools(deployment: Deployment) -> list[tuple[str, Pool]]:
 
 
 def _latency_json(name: Any, times: Percentiles, slos: Sequence[SloJson]) -> Latency:
-    return {
-        "name": name,
-        "label": LATENCY_LABELS[name],
-        "mean_s": times.mean_s,
-        "p50_s": times.p50_s,
-        "p95_s": times.p95_s,
-        "p99_s": times.p99_s,
-        "slo": first_slo_on(name, slos),
-    }
+    return Latency(
+        name=name,
+        label=LATENCY_LABELS[name],
+        mean_s=times.mean_s,
+        p50_s=times.p50_s,
+        p95_s=times.p95_s,
+        p99_s=times.p99_s,
+        slo=first_slo_on(name, slos),
+    )
 
 
-def _pool_json(name: str, pool: Pool, deployment: Deployment, metrics: ServingMetrics) -> PoolPart:
+def _pool_json(name: str, pool: Pool, deployment: Deployment, metrics: ServingMetrics) -> PoolJson:
     """Return a pool; requests run, and fill the KV cache, in the one that decodes."""
     decodes = pool is deployment.pool
     first = name != "decode"
-    return {
-        "name": name,
-        "label": {"all": "prefill and decode"}.get(name, name),
-        "instances": int(pool.instances),
-        "npus": int(pool.npus),
-        "accelerator": pool.design.compute.accelerator or "NPU",
-        "mapping": instance_in_words(pool),
-        "utilization": metrics.utilisation.get(name),
-        "kv_use": metrics.kv_use if decodes else None,
-        "running": metrics.running if decodes else None,
-        "waiting": metrics.waiting if first else None,
-    }
+    return PoolJson(
+        name=name,
+        label={"all": "prefill and decode"}.get(name, name),
+        instances=int(pool.instances),
+        npus=int(pool.npus),
+        accelerator=pool.design.compute.accelerator or "NPU",
+        mapping=instance_in_words(pool),
+        utilization=metrics.utilisation.get(name),
+        kv_use=metrics.kv_use if decodes else None,
+        running=metrics.running if decodes else None,
+        waiting=metrics.waiting if first else None,
+    )
 
 
 def time_spent(metrics: ServingMetrics, tokens_per_step: float = 1.0) -> list[Spent]:
@@ -332,8 +408,8 @@ def time_spent(metrics: ServingMetrics, tokens_per_step: float = 1.0) -> list[Sp
     ):
         listed = _breakdown_parts(parts)
         if listed:
-            total = sum(each["seconds"] for each in listed)
-            spent.append({"name": name, "label": label, "seconds": total, "parts": listed})  # type: ignore[typeddict-item]
+            total = sum(each.seconds for each in listed)
+            spent.append(Spent(name=name, label=label, seconds=total, parts=listed))  # type: ignore[arg-type]
     return spent
 
 
@@ -347,12 +423,12 @@ def _token_parts(metrics: ServingMetrics, tokens_per_step: float) -> dict[str, f
 
 def _breakdown_parts(breakdown: Mapping[str, Any]) -> list[Part]:
     return [
-        {
-            "name": name,
-            "label": SERVING_PART_LABELS.get(name) or PART_TITLES.get(name) or name.replace("_", " "),
-            "class": SERVING_CLASSES.get(name, "exposed"),
-            "seconds": float(value),
-        }
+        Part(
+            name=name,
+            label=SERVING_PART_LABELS.get(name) or PART_TITLES.get(name) or name.replace("_", " "),
+            colour=SERVING_CLASSES.get(name, "exposed"),
+            seconds=float(value),
+        )
         for name, value in breakdown.items()
         if value is not None and value > 0
     ]
@@ -362,9 +438,9 @@ def describe_slos(metrics: ServingMetrics, slos: Sequence[SloJson]) -> str:
     """Return whether the limits hold, and how many requests are within them."""
     if not slos:
         return "No SLO is stated: a load has them as ttft_slo and tpot_slo, a search as constraints."
-    missed = [slo for slo in slos if slo_value(metrics, slo) > slo["limit_s"]]
+    missed = [slo for slo in slos if slo_value(metrics, slo) > slo.limit_s]
     sentences = [
-        f"{slo['text']}: {'missed' if slo in missed else 'held'}, with {seconds_text(slo_value(metrics, slo))}"
+        f"{slo.text}: {'missed' if slo in missed else 'held'}, with {seconds_text(slo_value(metrics, slo))}"
         for slo in slos
     ]
     within = "" if metrics.within_slo is None else f" {share_text(metrics.within_slo)} of the requests are within."
@@ -376,13 +452,11 @@ def describe_missed_slos(point: DesignPoint, limits: Sequence[MetricLimit] = (),
     if point.serving is None:
         return []
     seen = request_metrics_of(point, engine)
-    beyond = [each for each in slos_of(point.serving.load, limits) if slo_value(seen, each) > each["limit_s"]]
+    beyond = [each for each in slos_of(point.serving.load, limits) if slo_value(seen, each) > each.limit_s]
     if not beyond:
         return []
-    missed = " and ".join(f"{each['text']} ({seconds_text(slo_value(seen, each))})" for each in beyond)
-    flags = " ".join(
-        f"--constraint '{each['metric']} <= {format_quantity(each['limit_s'], SECONDS)}'" for each in beyond
-    )
+    missed = " and ".join(f"{each.text} ({seconds_text(slo_value(seen, each))})" for each in beyond)
+    flags = " ".join(f"--constraint '{each.metric} <= {format_quantity(each.limit_s, SECONDS)}'" for each in beyond)
     return [f"The best design misses {missed}: search with {flags} for one that does not."]
 
 
@@ -392,7 +466,7 @@ def describe_missed_slos(point: DesignPoint, limits: Sequence[MetricLimit] = (),
 def serving_headline(point: DesignPoint, metrics: Metrics, machine: str) -> str:
     """Return the model, the machine, what each accelerator makes and what each user gets."""
     limits_text = ", ".join(
-        f"{each['text']} {each['label']}" for each in (_per_accelerator_fact(point, metrics), _per_user_fact(metrics))
+        f"{each.text} {each.label}" for each in (_per_accelerator_fact(point, metrics), _per_user_fact(metrics))
     )
     return f"{point.model.name or 'The model'} on {machine}: {limits_text}"
 
@@ -412,66 +486,55 @@ def serving_facts(
     for name in ("ttft", "tpot"):
         times: Percentiles = getattr(seen, name)
         for statistic, metric in (("mean", f"{name}_s"), ("p95", f"{name}_p95_s")):
-            facts.append(_time_fact(metric_label(metric), times.at(statistic), _slo_note(name, statistic, seen, slos)))
+            value, note = times.at(statistic), _slo_note(name, statistic, seen, slos)
+            facts.append(Fact(metric_label(metric), seconds_text(value), value, note))
     facts += [
-        _time_fact("end to end", seen.e2e.mean_s, "a whole request, mean"),
+        Fact("end to end", seconds_text(seen.e2e.mean_s), seen.e2e.mean_s, "a whole request, mean"),
         _per_accelerator_fact(point, metrics),
         _per_user_fact(metrics),
-        _count_fact(metric_label("tokens_per_s"), metrics.throughput_per_s, "output tokens of all requests"),
-        _count_fact("requests/s", seen.requests_per_s, ""),
+        count_fact(metric_label("tokens_per_s"), metrics.throughput_per_s, "output tokens of all requests"),
+        count_fact("requests/s", seen.requests_per_s),
     ]
     if seen.within_slo is not None:
-        facts.append({**_share_fact("within SLO", seen.within_slo), "note": "share of the requests"})
+        facts.append(Fact("within SLO", share_text(seen.within_slo), seen.within_slo, "share of the requests"))
     facts += [
-        _per_million_fact("cost", metrics, "cost_usd_per_token"),
-        _per_million_fact("energy", metrics, "energy_j_per_token"),
+        per_million_fact("cost", "tokens", metrics, "cost_usd_per_token", "to own and run, output tokens"),
+        per_million_fact("energy", "tokens", metrics, "energy_j_per_token", "output tokens"),
     ]
-    for name, busy in seen.utilisation.items():
-        facts.append(_share_fact("busy" if name == "all" else f"{name} pool busy", busy))
-    facts.append(_share_fact("KV cache in use", seen.kv_use))
-    return facts
+    shares = {"busy" if name == "all" else f"{name} pool busy": busy for name, busy in seen.utilisation.items()}
+    shares["KV cache in use"] = seen.kv_use
+    return [*facts, *(Fact(label, share_text(share), share) for label, share in shares.items())]
 
 
 def _slo_note(name: str, statistic: str, metrics: ServingMetrics, slos: Sequence[SloJson]) -> str:
     slo = first_slo_on(name, slos)
-    if slo is None or slo["statistic"] != statistic:
+    if slo is None or slo.statistic != statistic:
         return ""
-    return (
-        f"{'holds' if slo_value(metrics, slo) <= slo['limit_s'] else 'misses'} the SLO, {seconds_text(slo['limit_s'])}"
-    )
+    return f"{'holds' if slo_value(metrics, slo) <= slo.limit_s else 'misses'} the SLO, {seconds_text(slo.limit_s)}"
 
 
-def _time_fact(label: str, value: float, note: str) -> Fact:
-    return {"label": label, "text": seconds_text(value), "value": value, "note": note}
-
-
-def _count_fact(label: str, value: float, note: str) -> Fact:
-    return {"label": label, "text": f"{value:,.0f}" if value >= 100 else f"{value:.3g}", "value": value, "note": note}
-
-
-def _share_fact(label: str, value: float) -> Fact:
-    return {"label": label, "text": share_text(value), "value": value, "note": ""}
+def count_fact(label: str, value: float, note: str = "") -> Fact:
+    """Return a number that counts things, as a fact."""
+    return Fact(label, f"{value:,.0f}" if value >= 100 else f"{value:.3g}", value, note)
 
 
 def _per_accelerator_fact(point: DesignPoint, metrics: Metrics) -> Fact:
-    return _count_fact(
+    return count_fact(
         accelerator_label(point, "tokens_per_s_per_npu"), metrics.tokens_per_s_per_npu or 0.0, "output tokens"
     )
 
 
 def _per_user_fact(metrics: Metrics) -> Fact:
     label = metric_label("tokens_per_s_per_user")
-    return _count_fact(label, metrics.tokens_per_s_per_user or 0.0, "while a request decodes")
+    return count_fact(label, metrics.tokens_per_s_per_user or 0.0, "while a request decodes")
 
 
-def _per_million_fact(quantity: str, metrics: Metrics, name: str) -> Fact:
-    """Return the cost or the energy of a million tokens, or that it is unknown and why."""
-    label, each = f"{quantity} per million tokens", getattr(metrics, name)
+def per_million_fact(quantity: str, counted: str, metrics: Metrics, name: str, note: str) -> Fact:
+    """Return the cost or the energy of a million tokens or samples, or that it is unknown and why."""
+    label, each = f"{quantity} per million {counted}", getattr(metrics, name)
     if each is None:
-        return {"label": label, "text": "unknown", "value": None, "note": metrics.unknown.get(name, "")}
-    text = f"{1e6 * each:.3g} USD" if quantity == "cost" else energy_text(1e6 * each)
-    note = "to own and run, output tokens" if quantity == "cost" else "output tokens"
-    return {"label": label, "text": text, "value": 1e6 * each, "note": note}
+        return Fact(label, "unknown", None, metrics.unknown.get(name, ""))
+    return Fact(label, f"{1e6 * each:.3g} USD" if quantity == "cost" else energy_text(1e6 * each), 1e6 * each, note)
 
 
 def decode_point(point: DesignPoint) -> DesignPoint:
@@ -488,4 +551,6 @@ def serving_study(base: DesignPoint, limits: Sequence[MetricLimit]) -> ServingSt
     """Return what a study of serving is about; None for one of single steps."""
     if base.serving is None:
         return None
-    return {"user": "tokens_per_s_per_user", "npu": "tokens_per_s_per_npu", "slos": slos_of(base.serving.load, limits)}
+    return ServingStudy(
+        user="tokens_per_s_per_user", npu="tokens_per_s_per_npu", slos=slos_of(base.serving.load, limits)
+    )

@@ -13,9 +13,8 @@ from cosmic.cluster.cluster_cost import cluster_cost
 from cosmic.cluster.goodput import goodput_of_designs
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import full_path
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series, quantity
+from cosmic.report.charts.drawing import Axis, Series, quantity
+from cosmic.report.charts.plots import Bar, BarGroup, bars, lines
 from cosmic.report.page import Figure, Heading, Page, Part, Table, Text, to_html
 from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing, Tried
 from cosmic.search.design_wording import mapping_in_words
@@ -110,11 +109,7 @@ def _cell_in_unit(value: float | None, unit: float) -> str:
 def effect_cells(effect: Effect) -> list[str]:
     """Return a row of the table of sensitivities."""
     shares = (effect.train_days, effect.train_usd, effect.cost_usd, effect.power_w)
-    return [
-        effect.input,
-        f"{effect.accelerators:,}",
-        *map(_signed_percent, shares),
-    ]
+    return [effect.input, f"{effect.accelerators:,}", *map(_signed_percent, shares)]
 
 
 def _signed_percent(share: float | None) -> str:

@@ -6,7 +6,7 @@ as good as the best. Why says where the gain of a search comes from, the changes
 
     gain = product of the factors        factor of a change = exp(its Shapley value of -ln loss)
 
-Shapley values add up to the whole difference (see `cosmic.search.compare.shapley`); of logarithms, they give factors whose product
+Shapley values add up to the whole difference (see `cosmic.search.compare.design_differences`); of logarithms, they give factors whose product
 is the gain.
 """
 
@@ -18,6 +18,7 @@ from functools import cached_property
 from html import escape
 from math import exp, isfinite, log, prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from cosmic.base.files import write_text
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
-from cosmic.report.container import Binary
+from cosmic.report.container import Binary, plain_data
 from cosmic.report.design_view import (
     NamedDesign,
     design_facts,
@@ -36,6 +37,7 @@ from cosmic.report.design_view import (
     timeline_of,
 )
 from cosmic.report.document_types import (
+    ChangedField,
     ChangeJson,
     Convergence,
     Design,
@@ -43,22 +45,25 @@ from cosmic.report.document_types import (
     PlateauJson,
     ReportDocument,
     SeriesJson,
+    VerdictJson,
     Why,
     WorkloadVerdict,
 )
-from cosmic.report.document_types import VerdictJson as VerdictPart
 from cosmic.report.html_file import render_report
+from cosmic.report.launch_commands import join_names
 from cosmic.report.serving_view import describe_missed_slos, design_in_words, serving_headline, serving_study
 from cosmic.report.trial_block import block_of, metric_label_in
 from cosmic.report.trust import search_command, search_python, trust_of
 from cosmic.search.compare.design_differences import (
     DesignsBetween,
     Fields,
+    Group,
+    attribute_worth,
+    couple_groups,
     differing_fields,
     field_text,
     fine_group_of,
 )
-from cosmic.search.compare.shapley import Group, attribute_worth, couple_groups
 from cosmic.search.design_wording import mapping_in_words, metric_text, metric_unit
 from cosmic.search.objectives import loss
 from cosmic.search.plateau import Plateau as Ground
@@ -75,13 +80,13 @@ def plateau_of(found: Found, ground: Ground | None) -> PlateauJson | None:
     """Return how many designs are as good as the best; None where none can run."""
     if ground is None:
         return None
-    return {
-        "share": ground.within,
-        "count": ground.count,
-        "error": ground.error,
-        "within_error": None if ground.error is None else ground.within_error,
-        "sentence": _describe_plateau(found, ground),
-    }
+    return PlateauJson(
+        share=ground.within,
+        count=ground.count,
+        error=ground.error,
+        within_error=None if ground.error is None else ground.within_error,
+        sentence=_describe_plateau(found, ground),
+    )
 
 
 def _describe_plateau(found: Found, ground: Ground) -> str:
@@ -114,7 +119,6 @@ def _two_digit_percent(share: float) -> str:
 
 
 MOST_CHANGES = 5
-NO_CHANGES: Why = {"sentence": "", "changes": [], "rest": None, "method": "none", "compared": []}
 FACTOR_OF_NONE = 1e-3
 """Changes whose factor is nearer to 1 than this have no effect, to three digits."""
 
@@ -125,7 +129,7 @@ def explain_gain(
     """Return the changes that make *best* better than *base* in an objective: in closed form with any *engine*."""
     fields = fields_that_differ(base, best)
     if not fields:
-        return {**NO_CHANGES, "sentence": "The best design is the base.", "compared": compared}
+        return Why(sentence="The best design is the base.", compared=compared)
 
     def measure(metrics: Mapping[str, float]) -> float | None:
         value = float(loss(objective, np.array([metrics[objective]]))[0])
@@ -137,26 +141,26 @@ def explain_gain(
     if start is None or end is None:
         changes = [_change_json(group, fields, None, None) for group in groups]
         sentence = "One of the designs has no value of the objective, so no change has a factor."
-        return {**NO_CHANGES, "sentence": sentence, "changes": changes[:MOST_CHANGES], "compared": compared}
+        return Why(sentence=sentence, changes=changes[:MOST_CHANGES], compared=compared)
     method, worth = attribute_worth(groups, between.value)
     explained = []
     for group in groups:
         part, alone = worth[group], between.value((group,))
         factors = (None if part is None else exp(-part), None if alone is None else exp(start - alone))
         explained.append(_change_json(group, fields, *factors))
-    explained.sort(key=lambda each: -abs(log(each["worth"] or 1.0)))
+    explained.sort(key=lambda each: -abs(log(each.worth or 1.0)))
     largest = explained[:MOST_CHANGES]
     gain = exp(start - end)
-    rest = gain / prod(each["worth"] or 1.0 for each in largest)
+    rest = gain / prod(each.worth or 1.0 for each in largest)
     rest_shown = rest if len(explained) > MOST_CHANGES or abs(rest - 1) > FACTOR_OF_NONE else None
-    return {
-        "sentence": _describe_changes(largest, gain)
+    return Why(
+        sentence=_describe_changes(largest, gain)
         + ("" if engine == "analytic" else " These factors are closed forms, not simulated."),
-        "changes": largest,
-        "rest": rest_shown,
-        "method": method,
-        "compared": compared,
-    }
+        changes=largest,
+        rest=rest_shown,
+        method=method,
+        compared=compared,
+    )
 
 
 def fields_that_differ(base: DesignPoint, best: DesignPoint) -> Fields:
@@ -167,31 +171,27 @@ def fields_that_differ(base: DesignPoint, best: DesignPoint) -> Fields:
 
 def _change_json(group: Group, fields: Fields, worth: float | None, alone: float | None) -> ChangeJson:
     changed = [(path, pair) for name in group for path, pair in fields[name].items()]
-    return {
-        "label": " and ".join(name.removeprefix("workload.").replace("_", " ") for name in group),
-        "fields": [{"path": path, "from": field_text(old), "to": field_text(new)} for path, (old, new) in changed],
-        "worth": worth,
-        "alone": alone,
-    }
-
-
-def _describe_changes(changes: list[ChangeJson], gain: float) -> str:
-    rated = [change for change in changes if change["worth"] is not None]
-    if not rated:
-        return "The gain cannot be split over the changes."
-    named = [(each["worth"] or 1.0, f"{each['label']} ({gain_times_text(each['worth'] or 1.0)})") for each in rated]
-    helps = [name for factor, name in named if factor > 1 + FACTOR_OF_NONE]
-    costs = [name for factor, name in named if factor < 1 - FACTOR_OF_NONE]
-    sentence = f"{gain_times_text(gain)} in all" + (f": {_join_with_and(helps[:3])}" if helps else "")
-    return (
-        sentence
-        + (f"; {_join_with_and(costs[:2])} cost{'s' if len(costs[:2]) == 1 else ''} some of it" if costs else "")
-        + "."
+    return ChangeJson(
+        label=" and ".join(name.removeprefix("workload.").replace("_", " ") for name in group),
+        fields=[ChangedField(path=path, old=field_text(old), new=field_text(new)) for path, (old, new) in changed],
+        worth=worth,
+        alone=alone,
     )
 
 
-def _join_with_and(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _describe_changes(changes: list[ChangeJson], gain: float) -> str:
+    rated = [change for change in changes if change.worth is not None]
+    if not rated:
+        return "The gain cannot be split over the changes."
+    named = [(each.worth or 1.0, f"{each.label} ({gain_times_text(each.worth or 1.0)})") for each in rated]
+    helps = [name for factor, name in named if factor > 1 + FACTOR_OF_NONE]
+    costs = [name for factor, name in named if factor < 1 - FACTOR_OF_NONE]
+    sentence = f"{gain_times_text(gain)} in all" + (f": {join_names(helps[:3])}" if helps else "")
+    return (
+        sentence
+        + (f"; {join_names(costs[:2])} cost{'s' if len(costs[:2]) == 1 else ''} some of it" if costs else "")
+        + "."
+    )
 
 
 MOST_FRONT_MEMBERS = 8
@@ -236,23 +236,22 @@ def document_of(subject: ReportSubject, binary: Binary, say: Say = lambda _: Non
     designs = _describe_designs(list(designs_to_show(subject, verdict)), problem, binary, say)
     base, best = (_place_of_role(designs, role) for role in ("base", "best"))
     say("packing trials")
-    document: ReportDocument = {
-        "format": 1,
-        "title": title_of(found),
-        "study": "" if found.path is None else str(found.path),
-        "verdict": verdict_part(found, verdict, subject.beside),
-        "why": _explain_verdict(found, verdict, designs, base),
-        "trials": block_of(problem, trials, binary),
-        "front": trials.front(problem).tolist() if trials.feasible else [],
-        "convergence": convergence_of(found, subject.beside),
-        "designs": designs,
-        "best": best,
-        "base": base,
-        "trust": trust_of(found, verdict.point, subject.written_by, subject.created),
-    }
     alone = problem.of_designs and not problem.space.workloads
-    served = serving_study(problem.space.base, problem.limits) if alone else None
-    return document if served is None else {**document, "serving": served}
+    return ReportDocument(
+        format=1,
+        title=title_of(found),
+        study="" if found.path is None else str(found.path),
+        verdict=verdict_part(found, verdict, subject.beside),
+        why=_explain_verdict(found, verdict, designs, base),
+        trials=block_of(problem, trials, binary),
+        front=trials.front(problem).tolist() if trials.feasible else [],
+        convergence=convergence_of(found, subject.beside),
+        designs=designs,
+        best=best,
+        base=base,
+        trust=trust_of(found, verdict.point, subject.written_by, subject.created),
+        serving=serving_study(problem.space.base, problem.limits) if alone else None,
+    )
 
 
 def title_of(found: Found) -> str:
@@ -283,12 +282,12 @@ def _describe_designs(some: list[NamedDesign], problem: Problem, binary: Binary,
         designs.append(design_without_timeline(named, engine, problem.limits))
     bytes_left = MOST_TIMELINE_BYTES
     for shown in sorted(range(len(some)), key=lambda shown: ROLES_BY_TIMELINE.index(some[shown].role)):
-        if designs[shown]["feasible"] and bytes_left > 0:
+        if designs[shown].feasible and bytes_left > 0:
             say(f"drawing {some[shown].label}")
             timeline = timeline_of(some[shown].point, engine)
             bytes_left -= timeline_bytes(timeline)
             if bytes_left > 0 or some[shown].role == "best":
-                designs[shown]["timeline"] = pack_timeline(timeline, binary)
+                designs[shown] = replace(designs[shown], timeline=pack_timeline(timeline, binary))
     return designs
 
 
@@ -355,21 +354,21 @@ def spread_evenly(places: list[int], most: int) -> list[int]:
 
 
 def _place_of_role(designs: list[Design], role: str) -> int | None:
-    return next((index for index, design in enumerate(designs) if design["role"] == role), None)
+    return next((index for index, design in enumerate(designs) if design.role == role), None)
 
 
 def _explain_verdict(found: Found, verdict: SearchVerdict, designs: list[Design], base: int | None) -> Why:
-    compared = [index for index, design in enumerate(designs) if design["role"] in ("base", "isolated", "best")]
+    compared = [index for index, design in enumerate(designs) if design.role in ("base", "isolated", "best")]
     if verdict.point is None or base is None:
-        return {**NO_CHANGES, "compared": compared}
-    if not designs[base]["feasible"]:
-        reasons = "; ".join(designs[base]["reasons"])
-        return {**NO_CHANGES, "sentence": f"The base design cannot run: {reasons}.", "compared": compared}
+        return Why(compared=compared)
+    if not designs[base].feasible:
+        reasons = "; ".join(designs[base].reasons)
+        return Why(sentence=f"The base design cannot run: {reasons}.", compared=compared)
     problem = found.problem
     return explain_gain(problem.space.base, verdict.point, problem.objectives[0], compared, problem.engine)
 
 
-def verdict_part(found: Found, verdict: SearchVerdict, beside: Mapping[str, Found]) -> VerdictPart:
+def verdict_part(found: Found, verdict: SearchVerdict, beside: Mapping[str, Found]) -> VerdictJson:
     """Return the verdict for the document."""
     metrics, caveats = verdict.metrics, list(verdict.caveats)
     point = verdict.point
@@ -380,24 +379,23 @@ def verdict_part(found: Found, verdict: SearchVerdict, beside: Mapping[str, Foun
         if point is None or metrics is None
         else describe_missed_slos(point, found.problem.limits, found.problem.engine)
     )
-    part: VerdictPart = {
-        "headline": _verdict_headline(point, metrics),
-        "sentence": verdict.sentence,
-        "design": verdict.design if point is None or point.serving is None else design_in_words(point),
-        "objective": found.problem.objectives[0],
-        "gains": [{"over": gain.over, "times": gain.times} for gain in verdict.gains],
-        "bound": verdict.bound,
-        "facts": _verdict_facts(found, verdict),
-        "provenance": metrics.provenance if metrics else "",
-        "expected_error": metrics.expected_error if metrics else None,
-        "expected_on": metrics.expected_on if metrics else "",
-        "command": search_command(found.inputs),
-        "python": search_python(found.inputs),
-        "caveats": caveats,
-        "plateau": plateau_of(found, verdict.plateau),
-    }
-    mixed = [_workload_verdict(workload, found) for workload in _designs_of_workloads(found, verdict)]
-    return {**part, "workloads": mixed} if mixed else part
+    return VerdictJson(
+        headline=headline_of(point, metrics),
+        sentence=verdict.sentence,
+        design=verdict.design if point is None or point.serving is None else design_in_words(point),
+        objective=found.problem.objectives[0],
+        gains=verdict.gains,
+        bound=verdict.bound,
+        facts=_verdict_facts(found, verdict),
+        provenance=metrics.provenance if metrics else "",
+        expected_error=metrics.expected_error if metrics else None,
+        expected_on=metrics.expected_on if metrics else "",
+        command=search_command(found.inputs),
+        python=search_python(found.inputs),
+        caveats=caveats,
+        plateau=plateau_of(found, verdict.plateau),
+        workloads=[_workload_verdict(workload, found) for workload in _designs_of_workloads(found, verdict)] or None,
+    )
 
 
 def _workload_verdict(named: NamedDesign, found: Found) -> WorkloadVerdict:
@@ -406,23 +404,23 @@ def _workload_verdict(named: NamedDesign, found: Found) -> WorkloadVerdict:
     outcome = evaluate(point, problem.engine)
     metrics = outcome if isinstance(outcome, Metrics) else None
     weight = next(share.weight for share in problem.shares if share.name == named.label)
-    return {
-        "name": named.label,
-        "note": f"weight {weight:g}",
-        "headline": _verdict_headline(point, metrics),
-        "design": mapping_in_words(point) if point.serving is None else design_in_words(point),
-        "facts": [] if metrics is None else design_facts(point, metrics, problem.limits, problem.engine),
-    }
+    return WorkloadVerdict(
+        name=named.label,
+        note=f"weight {weight:g}",
+        headline=headline_of(point, metrics),
+        design=mapping_in_words(point) if point.serving is None else design_in_words(point),
+        facts=[] if metrics is None else design_facts(point, metrics, problem.limits, problem.engine),
+    )
 
 
-def _verdict_headline(point: DesignPoint | None, metrics: Metrics | None) -> str:
+def headline_of(point: DesignPoint | None, metrics: Metrics | None) -> str:
     """Return what a design is and does: the model, the accelerators, the rate of each; empty without one."""
     if point is None or metrics is None:
         return ""
     if point.serving is not None:
         return serving_headline(point, metrics, machine_of(point))
     rate = rate_per_accelerator(point, metrics)
-    return f"{point.model.name or 'The model'} on {machine_of(point)}: {rate['text']} {rate['label']}"
+    return f"{point.model.name or 'The model'} on {machine_of(point)}: {rate.text} {rate.label}"
 
 
 def _verdict_facts(found: Found, verdict: SearchVerdict) -> list[Fact]:
@@ -431,7 +429,7 @@ def _verdict_facts(found: Found, verdict: SearchVerdict) -> list[Fact]:
     best = found.best
     metrics = {} if best is None else best["metrics"]
     return [
-        {"label": metric_label_in(found.problem, name), "text": metric_text(name, value), "value": value, "note": ""}
+        Fact(label=metric_label_in(found.problem, name), text=metric_text(name, value), value=value, note="")
         for name, value in metrics.items()
         if value is not None
     ]
@@ -441,13 +439,13 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
     """Return the convergence of the search and of those of single layers."""
     objective = found.problem.objectives[0]
     named = {**{f"{name} alone": each for name, each in beside.items()}, found.inputs.agent: found}
-    return {
-        "objective": objective,
-        "label": metric_label_in(found.problem, objective),
-        "unit": metric_unit(objective),
-        "better": "less" if direction(objective) == "less" else "more",
-        "series": [_convergence_series_of(name, each) for name, each in named.items()],
-    }
+    return Convergence(
+        objective=objective,
+        label=metric_label_in(found.problem, objective),
+        unit=metric_unit(objective),
+        better="less" if direction(objective) == "less" else "more",
+        series=[_convergence_series_of(name, each) for name, each in named.items()],
+    )
 
 
 def _convergence_series_of(name: str, found: Found) -> SeriesJson:
@@ -457,7 +455,7 @@ def _convergence_series_of(name: str, found: Found) -> SeriesJson:
     points = [(int(evaluations[index]), float(values[index])) for index in indices]
     if points and points[-1][0] < found.trials.evaluated:
         points.append((found.trials.evaluated, points[-1][1]))
-    return {"name": name, "points": points}
+    return SeriesJson(name=name, points=points)
 
 
 ISOLATED_TRIALS = 1_000
@@ -471,20 +469,25 @@ FRAME_HEIGHT = 900
 class Report:
     """The report of a study."""
 
-    document: ReportDocument
-    """The document, as `ui/src/document.ts` describes it: plain data."""
+    contents: ReportDocument
+    """What the page shows."""
     binary: Binary
     """The numbers that it points to."""
 
     @cached_property
+    def document(self) -> dict[str, Any]:
+        """The document as plain data, as `ui/src/document.ts` describes it."""
+        return plain_data(self.contents)
+
+    @cached_property
     def html(self) -> str:
         """The whole page as one HTML file."""
-        return render_report(self.document, self.binary)
+        return render_report(self.contents, self.binary)
 
     @property
     def verdict(self) -> str:
         """The verdict on the study, in one sentence."""
-        return self.document["verdict"]["sentence"]
+        return self.contents.verdict.sentence
 
     def write(self, path: str | Path) -> Path:
         """Write the page to a file; return its path."""

@@ -11,18 +11,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.base.errors import one_line, require
 from cosmic.base.files import write_text
 from cosmic.base.units import SECONDS
 from cosmic.report.container import Binary
 from cosmic.report.document_types import (
+    AbsentDependencies,
     DependencyColumns,
     Fact,
     Kind,
@@ -36,7 +36,7 @@ from cosmic.report.document_types import (
     TraceViewJson,
 )
 from cosmic.report.html_file import render_trace
-from cosmic.traces.comm_groups import ranks_by_template
+from cosmic.simulate.step_timeline import TimelineTrack
 from cosmic.traces.dependencies import (
     Dependencies,
     dependencies_of,
@@ -55,7 +55,9 @@ from cosmic.traces.trace import (
     NodeType,
     Template,
     TraceSet,
+    ranks_by_template,
 )
+from cosmic.traces.trace_statistics import union_length
 from cosmic.traces.trace_views import enum_name, readable_amount
 
 LONGEST_TIME = 2**53
@@ -198,7 +200,7 @@ def kinds_of(template: Template) -> Ints:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TimelineRows:
+class TraceRows:
     """The rows of a timeline."""
 
     processes: list[str]
@@ -209,7 +211,7 @@ class TimelineRows:
     """The row of each node."""
 
 
-def tracks_of(template: Template, schedule: TraceSchedule) -> TimelineRows:
+def tracks_of(template: Template, schedule: TraceSchedule) -> TraceRows:
     """Return the rows: one for each thread or stream, and more where nodes of one overlap."""
     process = np.array(_PROCESS_OF_KIND)[schedule.kind]
     stream = template.stream if schedule.recorded else np.full(template.nodes, ABSENT)
@@ -222,7 +224,7 @@ def tracks_of(template: Template, schedule: TraceSchedule) -> TimelineRows:
     keys, track = np.unique(np.stack([process, stream, lane], axis=1), axis=0, return_inverse=True)
     used = np.unique(keys[:, 0]).tolist()
     words = PROCESS_NAMES if schedule.recorded else SLOT_NAMES
-    return TimelineRows(
+    return TraceRows(
         [words[each] for each in used],
         [used.index(each) for each in keys[:, 0].tolist()],
         [_track_name(group, stream, lane, schedule.recorded) for group, stream, lane in keys.tolist()],
@@ -265,20 +267,6 @@ def _assign_lanes(starts: list[int], ends: list[int], most: int) -> list[int]:
     return lanes
 
 
-def covered_time(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> int:
-    """Return how long at least one of some intervals lasts.
-
-    >>> covered_time(np.array([0, 2, 9]), np.array([5, 3, 10]))
-    6
-    """
-    if not len(start):
-        return 0
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([start[:1], reach[:-1]])
-    return int(np.maximum(reach - np.maximum(start, before), 0).sum())
-
-
 def cycle_text(template: Template, rows: tuple[int, ...]) -> str:
     """Return a cycle in words, first node first."""
     ids = [str(template.id[row]) for row in rows[:SHOWN_CYCLE]]
@@ -290,11 +278,6 @@ MOST_OPERATORS = 20
 """Operators in the table."""
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"\w+")
-
-
-def make_fact(label: str, text: str, value: float | None = None, note: str = "") -> Fact:
-    """Return a fact."""
-    return {"label": label, "text": text, "value": value, "note": note}
 
 
 def time_text(ticks: float, schedule: TraceSchedule) -> str:
@@ -321,20 +304,20 @@ def trace_facts(template: Template, schedule: TraceSchedule) -> list[Fact]:
     data, ctrl = len(template.data_id), len(template.ctrl_id)
     note = f"{data:,} data, {ctrl:,} control"
     facts = [
-        make_fact("nodes", f"{template.nodes:,}", template.nodes, types_text([(template, 1)])),
-        make_fact("dependencies", f"{data + ctrl:,}", data + ctrl, note),
-        make_fact("depth", f"{int(schedule.depth.max(initial=-1)) + 1:,}", None, "nodes, one after the other"),
+        Fact("nodes", f"{template.nodes:,}", template.nodes, types_text([(template, 1)])),
+        Fact("dependencies", f"{data + ctrl:,}", data + ctrl, note),
+        Fact("depth", f"{int(schedule.depth.max(initial=-1)) + 1:,}", None, "nodes, one after the other"),
     ]
     end = schedule.end
     if schedule.unit == "s":
         how = "as recorded" if schedule.recorded else "each node as soon as its dependencies are done"
-        facts.append(make_fact("span", time_text(end, schedule), end * schedule.tick, how))
+        facts.append(Fact("span", time_text(end, schedule), end * schedule.tick, how))
     if len(schedule.critical):
         length, nodes = schedule.critical_length, len(schedule.critical)
         share = f", {percent_of(length, end)} of the span" if schedule.recorded and end else ""
         value = length * schedule.tick if schedule.unit == "s" else None
         word = "node" if nodes == 1 else "nodes"
-        facts.append(make_fact("critical path", time_text(length, schedule), value, f"{nodes:,} {word}{share}"))
+        facts.append(Fact("critical path", time_text(length, schedule), value, f"{nodes:,} {word}{share}"))
     return facts + (_share_facts(schedule) if schedule.unit == "s" and end else [])
 
 
@@ -359,18 +342,18 @@ def _share_facts(schedule: TraceSchedule) -> list[Fact]:
     if not own["compute"].any():
         own["compute"], words = schedule.kind == CPU, "of the span, on the CPU"
     end, ends = schedule.end, schedule.start + schedule.duration
-    busy = {name: covered_time(schedule.start[rows], ends[rows]) for name, rows in own.items()}
+    busy = {name: union_length(schedule.start[rows], ends[rows]) for name, rows in own.items()}
     both = own["compute"] | own["communication"]
-    either = covered_time(schedule.start[both], ends[both])
+    either = union_length(schedule.start[both], ends[both])
     notes = {"compute": words, "communication": f"{percent_of(either - busy['compute'], end)} exposed"}
     if own["communication"].any() and not busy["communication"]:
         notes["communication"] = "it states no duration"
     facts = [
-        make_fact(name, percent_of(time, end), time / end, notes[name])
+        Fact(name, percent_of(time, end), time / end, notes[name])
         for name, time in busy.items()
         if own[name].any() or name == "compute"
     ]
-    return [*facts, make_fact("idle", percent_of(end - either, end), 1 - either / end, "neither of them runs")]
+    return [*facts, Fact("idle", percent_of(end - either, end), 1 - either / end, "neither of them runs")]
 
 
 def operators_of(
@@ -411,13 +394,13 @@ def _operator_table(code: Ints, schedule: TraceSchedule, name: Callable[[int], s
     totals = np.bincount(group, schedule.duration[coded], minlength=len(distinct))
     total = totals.sum()
     return [
-        {
-            "name": name(int(distinct[row]) // len(NODE_KINDS)),
-            "kind": NODE_KINDS[int(distinct[row]) % len(NODE_KINDS)],
-            "count": int(counts[row]),
-            "total": float(totals[row]) * schedule.tick,
-            "share": float(totals[row] / total) if total else 0.0,
-        }
+        OperatorJson(
+            name=name(int(distinct[row]) // len(NODE_KINDS)),
+            kind=NODE_KINDS[int(distinct[row]) % len(NODE_KINDS)],
+            count=int(counts[row]),
+            total=float(totals[row]) * schedule.tick,
+            share=float(totals[row] / total) if total else 0.0,
+        )
         for row in np.lexsort((-counts, -totals))[:most]
     ]
 
@@ -449,14 +432,14 @@ def document_of_traces(traces: TraceSet, title: str, binary: Binary) -> TraceDoc
     rule = f"has {nodes:,} nodes in ranks that differ, and a page holds {MOST_NODES:,} at most{several}"
     require(nodes <= MOST_NODES, "trace", traces.where, rule)
     view_of_rank = {rank: view for view, (_, ranks) in enumerate(parts) for rank in ranks}
-    return {
-        "format": 1,
-        "title": one_line(title),
-        "facts": _job_facts(traces, [(template, len(ranks)) for template, ranks in parts]),
-        "kinds": list(NODE_KINDS),
-        "ranks": [_rank_json(traces, rank, view_of_rank[rank]) for rank in range(len(traces.ranks))],
-        "views": [trace_view_of(template, binary) for template, _ in parts],
-    }
+    return TraceDocument(
+        format=1,
+        title=one_line(title),
+        facts=_job_facts(traces, [(template, len(ranks)) for template, ranks in parts]),
+        kinds=list(NODE_KINDS),
+        ranks=[_rank_json(traces, rank, view_of_rank[rank]) for rank in range(len(traces.ranks))],
+        views=[trace_view_of(template, binary) for template, _ in parts],
+    )
 
 
 def _job_facts(traces: TraceSet, parts: list[tuple[Template, int]]) -> list[Fact]:
@@ -466,15 +449,15 @@ def _job_facts(traces: TraceSet, parts: list[tuple[Template, int]]) -> list[Fact
         return []
     kinds = "all run the same nodes" if len(parts) == 1 else f"{len(parts):,} kinds that run different nodes"
     return [
-        make_fact("ranks", f"{ranks:,}", ranks, kinds),
-        make_fact("nodes of all ranks", f"{traces.nodes:,}", traces.nodes, types_text(parts)),
+        Fact("ranks", f"{ranks:,}", ranks, kinds),
+        Fact("nodes of all ranks", f"{traces.nodes:,}", traces.nodes, types_text(parts)),
     ]
 
 
 def _rank_json(traces: TraceSet, rank: int, view: int) -> TraceRank:
     trace = traces.ranks[rank]
     own = trace.own_rank if len(traces.ranks) == 1 and trace.own_rank is not None else rank
-    return {"rank": own, "view": view, "groups": list(trace.groups), "peers": list(trace.peers)}
+    return TraceRank(rank=own, view=view, groups=list(trace.groups), peers=list(trace.peers))
 
 
 def trace_view_of(template: Template, binary: Binary) -> TraceViewJson:
@@ -485,25 +468,26 @@ def trace_view_of(template: Template, binary: Binary) -> TraceViewJson:
     names, code = _name_codes(template)
     types, kinds = np.unique(template.type, return_inverse=True)
     operators, note = operators_of(names, code, schedule)
-    return {
-        "facts": trace_facts(template, schedule),
-        "reading": _describe_times(template, schedule),
-        "problems": _describe_problems(template, schedule, every),
-        "recorded": schedule.recorded,
-        "tick": schedule.tick,
-        "unit": schedule.unit,
-        "duration": schedule.end * schedule.tick,
-        "processes": tracks.processes,
-        "tracks": [
-            {"process": process, "name": name} for process, name in zip(tracks.process, tracks.names, strict=True)
+    return TraceViewJson(
+        facts=trace_facts(template, schedule),
+        reading=_describe_times(template, schedule),
+        problems=_describe_problems(template, schedule, every),
+        recorded=schedule.recorded,
+        tick=schedule.tick,
+        unit=schedule.unit,
+        duration=schedule.end * schedule.tick,
+        processes=tracks.processes,
+        tracks=[
+            TimelineTrack(process=process, name=name)
+            for process, name in zip(tracks.process, tracks.names, strict=True)
         ],
-        "types": [enum_name(NodeType, type_) for type_ in types.tolist()],
-        "names": names,
-        "operators": operators,
-        "operators_note": note,
-        "kernels": kernels_of(template, schedule),
-        "nodes": _node_columns(template, schedule, tracks, (code, len(names)), (kinds, len(types)), binary),
-    }
+        types=[enum_name(NodeType, type_) for type_ in types.tolist()],
+        names=names,
+        operators=operators,
+        operators_note=note,
+        kernels=kernels_of(template, schedule),
+        nodes=_node_columns(template, schedule, tracks, (code, len(names)), (kinds, len(types)), binary),
+    )
 
 
 def _name_codes(template: Template) -> tuple[list[str], Ints]:
@@ -517,7 +501,7 @@ def _name_codes(template: Template) -> tuple[list[str], Ints]:
 def _node_columns(
     template: Template,
     schedule: TraceSchedule,
-    tracks: TimelineRows,
+    tracks: TraceRows,
     names: tuple[Ints, int],
     types: tuple[Any, int],
     binary: Binary,
@@ -525,25 +509,25 @@ def _node_columns(
     every = dependencies_of(template)
     critical = np.zeros(template.nodes, np.int64)
     critical[schedule.critical] = 1
-    return {
-        "count": template.nodes,
-        "id": _pack_signed_numbers(template.id, binary, running=True),
-        "type": binary.add_codes(types[0].reshape(-1), types[1]),
-        "name": binary.add_codes(*names),
-        "track": binary.add_codes(tracks.of, len(tracks.names)),
-        "kind": binary.add_codes(schedule.kind, len(NODE_KINDS)),
-        "start": _pack_signed_numbers(schedule.start, binary, running=True),
-        "duration": _pack_whole_numbers(schedule.duration, binary),
-        "depth": _pack_whole_numbers(schedule.depth, binary),
-        "critical": binary.add_codes(critical, 2),
-        "data": _dependency_columns(template, "data", binary),
-        "ctrl": _dependency_columns(template, "ctrl", binary),
-        "absent": {
-            "node": _pack_whole_numbers(every.dependent[every.absent], binary),
-            "id": _pack_whole_numbers(every.wanted[every.absent], binary),
-        },
-        "attributes": _node_attributes(template, binary),
-    }
+    return NodeColumns(
+        count=template.nodes,
+        id=_pack_signed_numbers(template.id, binary, running=True),
+        type=binary.add_codes(types[0].reshape(-1), types[1]),
+        name=binary.add_codes(*names),
+        track=binary.add_codes(tracks.of, len(tracks.names)),
+        kind=binary.add_codes(schedule.kind, len(NODE_KINDS)),
+        start=_pack_signed_numbers(schedule.start, binary, running=True),
+        duration=_pack_whole_numbers(schedule.duration, binary),
+        depth=_pack_whole_numbers(schedule.depth, binary),
+        critical=binary.add_codes(critical, 2),
+        data=_dependency_columns(template, "data", binary),
+        ctrl=_dependency_columns(template, "ctrl", binary),
+        absent=AbsentDependencies(
+            node=_pack_whole_numbers(every.dependent[every.absent], binary),
+            id=_pack_whole_numbers(every.wanted[every.absent], binary),
+        ),
+        attributes=_node_attributes(template, binary),
+    )
 
 
 def _dependency_columns(template: Template, kind: str, binary: Binary) -> DependencyColumns:
@@ -554,7 +538,7 @@ def _dependency_columns(template: Template, kind: str, binary: Binary) -> Depend
     present = template.id[row] == wanted if len(wanted) else np.zeros(0, bool)
     counts = np.bincount(dependent[present], minlength=template.nodes)
     back = dependent[present] - row[present]
-    return {"counts": _pack_whole_numbers(counts, binary), "back": _pack_signed_numbers(back, binary)}
+    return DependencyColumns(counts=_pack_whole_numbers(counts, binary), back=_pack_signed_numbers(back, binary))
 
 
 def _pack_whole_numbers(values: Any, binary: Binary) -> Packed:
@@ -567,7 +551,9 @@ def _pack_signed_numbers(values: Ints, binary: Binary, *, running: bool = False)
     """Return whole numbers of either sign; with *running*, the differences from one to the next."""
     exact = values if np.abs(values.astype(float)).max(initial=0) < MOST_EXACT else values.astype(float)
     steps = np.diff(exact, prepend=0) if running else exact
-    return {"numbers": _pack_whole_numbers(np.where(steps < 0, -2 * steps - 1, 2 * steps), binary), "running": running}
+    return SignedNumbers(
+        numbers=_pack_whole_numbers(np.where(steps < 0, -2 * steps - 1, 2 * steps), binary), running=running
+    )
 
 
 _SHOWN_ATTRIBUTES = (
@@ -604,11 +590,12 @@ def _node_attribute(
 ) -> NodeAttribute:
     values, codes = np.unique(column, return_inverse=True)
     worth = 1e-9 if name.endswith("_ns") else 1
-    attribute: NodeAttribute = {"name": name, "label": label, "unit": unit}
+    attribute: NodeAttribute = NodeAttribute(name=name, label=label, unit=unit)
     if len(values) > MOST_VALUES:
-        return {**attribute, "numbers": _pack_whole_numbers(np.maximum(column, ABSENT) + 1, binary), "worth": worth}
+        numbers = _pack_whole_numbers(np.maximum(column, ABSENT) + 1, binary)
+        return replace(attribute, numbers=numbers, worth=worth)
     shown = [None if value == ABSENT else _attribute_value(template, name, value, worth) for value in values.tolist()]
-    return {**attribute, "values": shown, "codes": binary.add_codes(codes.reshape(-1), len(values))}
+    return replace(attribute, values=shown, codes=binary.add_codes(codes.reshape(-1), len(values)))
 
 
 def _attribute_value(template: Template, name: str, value: int, worth: float) -> str | int | float:

@@ -8,6 +8,7 @@ their bounds, logarithmic where the range is wide: off by less than 0.01 %.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,7 +20,17 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import has_tokens
 from cosmic.design.workload_layer import Task
 from cosmic.report.container import Binary
-from cosmic.report.document_types import BlockJson, Coding, Column, DerivedCoding, ScaledCoding, Value
+from cosmic.report.document_types import (
+    BlockJson,
+    ChoicesCoding,
+    Coding,
+    Column,
+    DerivedCoding,
+    NumbersCoding,
+    ScaledCoding,
+    TuplePart,
+    Value,
+)
 from cosmic.report.launch_commands import accelerator_label
 from cosmic.search.design_wording import metric_label, metric_text, metric_unit, path_label, path_unit
 from cosmic.search.problem import METRICS, Problem
@@ -60,15 +71,15 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
     for reason in trials.results.coded.counts():
         code.setdefault(reason, len(code))
     reasons, outcomes = list(code), trials.results.coded.codes_in(dict(code))
-    block: BlockJson = {
-        "first": first,
-        "count": len(trials),
-        "columns": columns,
-        "reasons": reasons,
-        "outcomes": binary.add_codes(outcomes, len(reasons)),
-    }
+    block: BlockJson = BlockJson(
+        first=first,
+        count=len(trials),
+        columns=columns,
+        reasons=reasons,
+        outcomes=binary.add_codes(outcomes, len(reasons)),
+    )
     if problem.of_designs and problem.space.base.serving is not None and not problem.space.workloads:
-        block["pools"] = binary.add_codes(disaggregated_rows(problem.space, trials.points), 2)
+        return replace(block, pools=binary.add_codes(disaggregated_rows(problem.space, trials.points), 2))
     return block
 
 
@@ -100,26 +111,18 @@ def _parameter_columns(space: ParameterSet, rows: Indices, binary: Binary) -> li
             columns += _tuple_columns(space, parameter, rows[:, index], binary)
         else:
             coding = _code_choices(parameter, rows[:, index], binary)
-            columns.append(_parameter_column(parameter.name, parameter.stack, _unit(space, parameter.paths), coding))
+            columns.append(parameter_column(parameter.name, parameter.stack, _unit(space, parameter.paths), coding))
     for path in space.derived:
         values, codes = _derived_codes(space, path, rows)
         labels = [value_label(space.base, path, value) for value in values]
         coding = _code_values(values, labels, codes, binary)
-        columns.append(_parameter_column(path, path.partition(".")[0], _unit(space, (path,)), coding))
+        columns.append(parameter_column(path, path.partition(".")[0], _unit(space, (path,)), coding))
     return columns
 
 
-def _parameter_column(name: str, stack: str, unit: str, coding: Coding) -> Column:
-    return {
-        "name": name,
-        "label": path_label(name),
-        "role": "parameter",
-        "stack": stack,
-        "unit": unit,
-        "better": "",
-        "objective": False,
-        "coding": coding,
-    }
+def parameter_column(name: str, stack: str, unit: str, coding: Coding) -> Column:
+    """Return the column of a parameter."""
+    return Column(name=name, label=path_label(name), role="parameter", stack=stack, unit=unit, coding=coding)
 
 
 def _identity_of(value: Any) -> str:
@@ -137,15 +140,15 @@ def _tuple_columns(space: ParameterSet, parameter: Parameter, codes: Indices, bi
             if places.setdefault(_identity_of(row[index]), len(places)) == len(values):
                 values.append(row[index])
         labels = [_file_text(value_label(space.base, path, value)) for value in values]
-        coding: Coding = {
-            "kind": "choices",
-            "values": [_json_value(value, text) for value, text in zip(values, labels, strict=True)],
-            "labels": labels,
-            "codes": packed,
-            "of": [places[_identity_of(row[index])] for row in parameter.values],
-        }
-        column = _parameter_column(path, parameter.stack, _unit(space, (path,)), coding)
-        yield {**column, "part": {"of": parameter.name, "place": index}}
+        coding: Coding = ChoicesCoding(
+            kind="choices",
+            values=[_json_value(value, text) for value, text in zip(values, labels, strict=True)],
+            labels=labels,
+            codes=packed,
+            of=[places[_identity_of(row[index])] for row in parameter.values],
+        )
+        column = parameter_column(path, parameter.stack, _unit(space, (path,)), coding)
+        yield replace(column, part=TuplePart(of=parameter.name, place=index))
 
 
 def _unit(space: ParameterSet, paths: Sequence[str]) -> str:
@@ -162,7 +165,7 @@ def _code_choices(parameter: Parameter, codes: Indices, binary: Binary) -> Codin
 def _code_values(values: Sequence[Any], labels: Sequence[Any], codes: Indices, binary: Binary) -> Coding:
     shown = [_file_text(label) for label in labels]
     plain = [_json_value(value, text) for value, text in zip(values, shown, strict=True)]
-    return {"kind": "choices", "values": plain, "labels": shown, "codes": binary.add_codes(codes, len(values))}
+    return ChoicesCoding(kind="choices", values=plain, labels=shown, codes=binary.add_codes(codes, len(values)))
 
 
 def _json_value(value: Any, text: str) -> Value:
@@ -256,21 +259,20 @@ def _metric_columns(problem: Problem, trials: Trials, binary: Binary, before: in
         coding: Coding | None = None if objective else rule_from_known(values, coded)
         if coding is None:
             if objective:
-                coding = {"kind": "numbers", "numbers": binary.add(values, "f32")}
+                coding = NumbersCoding(kind="numbers", numbers=binary.add(values, "f32"))
             else:
                 coding = _code_metric(name, values, binary)
             coded.append((index, values))
         metric_columns.append(
-            {
-                "name": name,
-                "label": metric_label_in(problem, name),
-                "role": "metric",
-                "stack": "",
-                "unit": metric_unit(name),
-                "better": "less" if direction(name) == "less" else "more",
-                "objective": objective,
-                "coding": coding,
-            }
+            Column(
+                name=name,
+                label=metric_label_in(problem, name),
+                role="metric",
+                unit=metric_unit(name),
+                better="less" if direction(name) == "less" else "more",
+                objective=objective,
+                coding=coding,
+            )
         )
     return metric_columns
 
@@ -287,12 +289,9 @@ def _code_metric(name: str, values: Floats, binary: Binary) -> Coding:
         codes[runs] = np.searchsorted(distinct, mine)
         plain = distinct.tolist()
         packed = binary.add_codes(codes, len(distinct) + 1)
-        return {
-            "kind": "choices",
-            "values": plain,
-            "labels": [metric_text(name, each) for each in plain],
-            "codes": packed,
-        }
+        return ChoicesCoding(
+            kind="choices", values=plain, labels=[metric_text(name, each) for each in plain], codes=packed
+        )
     return scale_numbers(values, binary)
 
 
@@ -304,14 +303,14 @@ def scale_numbers(values: Floats, binary: Binary) -> ScaledCoding:
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.log(values / low) / np.log(high / low) if log else (values - low) / (high - low)
     codes = np.where(runs, 1 + np.rint(np.where(runs, share, 0.0) * STEPS), 0)
-    return {"kind": "scaled", "codes": binary.add(codes, "u16"), "low": low, "high": high, "log": log}
+    return ScaledCoding(kind="scaled", codes=binary.add(codes, "u16"), low=low, high=high, log=log)
 
 
 def rule_from_known(values: Floats, earlier: Sequence[tuple[int, Floats]]) -> DerivedCoding | None:
     """Return the rule by which *values* follow from one of the *earlier* columns, each with its index, or None.
 
     >>> rule_from_known(np.array([4.0, 2.0, np.nan]), [(7, np.array([1.0, 2.0, np.nan]))])
-    {'kind': 'from', 'column': 7, 'rule': 'over', 'by': 4.0}
+    DerivedCoding(kind='from', column=7, rule='over', by=4.0)
     """
     runs = np.isfinite(values)
     mine = values[runs]
@@ -325,7 +324,7 @@ def rule_from_known(values: Floats, earlier: Sequence[tuple[int, Floats]]) -> De
                 len(mine) <= SAMPLED_VALUES
                 or np.allclose(_apply_rule(rule, factor, column_values), mine, rtol=EXACT, atol=0.0)
             ):
-                return {"kind": "from", "column": index, "rule": rule, "by": factor}
+                return DerivedCoding(kind="from", column=index, rule=rule, by=factor)
     return None
 
 

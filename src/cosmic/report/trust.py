@@ -15,8 +15,9 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import is_moe
 from cosmic.design.prediction_accuracy import expected_error
 from cosmic.design.workload_layer import Task
-from cosmic.report.document_types import CommandJson, Trust
+from cosmic.report.document_types import CommandJson, Failure, Trust
 from cosmic.search.design_wording import metric_label
+from cosmic.search.next_commands import resume_command
 from cosmic.search.search_inputs import Inputs
 from cosmic.search.search_loop import Found
 from cosmic.search.search_verdict import reason_text
@@ -38,25 +39,24 @@ ENDING_TEXTS = {
 def trust_of(found: Found, point: DesignPoint | None, written_by: Mapping[str, str], created: str) -> Trust:
     """Return the trust section of a study; *point* is the best design, None where no design is feasible."""
     space, trials = found.problem.space, found.trials
-    return {
-        "inputs": [(name, value) for name, value in _trusted_inputs(found, created) if value],
-        "versions": list(written_by.items()),
-        "limits": list(
+    return Trust(
+        inputs=[(name, value) for name, value in _trusted_inputs(found, created) if value],
+        versions=list(written_by.items()),
+        limits=list(
             model_limits(found.problem.space.base if point is None else point, found.problem.engine)
             if found.problem.of_designs
             else _limits_of_engine(found.problem.engine)
         ),
-        "failures": [
-            {"reason": reason, "label": reason_text(reason), "count": count}
-            for reason, count in trials.reasons().items()
+        failures=[
+            Failure(reason=reason, label=reason_text(reason), count=count) for reason, count in trials.reasons().items()
         ],
-        "raw": space.raw,
-        "valid": space.valid,
-        "evaluated": trials.evaluated,
-        "feasible": trials.feasible,
-        "coverage": coverage_sentence(len(trials), space.valid),
-        "commands": study_commands(found),
-    }
+        raw=space.raw,
+        valid=space.valid,
+        evaluated=trials.evaluated,
+        feasible=trials.feasible,
+        coverage=coverage_sentence(len(trials), space.valid),
+        commands=study_commands(found),
+    )
 
 
 def _trusted_inputs(found: Found, created: str) -> Iterator[tuple[str, str]]:
@@ -102,22 +102,16 @@ def coverage_sentence(seen: int, valid: int) -> str:
 
 def study_commands(found: Found) -> list[CommandJson]:
     """Return the commands that search again, replay, export and continue."""
-    commands: list[CommandJson] = [{"label": "search again", "command": search_command(found.inputs)}]
+    commands: list[CommandJson] = [CommandJson(label="search again", command=search_command(found.inputs))]
     if found.path is not None:
         folder = shlex.quote(str(found.path))
         commands += [
-            {"label": "run it again and compare bit for bit", "command": f"cosmic study replay {folder} --check"},
-            {"label": "every trial as a table", "command": f"cosmic study export {folder} --to trials.csv"},
+            CommandJson(label="run it again and compare bit for bit", command=f"cosmic study replay {folder} --check"),
+            CommandJson(label="every trial as a table", command=f"cosmic study export {folder} --to trials.csv"),
         ]
         if found.stopped != "exhausted":
-            commands.append({"label": "continue with more trials", "command": resume_command(found)})
+            commands.append(CommandJson(label="continue with more trials", command=resume_command(found)))
     return commands
-
-
-def resume_command(found: Found) -> str:
-    """Return the command that continues a study: to its end, or to ten times as many trials if it has ended."""
-    wanted = found.inputs.trials * (1 if found.stopped == "interrupted" else 10)
-    return f"cosmic search --resume --out {shlex.quote(str(found.path))} -n {wanted}"
 
 
 def space_name(inputs: Inputs) -> str:

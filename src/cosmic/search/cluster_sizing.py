@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from itertools import islice, product
 from math import isfinite, lcm
@@ -21,20 +21,22 @@ import numpy as np
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, require
-from cosmic.base.json_types import Share, unit
+from cosmic.base.json_types import PositiveCount, Share, json_keys, unit
+from cosmic.base.optimise import Steps, optimise
 from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost
 from cosmic.cluster.goodput import checkpoint_bytes
 from cosmic.cluster.interruption_terms import run_fields, run_terms
 from cosmic.cluster.run_simulation import simulate_runs
 from cosmic.design import catalog_entries, schema
+from cosmic.design.answer import Answer, Answered, ExpectedRange, MemoryNeed, Provenance
 from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint, full_path
-from cosmic.design.loading import load_machine
+from cosmic.design.loading import design_tree, load_machine
 from cosmic.design.systems import count_instance_npus, system_dimensions
 from cosmic.design.systems import read_system as catalog_system
 from cosmic.evaluation import evaluate, evaluate_batch
-from cosmic.search.design_wording import metric_text
+from cosmic.search.design_wording import metric_label, metric_text
 from cosmic.search.mapping.design_completion import complete_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 
@@ -91,28 +93,28 @@ def counts_within(node: int, fits: Callable[[int], bool], most: int | None = Non
     return [nodes * node for nodes in sorted(chosen, reverse=True)]
 
 
-def fewest_accelerators(node: int, most: int, meets: Callable[[int], bool]) -> int | None:
-    """Return a small number of accelerators up to *most*, in nodes of *node*, that meets a goal; None if none is found.
+def fewest_accelerators(node: int, most: int) -> Steps[int, bool, int | None]:
+    """Ask for numbers of accelerators; return a small one up to *most*, in nodes of *node*, that meets a goal, or None.
 
     Nodes are doubled until the goal is met, and the range between the last two is halved: the number is the smallest
     if all larger ones meet the goal too.
 
     >>> asked = []
-    >>> fewest_accelerators(8, 1000, lambda npus: asked.append(npus) or npus >= 300), asked
+    >>> optimise(fewest_accelerators(8, 1000), lambda npus: asked.append(npus) or npus >= 300), asked
     (320, [8, 16, 32, 64, 128, 256, 512, 384, 320, 288])
-    >>> fewest_accelerators(8, 200, lambda npus: npus >= 300) is None
+    >>> optimise(fewest_accelerators(8, 200), lambda npus: npus >= 300) is None
     True
     """
     multiples = smooth_numbers(max(1, most // node))
     power = 1
-    while not meets(node * min(power, multiples[-1])):
+    while not (yield node * min(power, multiples[-1])):
         if power >= multiples[-1]:
             return None
         power *= 2
     low, high = bisect_right(multiples, power // 2), multiples.index(min(power, multiples[-1]))
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if meets(node * multiples[middle]) else (middle + 1, high)
+        low, high = (low, middle) if (yield node * multiples[middle]) else (middle + 1, high)
     return node * multiples[high]
 
 
@@ -230,21 +232,25 @@ RECENT = 2022
 """Systems of accelerators from this year on are looked at, if nobody says which."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@json_keys(without=("overrides",))
+@dataclass(frozen=True, slots=True)
 class Question:
     """A question about clusters: at least one limit is given."""
 
     model: str
-    tokens: float
+    """The model."""
+    tokens: Annotated[float, unit("tokens")]
+    """Tokens to train on."""
     budget_usd: float | None = None
     """To buy the cluster with."""
     power_w: float | None = None
-    """At the meter."""
+    """Most power at the meter."""
     accelerators: int | None = None
     """Most accelerators."""
     deadline_days: float | None = None
     """By when the model must be trained: then the least expensive cluster is looked for that makes it."""
     objective: str = "train_days"
+    """What is made small."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Fields of every design, as files write them."""
 
@@ -373,24 +379,67 @@ OF_MAPPING = ("model", "workload")
 """Layers that the search of mappings reads; all others say what the machine is."""
 
 
+@json_keys(
+    without=("point",),
+    train_days="metrics.train_days",
+    cost_usd="metrics.cost_usd",
+    power_w="metrics.power_w",
+    train_usd="metrics.train_usd",
+)
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One cluster that was looked at, with the best mapping and checkpoints found for it."""
 
     system: str
-    accelerators: int
+    """System of the catalog."""
+    accelerators: PositiveCount
+    """How many."""
     point: DesignPoint
     metrics: Metrics
 
 
+OF_ROWS = (
+    *("train_days", "goodput", "cost_usd", "power_w", "train_usd", "train_energy_j", "train_co2_kg", "network_usd"),
+    *("mfu", "tokens_per_s", "samples_per_s", "effective_tokens_per_s"),
+)
+"""Metrics of the best cluster of a system."""
+
+
+@json_keys(
+    "bound_by",
+    "train_days_failures",
+    "train_days_steps",
+    "design",
+    own=False,
+    system="best.system",
+    accelerators="best.accelerators",
+    **{name: f"best.metrics.{name}" for name in OF_ROWS},
+)
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The answer for one system."""
+    """The best of one system."""
 
     best: Tried
     bound_by: str
-    """The limit that allows no larger number: budget, power or accelerators; or why none is wanted: the deadline is
-    met, or `LARGER_IS_NO_BETTER`."""
+    """The limit that allows no more: budget, power or accelerators; or why no more are wanted: deadline, or larger is
+    no better."""
+    risk: Risk | None = None
+    """Spread of the days to train; None where they are not known, or it was not asked for."""
+
+    @property
+    def train_days_failures(self) -> DaysToTrain | None:
+        """Spread by chance of failures, simulated; None where the days are not known."""
+        return self.risk.failures if self.risk else None
+
+    @property
+    def train_days_steps(self) -> DaysToTrain | None:
+        """Spread by the error of predicted steps; None where the days are not known."""
+        return self.risk.steps if self.risk else None
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """The design, as a design file has it."""
+        return design_tree(self.best.point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,17 +456,24 @@ class Counted:
     """Ways to checkpoint that were evaluated."""
 
 
+@json_keys("answer", without=("seconds",), enumerated="counted", sensitivity="effects")
 @dataclass(frozen=True)
-class Sizing:
-    """What to buy: a row for each system that can be sized, best first, and why others cannot."""
+class Sizing(Answered):
+    """What to buy of each system, best first."""
 
     question: Question
+    """What was asked; None where nothing is said."""
     rows: tuple[Row, ...]
+    """The best of each system."""
     refused: Mapping[str, str]
     """Systems without an answer, each with the reason."""
     tried: tuple[Tried, ...]
+    """Every size that was tried, with its best mapping."""
     counted: Counted
+    """What was gone through."""
     seconds: float = 0.0
+    effects: tuple[Effect, ...] = ()
+    """What a tenth more of each input does to the best row, as shares."""
 
     def __repr__(self) -> str:
         """Say what to buy in a line: a notebook shows it."""
@@ -432,6 +488,41 @@ class Sizing:
     def best(self) -> Row | None:
         """The best of all systems."""
         return self.rows[0] if self.rows else None
+
+    @property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        asked = self.question
+        stated = {each.name: getattr(asked, each.name) for each in fields(asked)}
+        inputs = {name: value for name, value in stated.items() if value not in (None, {})}
+        if self.best is None:
+            return Answer(
+                question="purchase",
+                verdict=f"{asked.model}: no system can be sized",
+                reasons=tuple(f"{name}: {why}" for name, why in self.refused.items()),
+                provenance=Provenance(inputs=inputs),
+            )
+        best = self.best.best
+        days, risk = best.metrics.train_days, self.best.risk
+        verdict = f"{best.accelerators:,} {best.point.compute.accelerator} in {best.system}"
+        reached = metric_text(asked.objective, getattr(best.metrics, asked.objective))
+        verdict += f": {metric_label(asked.objective)} {reached}"
+        late = asked.deadline_days is not None and days is not None and days > asked.deadline_days
+        return Answer(
+            question="purchase",
+            verdict=verdict,
+            assumptions=(f"no cluster that was tried makes it in {asked.deadline_days:,.4g} days",) if late else (),
+            expected=None
+            if risk is None
+            else ExpectedRange("train_days", risk.steps.p05, risk.steps.p50, risk.steps.p95),
+            memory=MemoryNeed(best.metrics.memory_bytes, best.point.memory.capacity_bytes),
+            provenance=Provenance(inputs=inputs, constants=best.metrics.provenance),
+        )
+
+    def assess(self, *, sensitivity: bool = True) -> Sizing:
+        """Return the same with the risk of each row and, if asked for, what a tenth more of each input does."""
+        rows = tuple(replace(row, risk=simulate_risk(row.best.point, row.best.metrics)) for row in self.rows)
+        return replace(self, rows=rows, effects=tuple(measure_sensitivity(self)) if sensitivity else ())
 
 
 def size_clusters(
@@ -527,20 +618,9 @@ class Sizer:
         counts = counts_within(node, fits, goal.accelerators)
         if not counts:
             raise UnsizedError(self._too_large(system, node, factors, goal))
-        tries = _Tries(lambda npus: self._evaluate_size(system, npus, factors, goal))
-        until = goal.deadline_days
-        enough = None if until is None else fewest_accelerators(node, counts[0], lambda npus: tries.days(npus) <= until)
-        most = largest_within(node, fits, goal.accelerators)
-        if until is not None and enough is not None:
-            self._try_below(tries, node, enough, until)
-        else:
-            changed = bool(factors) or question is not None
-            any_ran = self._try_within(tries, node, counts)
-            if any_ran and until is None and goal.objective == "train_days":
-                self._try_finer(tries, node, most, changed)
-            self._try_smaller(tries, node, most, goal)
-            if until is not None and (timely := [tried for tried in tries.clusters if _is_in_time(tried, goal)]):
-                self._try_below(tries, node, min(tried.accelerators for tried in timely), until)
+        most, changed = largest_within(node, fits, goal.accelerators), bool(factors) or question is not None
+        tries = _SizeSearch(goal, node, counts, most, self._usual_batch, changed)
+        optimise(tries.steps(), lambda npus: self._evaluate_size(system, npus, factors, goal))
         candidates = [tried for tried in tries.clusters if getattr(tried.metrics, goal.objective) is not None]
         if not candidates:
             raise UnsizedError(tries.reason or self._why_unknown(system))
@@ -553,84 +633,6 @@ class Sizer:
             max(tries.results) > best.accelerators
         )  # where none was, no batch is near for what is left of the limit
         return Row(best, LARGER_IS_NO_BETTER if larger_tried else bound(most + node) or LARGER_IS_NO_BETTER)
-
-    @staticmethod
-    def _try_within(tries: _Tries, node: int, counts: list[int]) -> bool:
-        """Try *counts*, and return whether some can run; ever fewer where the batch or the model is too small."""
-        for npus in counts:
-            tries.get(npus)
-        if tries.clusters:
-            return True
-        for npus in smaller_counts(node, counts[-1]):
-            power = node * 2 ** ((npus // node).bit_length() - 1)
-            if isinstance(tries.get(power), Tried):
-                for share in (5, 6, 7):  # between this power of two of nodes and the next
-                    tries.get(power * share // 4 // node * node)
-                break
-        return False
-
-    def _try_below(self, tries: _Tries, node: int, enough: int, until: float) -> None:
-        """Try fewer whole nodes than are *enough*, down to a number that was tried and is late."""
-        for npus in islice(finer_counts(node, enough - node, self._usual_batch), FINER):
-            if npus in tries.results and tries.days(npus) > until:
-                return
-            tries.get(npus)
-
-    def _try_finer(self, tries: _Tries, node: int, largest: int, changed: bool) -> None:
-        """Try more numbers of whole nodes, from the largest that fits downwards, while one could train sooner.
-
-        It could if each of its accelerators were as quick as those of the cluster that uses them best: smaller numbers
-        than that train later, however well they are used.
-        """
-        attempts, soonest = FINER_AGAIN if changed else FINER, float("inf")
-        in_vain = 0
-        for npus in finer_counts(node, largest, self._usual_batch):
-            if npus in tries.results:
-                continue
-            days = [
-                (cluster.metrics.train_days, cluster.accelerators)
-                for cluster in tries.clusters
-                if cluster.metrics.train_days
-            ]
-            quickest = min((cluster * accelerators for cluster, accelerators in days), default=0.0)  # accelerator-days
-            before, soonest = soonest, min((cluster for cluster, _ in days), default=float("inf"))
-            in_vain = 0 if soonest < before else in_vain + 1
-            if not attempts or in_vain > IN_VAIN or (days and quickest >= npus * soonest):
-                return
-            tries.get(npus)
-            attempts -= 1
-
-    def _try_smaller(self, tries: _Tries, node: int, most: int, goal: Question) -> None:
-        """Try ever fewer accelerators unless a part of the *most* is far worse, then numbers around the best of all.
-
-        Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
-        """
-
-        def loss(cluster: Tried) -> float:
-            value = getattr(cluster.metrics, goal.objective)
-            return float("inf") if value is None else float(value)
-
-        if not tries.clusters:
-            return
-        best = min(tries.clusters, key=loss)
-        parts = [part for part in tries.clusters if most <= 8 * part.accelerators <= 8 * best.accelerators]
-        if any(loss(part) >= HARDLY_WORSE * loss(best) for part in parts):
-            return
-        much_worse = 0
-        for npus in ladder_counts(node, most):
-            tried = tries.get(npus)
-            if isinstance(tried, str):
-                continue
-            best = min(best, tried, key=loss)
-            much_worse = much_worse + 1 if npus < best.accelerators and loss(tried) >= 2 * loss(best) else 0
-            if much_worse > 1:
-                break
-        previous = None
-        while previous != best:
-            previous = best
-            for npus in counts_around(node, best.accelerators, most):
-                tries.get(npus)
-            best = min(tries.clusters, key=loss)
 
     def _evaluate_size(self, system: str, npus: int, factors: Mapping[str, float], goal: Question) -> Tried | str:
         """Return a cluster with its best mapping and checkpoints, or why there is none."""
@@ -795,24 +797,140 @@ class Sizer:
         return next(candidate for candidate in points if isinstance(candidate, DesignPoint))
 
 
+Sized = Steps[int, Tried | str, None]
+"""Part of a search for sizes, which asks for numbers of accelerators and notes what comes of them."""
+
+
 @dataclass
-class _Tries:
-    """Numbers of accelerators of one system that were tried, each once."""
+class _SizeSearch:
+    """Which numbers of accelerators of one system to try, each once."""
 
-    run: Callable[[int], Tried | str]
+    goal: Question
+    node: int
+    counts: Sequence[int]
+    """The largest numbers within the limits, and parts of them."""
+    most: int
+    """The largest number of whole nodes within the limits."""
+    batch: int
+    """The usual global batch of the model."""
+    changed: bool
+    """Whether an input is changed a little: then fewer numbers are tried."""
     results: dict[int, Tried | str] = field(default_factory=dict)
+    """What came of each number: a cluster, or why there is none."""
 
-    def get(self, npus: int) -> Tried | str:
-        """Return what came of a number."""
+    def steps(self) -> Sized:
+        """Ask for numbers: with a deadline few that make it, else the largest that fit, and smaller ones."""
+        until = self.goal.deadline_days
+        enough = None if until is None else (yield from self._find_fewest(until))
+        if until is not None and enough is not None:
+            yield from self._try_below(enough, until)
+            return
+        any_ran = yield from self._try_within()
+        if any_ran and until is None and self.goal.objective == "train_days":
+            yield from self._try_finer()
+        yield from self._try_smaller()
+        if until is not None and (timely := [tried for tried in self.clusters if _is_in_time(tried, self.goal)]):
+            yield from self._try_below(min(tried.accelerators for tried in timely), until)
+
+    def _try(self, npus: int) -> Steps[int, Tried | str, Tried | str]:
+        """Ask for a number that was not tried yet; return what came of it."""
         if npus not in self.results:
-            self.results[npus] = self.run(npus)
+            self.results[npus] = yield npus
         return self.results[npus]
 
-    def days(self, npus: int) -> float:
-        """Return the days of a number to train; infinite where there is no answer."""
-        tried = self.get(npus)
+    def _days(self, npus: int) -> float:
+        """Return the days of a number that was tried to train; infinite where there is no answer."""
+        tried = self.results[npus]
         days = None if isinstance(tried, str) else tried.metrics.train_days
         return float("inf") if days is None else days
+
+    def _find_fewest(self, until: float) -> Steps[int, Tried | str, int | None]:
+        """Return a small number of accelerators that makes a deadline; None if none is found."""
+        fewest = fewest_accelerators(self.node, self.counts[0])
+        npus = next(fewest)
+        while True:
+            yield from self._try(npus)
+            try:
+                npus = fewest.send(self._days(npus) <= until)
+            except StopIteration as found:
+                return None if found.value is None else int(found.value)
+
+    def _try_within(self) -> Steps[int, Tried | str, bool]:
+        """Try the largest numbers, and return whether some can run; ever fewer where batch or model are too small."""
+        for npus in self.counts:
+            yield from self._try(npus)
+        if self.clusters:
+            return True
+        for npus in smaller_counts(self.node, self.counts[-1]):
+            power = self.node * 2 ** ((npus // self.node).bit_length() - 1)
+            if isinstance((yield from self._try(power)), Tried):
+                for share in (5, 6, 7):  # between this power of two of nodes and the next
+                    yield from self._try(power * share // 4 // self.node * self.node)
+                break
+        return False
+
+    def _try_below(self, enough: int, until: float) -> Sized:
+        """Try fewer whole nodes than are *enough*, down to a number that was tried and is late."""
+        for npus in islice(finer_counts(self.node, enough - self.node, self.batch), FINER):
+            if npus in self.results and self._days(npus) > until:
+                return
+            yield from self._try(npus)
+
+    def _try_finer(self) -> Sized:
+        """Try more numbers of whole nodes, from the largest that fits downwards, while one could train sooner.
+
+        It could if each of its accelerators were as quick as those of the cluster that uses them best: smaller numbers
+        than that train later, however well they are used.
+        """
+        attempts, soonest = FINER_AGAIN if self.changed else FINER, float("inf")
+        in_vain = 0
+        for npus in finer_counts(self.node, self.most, self.batch):
+            if npus in self.results:
+                continue
+            days = [
+                (cluster.metrics.train_days, cluster.accelerators)
+                for cluster in self.clusters
+                if cluster.metrics.train_days
+            ]
+            quickest = min((cluster * accelerators for cluster, accelerators in days), default=0.0)  # accelerator-days
+            before, soonest = soonest, min((cluster for cluster, _ in days), default=float("inf"))
+            in_vain = 0 if soonest < before else in_vain + 1
+            if not attempts or in_vain > IN_VAIN or (days and quickest >= npus * soonest):
+                return
+            yield from self._try(npus)
+            attempts -= 1
+
+    def _try_smaller(self) -> Sized:
+        """Try ever fewer accelerators unless a part of the most is far worse, then numbers around the best of all.
+
+        Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
+        """
+        if not self.clusters:
+            return
+        best = min(self.clusters, key=self._loss)
+        parts = [part for part in self.clusters if self.most <= 8 * part.accelerators <= 8 * best.accelerators]
+        if any(self._loss(part) >= HARDLY_WORSE * self._loss(best) for part in parts):
+            return
+        much_worse = 0
+        for npus in ladder_counts(self.node, self.most):
+            tried = yield from self._try(npus)
+            if isinstance(tried, str):
+                continue
+            best = min(best, tried, key=self._loss)
+            is_much_worse = npus < best.accelerators and self._loss(tried) >= 2 * self._loss(best)
+            much_worse = much_worse + 1 if is_much_worse else 0
+            if much_worse > 1:
+                break
+        previous = None
+        while previous != best:
+            previous = best
+            for npus in counts_around(self.node, best.accelerators, self.most):
+                yield from self._try(npus)
+            best = min(self.clusters, key=self._loss)
+
+    def _loss(self, cluster: Tried) -> float:
+        value = getattr(cluster.metrics, self.goal.objective)
+        return float("inf") if value is None else float(value)
 
     @property
     def clusters(self) -> list[Tried]:

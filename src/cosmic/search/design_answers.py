@@ -7,15 +7,17 @@ values as they stand in files; ``tp`` is short for ``workload.tp``. *prices* is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Count, Ratio, json_keys, unit
+from cosmic.design.answer import Answer, Answered, Provenance
 from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint, full_path
+from cosmic.design.design_point import DesignPoint, Identity, full_path
 from cosmic.design.loading import Source, design_tree
 from cosmic.design.systems import is_model_at_system
 from cosmic.evaluation import evaluate, step_of
@@ -24,12 +26,21 @@ from cosmic.frameworks.launch import Launch, write_launch
 from cosmic.frameworks.served_launch import check_served_kind
 from cosmic.search.advice.service_question import Asked, read_service
 from cosmic.search.advice.serving_answers import answer_service
-from cosmic.search.compare.design_differences import Contrast, compare_designs, state_verdict
-from cosmic.search.compare.design_sweep import SweptDesign, sweep_design
-from cosmic.search.compare.remapping import GainSplit, Pair, load_pair, split_gain
+from cosmic.search.compare.design_differences import Contrast, Method, Side, compare_designs, state_verdict
+from cosmic.search.compare.remapping import (
+    GainSplit,
+    Mode,
+    Pair,
+    SweptDesign,
+    compared_mappings_text,
+    load_pair,
+    split_gain,
+    sweep_design,
+)
+from cosmic.search.evaluated_design import EvaluatedDesign, EvaluationQuestion, RefusedDesign, with_question
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import bounding_profile
-from cosmic.simulate.metrics import Infeasible, Outcome
+from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.trace_generation import StepTraces, generate_traces
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.device_memory import Footprint
@@ -49,8 +60,8 @@ def evaluate_design(
     settings: Mapping[str, Any] | None = None,
     prices: Prices = None,
     engine: str = "analytic",
-) -> Outcome:
-    """Return what a design achieves (`Metrics`), or why it cannot run (`Infeasible`).
+) -> EvaluatedDesign | RefusedDesign:
+    """Return what a design achieves (`Metrics`), or why it cannot run (`Infeasible`); either has a verdict.
 
     The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node. Of a
     design that serves a load, `event` simulates requests one by one.
@@ -60,7 +71,10 @@ def evaluate_design(
     >>> round(metrics.tokens_per_s * metrics.step_s)  # 2,048 sequences of 2,048 tokens
     4194304
     """
-    return evaluate(load_design(design, settings, prices=prices), engine)
+    point = load_design(design, settings, prices=prices)
+    source = str(design) if isinstance(design, str | Path) else ""
+    question = EvaluationQuestion(point=point, source=source, settings=dict(settings or {}), engine=engine)
+    return with_question(evaluate(point, engine), question)
 
 
 def show_design(design: Source | DesignPoint, *, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -73,18 +87,180 @@ def show_design(design: Source | DesignPoint, *, settings: Mapping[str, Any] | N
     return design_tree(load_design(design, settings))
 
 
+@json_keys("identity", "feasible", "reasons", without=("side",))
 @dataclass(frozen=True, slots=True)
-class DesignComparison:
-    """Design B compared with design A."""
+class ComparedDesign:
+    """One of the two designs."""
 
-    verdict: str
-    """Which is faster, in a sentence."""
+    design: str
+    """The design as it was named."""
+    settings: Mapping[str, Any]
+    """Fields that were changed, by path; of B, also those that it takes from A."""
+    side: Side
+
+    @property
+    def identity(self) -> Identity:
+        """Hash of the complete design: equal for equal designs, however they were written."""
+        return self.side.point.identity
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the design can run."""
+        return not self.side.reasons
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the design cannot run, a sentence each; empty if it can."""
+        return self.side.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class RemappedField:
+    """One field."""
+
+    a: Any
+    """Its value in A's mapping; None if it has none."""
+    b: Any
+    """Its value in B's best mapping; None if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedMappings:
+    """Which mappings were compared, and how the gain in tokens per second splits."""
+
+    mode: Mode
+    """B has its best mapping, A's, its best with some fields of A's, or the one that it states."""
+    sentence: str
+    """The same in words."""
+    fixed: tuple[str, ...]
+    """Fields that --fix holds."""
+    change_speedup: Ratio | None = None
+    """B with A's mapping over A; None where one cannot run, or B states its mapping."""
+    remapping_speedup: Ratio | None = None
+    """B with its best mapping over B with A's; None likewise."""
+    reasons: tuple[str, ...] = ()
+    """Why B cannot run with A's mapping, a sentence each."""
+    remapped: Mapping[str, RemappedField] = field(default_factory=dict)
+    """Fields in which the two mappings of B differ, by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPair:
+    """One metric."""
+
+    a: Annotated[float | None, unit("that of the metric")]
+    """A's value; None if it has none."""
+    b: Annotated[float | None, unit("that of the metric")]
+    """B's value; None if it has none."""
+    ratio: Ratio | None
+    """B's over A's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentPair:
+    """One component."""
+
+    a: Annotated[float, unit("s")]
+    """Its time in A."""
+    b: Annotated[float, unit("s")]
+    """Its time in B."""
+    difference_s: float
+    """B's minus A's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceAttribution:
+    """How worth was computed."""
+
+    method: Method
+    """Average over all orders of the changes, over a sample of them, over first and last; or none."""
+    designs: Count
+    """Designs evaluated, A and B among them."""
+    invalid: Count
+    """Designs between A and B that are invalid mappings."""
+    over_memory: Count
+    """Designs that exceed the memory; their times count all the same."""
+    together_s: float
+    """Joint effect of several differences."""
+
+
+@json_keys(
+    "verdict",
+    "mapping",
+    "metrics",
+    "attribution",
+    "breakdown",
+    "answer",
+    without=("pair", "split", "contrast"),
+    differences="contrast.differences",
+    certainty="contrast.certainty",
+)
+@dataclass(frozen=True, slots=True)
+class DesignComparison(Answered):
+    """A comparison of two designs: what differs, and what each difference is worth."""
+
+    a: ComparedDesign
+    b: ComparedDesign
     contrast: Contrast
     """What differs, and what each difference is worth."""
     pair: Pair
     """Both designs, and which mapping B has."""
     split: GainSplit | None
     """What the change itself is worth at the mapping of A, and what re-mapping adds."""
+
+    @property
+    def verdict(self) -> str:
+        """Which is faster and mostly why, in one sentence."""
+        return state_verdict(self.contrast)
+
+    @property
+    def mapping(self) -> ComparedMappings:
+        """Which mappings were compared."""
+        pair, split, sentence = self.pair, self.split, compared_mappings_text(self.pair, self.split)
+        if split is None:
+            return ComparedMappings(pair.mode, sentence, pair.fixed)
+        remapped = {path: RemappedField(*values) for path, values in split.remapped.items()}
+        return ComparedMappings(pair.mode, sentence, pair.fixed, split.change, split.remapping, split.reasons, remapped)
+
+    @property
+    def metrics(self) -> dict[str, MetricPair]:
+        """Every metric of either design, by name, in the unit of its name (see 'cosmic schema evaluate')."""
+        a, b = self.contrast.a.metrics, self.contrast.b.metrics
+        values = {name: (a.get(name), b.get(name)) for name in {**a, **b}}
+        return {
+            name: MetricPair(ours, theirs, theirs / ours if ours and theirs is not None else None)
+            for name, (ours, theirs) in values.items()
+        }
+
+    @property
+    def attribution(self) -> DifferenceAttribution:
+        """How worth was computed."""
+        contrast = self.contrast
+        return DifferenceAttribution(
+            contrast.method, contrast.designs, contrast.invalid, contrast.over_memory, contrast.together_s
+        )
+
+    @property
+    def breakdown(self) -> dict[str, ComponentPair]:
+        """Components of the step, by name; empty where a step has no time."""
+        a, b = self.contrast.a.breakdown, self.contrast.b.breakdown
+        return {name: ComponentPair(a[name], b[name], b[name] - a[name]) for name in a if name in b}
+
+    @property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        sure = self.contrast.certainty
+        return Answer(
+            question="difference",
+            verdict=self.verdict,
+            reasons=tuple(
+                f"{name} cannot run: {reason}"
+                for name, each in (("A", self.a), ("B", self.b))
+                for reason in each.reasons
+            ),
+            assumptions=(self.mapping.sentence, *([] if sure is None else [sure.sentence])),
+            provenance=Provenance(inputs={"a": self.a.design, "b": self.b.design, "settings": self.b.settings}),
+        )
 
 
 def diff_designs(
@@ -113,7 +289,16 @@ def diff_designs(
     rule = "one design serves a load, and the other is a single step: save both with 'cosmic serve … --save'"
     require((pair.a.serving is None) == (pair.b.serving is None), "B", str(b), rule)
     contrast = compare_designs(pair.a, pair.b)
-    return DesignComparison(state_verdict(contrast), contrast, pair, split_gain(pair))
+    sides = (
+        ComparedDesign(_name_of(a), both, contrast.a),
+        ComparedDesign(_name_of(b), pair.settings, contrast.b),
+    )
+    return DesignComparison(*sides, contrast, pair, split_gain(pair))
+
+
+def _name_of(design: Source | DesignPoint) -> str:
+    """Return a design as it was named: by its identity where it has no name."""
+    return str(design) if isinstance(design, str | Path) else load_design(design).identity
 
 
 def sweep_fields(

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from cosmic.base.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, PhysicalDimension
-from cosmic.design.design_point import DesignPoint, model_title
+from cosmic.base.errors import SpecError
+from cosmic.base.files import dump_json
+from cosmic.base.units import (
+    BYTES,
+    BYTES_PER_S,
+    FLOP,
+    FLOP_PER_S,
+    JOULES,
+    SECONDS,
+    USD,
+    WATTS,
+    PhysicalDimension,
+    read_quantity,
+)
+from cosmic.design import catalog_entries
+from cosmic.design.design_point import DesignPoint, full_path, model_title
 from cosmic.design.fabric import BY_BANDWIDTH
 from cosmic.design.model_layer import is_moe
+from cosmic.design.plain_data import parse_yaml
 from cosmic.design.serving_layer import Load
 from cosmic.design.workload_layer import AXES as AXIS_ORDER
 from cosmic.design.workload_layer import Workload
@@ -85,13 +102,13 @@ def mapping_in_words(point: DesignPoint) -> str:
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
     if is_moe(point.model) and workload.expert_tensor > 1:
         degrees.append(f"etp {workload.expert_tensor}")
-    ends = {"first": workload.first_stage_layers, "last": workload.last_stage_layers}
+    ends = dict(zip(("first", "last"), workload.stage_ends, strict=True))
     degrees += [f"{end} stage {layers} layers" for end, layers in ends.items() if layers is not None]
     degrees += [f"{workload.stage_layers} stages"] if workload.stage_layers != "even" and workload.pp > 1 else []
     alone = "a single accelerator" if point.network.npus == 1 else "one rank"
     words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
     if workload.task == "training":
-        sharding = "no weight sharding" if workload.weight_sharding == "none" else workload.weight_sharding
+        sharding = workload.weight_sharding if workload.shards_states else "no weight sharding"
         words += [sharding, f"recompute {_recompute(workload)}", *_switches(workload)]
     return " · ".join(words)
 
@@ -280,3 +297,80 @@ def sale_notes(point: DesignPoint) -> list[str]:
     return [
         f"not on sale: {node.name} is sold with {node.accelerator}, and not with {accelerator_text}; its host is priced as it is"
     ]
+
+
+# ---- Commands that try a design with some fields changed, quoted for a shell
+
+
+def evaluate_command_of(source: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return the words of the command that evaluates a design with some settings, quoted for a shell.
+
+    >>> evaluate_command_of("llama3-8b@dgx-h100:8", {"workload.tp_overlap": True, "memory.capacity": "160 GiB"})
+    ['cosmic', 'evaluate', 'llama3-8b@dgx-h100:8', '--set tp_overlap=true', "--set 'memory.capacity=160 GiB'"]
+    """
+    options = [f"--set {shlex.quote(setting_option(path, value))}" for path, value in settings.items()]
+    return ["cosmic", "evaluate", shlex.quote(source), *options]
+
+
+def setting_option(path: str, value: Any) -> str:
+    """Return a field and its value as ``--set`` takes them.
+
+    >>> setting_option("workload.tp", 8), setting_option("serving.prefill.tp", 4)
+    ('tp=8', 'prefill.tp=4')
+    """
+    return f"{_short_path(path)}={option_value(value)}"
+
+
+def _short_path(path: str) -> str:
+    """Return the shortest name of a field."""
+    parts = path.split(".")
+    for size in range(1, len(parts)):
+        with suppress(SpecError):
+            if full_path(name := ".".join(parts[-size:])) == path:
+                return name
+    return path
+
+
+def option_value(value: Any) -> str:
+    """Return the value of a field as an option takes it: YAML on one line."""
+    names = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    plain = f"[{','.join(value)}]" if names else value
+    with suppress(SpecError):
+        if isinstance(plain, str) and parse_yaml(plain, "") == value:
+            return plain
+    return dump_json(value)
+
+
+def search_command_of(design: str, settings: Sequence[str] = (), prices: object = None) -> str:
+    """Return the command that searches all mappings of a design.
+
+    >>> search_command_of("llama3-8b@dgx-h100:8", ["tp=2"])
+    'cosmic search llama3-8b@dgx-h100:8 --set tp=2'
+    """
+    quotes = [] if prices is None else ["--prices", str(prices)]
+    return shlex.join(
+        ["cosmic", "search", design, *(word for setting in settings for word in ("--set", setting)), *quotes]
+    )
+
+
+def price_in_words(point: DesignPoint) -> str:
+    """Return what the dollars of a deployment are of, and where its price comes from; empty where it has none."""
+    price, name = point.compute.price_usd, point.compute.accelerator
+    if price is None:
+        return ""
+    priced_entry = (
+        catalog_entries.read_entry("accelerators", name) if name in catalog_entries.entry_names("accelerators") else {}
+    )
+    usual = priced_entry and read_quantity(str(priced_entry["compute"].get("price", "0 USD")), USD) == price
+    basis = str(priced_entry.get("price_basis", "of the catalog")) if usual else "as stated"
+    terms = point.facility
+    terms_text = f"{100 * terms.upkeep_per_year:.0f} % upkeep a year and power at {terms.usd_per_kwh:g} USD/kWh"
+    hosts = f"host (of {point.node.name})" if point.node.name else ""
+    bought = " and ".join(filter(None, ["its network", f"its {hosts}" if hosts else ""]))
+    without = (
+        "buildings, idle time and a renter's margin" if hosts else "hosts, buildings, idle time and a renter's margin"
+    )
+    return (
+        f"{price:,.0f} for each {name or 'NPU'} ({basis.replace('+-', '±').replace('%', ' %')}) and {bought} over "
+        f"{terms.years:g} years, with {terms_text}; without {without}"
+    )

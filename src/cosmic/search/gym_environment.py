@@ -52,7 +52,7 @@ class Rewards:
         self.space = space if isinstance(space, ParameterSet) else load_space(space)
         self.problem: Problem = make_problem(self.space, (objective,))
         self.evaluate = evaluate or self._evaluate
-        self.base = self._loss(self.problem.base())
+        self.base = self.problem.base_loss
         if not 0 < self.base < np.inf:
             raise SpecError("space", self.space.name, f"its base design has no {objective} to compare with")
 

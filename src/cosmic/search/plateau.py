@@ -68,19 +68,13 @@ def find_plateau(problem: Problem, trials: Trials, within: float = TIE_SHARE) ->
     alone = len(problem.objectives) > 1 or bool(problem.space.workloads) or problem.engine != "analytic"
     trial = best
     if not alone:
-        offered = equal[trial_losses[equal] <= max(least, _base_loss(problem))]
+        offered = equal[trial_losses[equal] <= max(least, problem.base_loss)]
         trial = _choose_design(problem, trials, offered[np.argsort(trial_losses[offered], kind="stable")])
     above = float(trial_losses[trial] / least - 1) if least else 0.0
     error = None if problem.space.workloads else _expected_error(problem.space.point(trials.row(best)))
     with np.errstate(invalid="ignore"):
         near = int((trials.results.feasible & (trial_losses <= least * (1 + (error or 0.0)))).sum())
     return Plateau(within, len(equal), trial, above, error, near)
-
-
-def _base_loss(problem: Problem) -> float:
-    """Return the loss of the base design by the first objective; infinite where it cannot run."""
-    base = problem.base()
-    return float(losses(problem.objectives[:1], base.columns)[0, 0]) if base.feasible[0] else np.inf
 
 
 def _expected_error(point: DesignPoint) -> float | None:
@@ -117,7 +111,7 @@ def mapping_complexity(point: DesignPoint) -> int:
     switches = (
         workload.virtual_stages > 1,
         workload.pp > 1 and workload.schedule not in ("1f1b", "interleaved"),
-        workload.weight_sharding in ("zero2", "zero3"),
+        workload.shards_gradients,
         workload.recompute != "none",
         workload.recompute == "selective" and len(workload.recompute_modules) > 1,
         workload.tp_overlap and workload.tp > 1,

@@ -27,13 +27,14 @@ from cosmic.design import schema
 from cosmic.design.design_batch import Batch, Column, column_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.fabric import INCLUDED
+from cosmic.design.field_facts import facts_of
 from cosmic.design.model_layer import has_tokens
+from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate, evaluate_batch
-from cosmic.search.agent import Flags as agent_Flags
-from cosmic.search.agent import Floats, Outcomes
+from cosmic.search.agent import Flags, Floats, Outcomes
 from cosmic.search.learning.design_features import physics_features
 from cosmic.search.objectives import MetricLimit, check_objectives, loss, losses, read_limit
-from cosmic.search.space.diagram import Flags, Indices
+from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet, Share, replace_base, share_applies
 from cosmic.search.space.parameters import Parameter
 from cosmic.simulate.analytic_step import COMMUNICATED
@@ -243,7 +244,7 @@ class Results:
     """0 for a point that can run, see `Outcomes`."""
     reasons: Sequence[str]
     """Why a point cannot run: the names of broken rules and exceeded limits, separated by commas; see `coded`."""
-    counted: agent_Flags
+    counted: Flags
     """Which points took an evaluation: all but those with an invalid mapping."""
 
     def __post_init__(self) -> None:
@@ -258,7 +259,7 @@ class Results:
         return Reasons.encode(self.reasons)
 
     @property
-    def feasible(self) -> agent_Flags:
+    def feasible(self) -> Flags:
         """Which points can run."""
         return np.asarray(self.excess == 0)
 
@@ -361,7 +362,7 @@ class Problem:
         outcomes = [_spread_outcome(evaluate_batch(batch), len(rows)) for batch in batches]
         columns = self._mix_shares([outcome.columns for outcome in outcomes])
         excess = np.sum([outcome.excess for outcome in outcomes], axis=0)
-        why: dict[str, agent_Flags] = {}
+        why: dict[str, Flags] = {}
         for share, outcome in zip(self.shares, outcomes, strict=True):
             why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in outcome.broken.items()}
         if self.space.provisioner is not None:
@@ -431,7 +432,7 @@ class Problem:
                 metrics[name] = np.nansum(weight * column(name), axis=0) / weight.sum(axis=0)
         return metrics
 
-    def _apply_limits(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, agent_Flags]) -> Results:
+    def _apply_limits(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, Flags]) -> Results:
         """Return results in which designs beyond a limit are infeasible too; infeasible ones have no metrics."""
         reasons, fitting = dict(why), np.isfinite(excess)
         for name in self.objectives:
@@ -447,7 +448,7 @@ class Problem:
         metrics = {name: np.where(runs, columns[name], np.nan) for name in self.metrics}
         return Results(metrics, excess, _reason_texts(reasons, len(excess)), fitting)
 
-    def _simulate_feasible(self, rows: Indices, columns: Mapping[str, Floats], runs: agent_Flags) -> dict[str, Floats]:
+    def _simulate_feasible(self, rows: Indices, columns: Mapping[str, Floats], runs: Flags) -> dict[str, Floats]:
         """Return the metrics after the event engine has simulated the points that can run."""
         simulated = {name: column.copy() for name, column in columns.items()}
         for index in np.flatnonzero(runs).tolist():
@@ -480,10 +481,21 @@ class Problem:
             ]
         return tuple(sentences)
 
+    @cached_property
     def base(self) -> Results:
-        """Return the results of the base design, which every search is compared with."""
+        """The results of the base design, which every search is compared with."""
         frozen = replace(self.space, parameters=(), derived={}, constraints=(), provisioner=None)
         return replace(self, space=frozen).evaluate(np.empty((1, 0), dtype=np.intp))
+
+    @property
+    def base_figures(self) -> dict[str, float | None] | None:
+        """The metrics of the base design; None where it cannot run."""
+        return self.base.figures(0) if self.base.feasible[0] else None
+
+    @property
+    def base_loss(self) -> float:
+        """The loss of the base design by the first objective; infinite where it cannot run."""
+        return float(losses(self.objectives[:1], self.base.columns)[0, 0]) if self.base.feasible[0] else np.inf
 
     def features(self, rows: Indices) -> Floats:
         """Return what closed forms say of points: features before they are simulated.
@@ -581,7 +593,7 @@ def _metric_columns(outcome: Outcome) -> dict[str, Floats]:
     return {name: np.array([np.nan if value is None else value]) for name, value in values.items()}
 
 
-def _reason_texts(why: Mapping[str, agent_Flags], n: int) -> Reasons:
+def _reason_texts(why: Mapping[str, Flags], n: int) -> Reasons:
     """Return for each point the names of what it breaks; the text of each combination is built once."""
     broken = {name: flags for name, flags in why.items() if flags.any()}
     if not broken:
@@ -599,11 +611,7 @@ def _reason_texts(why: Mapping[str, agent_Flags], n: int) -> Reasons:
 # ---- Bounds: what no mapping can be faster than, so that most of them need not be evaluated
 
 FASTEST_SWITCHES: dict[str, Any] = {
-    "workload.recompute": "none",
-    "workload.recompute_modules": ("core_attn",),
-    "workload.tp_overlap": True,
-    "workload.ep_overlap": True,
-    "workload.offload": (),
+    f"workload.{name}": about.fastest for name, about in facts_of(Workload).items() if about.fastest is not None
 }
 """The value of each switch with which a step takes least."""
 EITHER_FASTER = "workload.ep_overlap"

@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from cosmic.base.errors import BackendError, CosmicError, SpecError, describe_error, one_line, require, shorten
+from cosmic.base.optimise import explore
+from cosmic.design.answer import Answer, Answered
 from cosmic.search.agent import Agent, Flags, Outcomes, start_agent
 from cosmic.search.design_wording import metric_text
-from cosmic.search.importance import Importance, measure_importance
 from cosmic.search.learning.prediction_quality import Learned
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.plateau import Plateau, find_plateau
@@ -36,12 +36,18 @@ from cosmic.search.search_inputs import AUTO, Inputs, Options, check_engine, che
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
-from cosmic.search.study import trial_table
 from cosmic.search.study.measured_runs import Evidence, gather_evidence
-from cosmic.search.study.study import FORMAT, keep_text, lock_study, name_study, open_study, render_inputs
-from cosmic.search.study.study_database import INPUTS, TRIALS, BatchRecord, StudyError
-from cosmic.search.study.trial_storage import Storage, has_lost_trials, holds_trials
-from cosmic.search.study.trial_table import TrialChunk, TrialTable
+from cosmic.search.study.study import keep_text, lock_study, name_study, open_study, render_inputs
+from cosmic.search.study.trial_storage import (
+    INPUTS,
+    TRIALS,
+    BatchRecord,
+    Storage,
+    StudyError,
+    has_lost_trials,
+    holds_trials,
+)
+from cosmic.search.study.trial_table import TabledTrials
 from cosmic.search.trials import Ledger, Trials
 from cosmic.search.worker_pools import Evaluate, PoolEvaluator, check_workers, open_evaluator
 from cosmic.simulate.user_engines import BUILT_IN
@@ -161,7 +167,7 @@ class BatchLog:
         """How many points this run evaluated."""
         if storage is not None:
             self.batches, self.recorded_trials = storage.history()
-            saved = storage.trials("salvaged")
+            saved = storage.salvaged()
             new = self._saved.unknown(saved.rows)
             self._saved.add(saved.rows[new], saved.results.select(new))
 
@@ -246,7 +252,7 @@ Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(TabledTrials, Answered):
     """What a search found."""
 
     inputs: Inputs
@@ -271,6 +277,13 @@ class Found:
         reached = "none can run" if best is None else f"best {name} {metric_text(name, best['metrics'][name])}"
         return f"<Found in {problem.space.name}: {self.trials.evaluated:,} designs, {reached}; ended: {self.stopped}>"
 
+    @cached_property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        from cosmic.search.search_verdict import answer_search, judge_search  # noqa: PLC0415  which imports searches
+
+        return answer_search(self, judge_search(self))
+
     @property
     def problem(self) -> Problem:
         """The problem that was searched."""
@@ -292,25 +305,14 @@ class Found:
         """The Pareto front: the designs that no other dominates."""
         return [self.trials.describe(self.problem, trial) for trial in self.trials.front(self.problem).tolist()]
 
-    def to_pandas(self, *, parts: bool = True) -> Any:
-        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
-        return trial_table.to_pandas(self._table(parts), [self._all_trials])
-
-    def to_arrow(self, *, parts: bool = True) -> Any:
-        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
-        return trial_table.to_arrow(self._table(parts), [self._all_trials])
-
-    def importance(self, objective: str = "") -> Importance:
-        """Return which parameters matter for *objective*; by default, for the first one of the search."""
-        return measure_importance(self.problem, self.trials, objective)
-
-    def _table(self, parts: bool) -> TrialTable:
-        return TrialTable(self.problem, batches=self.batches is not None, parts=parts)
+    @property
+    def _searched(self) -> tuple[Problem, Trials]:
+        return self.problem, self.trials
 
     @property
-    def _all_trials(self) -> TrialChunk:
-        sizes = self.batches
-        return None if sizes is None else np.repeat(np.arange(len(sizes)), sizes), self.trials
+    def batch_sizes(self) -> tuple[int, ...] | None:
+        """How many trials each batch has."""
+        return self.batches
 
 
 def search(  # noqa: PLR0913  the options of the command, each by its name
@@ -401,7 +403,7 @@ def keep_search(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool
                 raise SpecError("space" if name == "identity" else name, ours, rule)
             inputs = with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
         storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True, problem=inputs.problem))
-        if study is None or inputs != study.inputs or study.format != FORMAT or storage.inputs() is None:
+        if study is None or inputs != study.inputs or storage.inputs() is None:
             text = render_inputs(inputs, study.created if study else "")
             storage.set_inputs(text)  # before study.json, which says that the database is complete
             keep_text(folder / INPUTS, text)
@@ -496,6 +498,101 @@ def _report_progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: f
     )
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluatedBatch:
+    """One batch of a search."""
+
+    asked: int
+    """How many points the agent was asked for."""
+    rows: Indices
+    """The new ones."""
+    results: Results
+    outside: int
+    """How many of them break a constraint of the set."""
+
+
+class Exploration:
+    """What a search asks for, batch by batch: the points of its agent that are new, and scouts where all are invalid.
+
+    *recorded* is the batches of a search that is resumed or replayed. A *pool* of workers begins with the next batches
+    of an agent that does not learn before the batch at hand is done.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        ledger: Ledger,
+        recorded: Sequence[BatchRecord] = (),
+        pool: PoolEvaluator | None = None,
+        agent: CheckedAgent | None = None,
+    ) -> None:
+        self._inputs, self._ledger, self._recorded, self._pool = inputs, ledger, recorded, pool
+        self._problem, self._space = inputs.problem, inputs.problem.space
+        self._agent = agent or make_agent(inputs)
+        # A generator of its own: what the agent draws must not depend on whether scouts were sent.
+        self._scouting = np.random.default_rng((inputs.seed, SCOUT_BATCH))
+        self._batch = self._idle = self._barren = self._asked = 0
+        self._proposed: Indices = np.empty((0, len(self._space.parameters)), dtype=np.intp)
+        self.why = ""
+        """Why the search ends after the last batch; empty while it goes on."""
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing more is asked for: a recorded search is repeated to its last batch, however it ends here."""
+        return self.why if self._batch >= len(self._recorded) else ""
+
+    @property
+    def _is_scouting(self) -> bool:
+        return self._barren >= SCOUT_AFTER
+
+    def ask(self) -> Indices:
+        """Return the new points of the next batch. If the base design is a point of the set it comes first."""
+        inputs, batch = self._inputs, self._batch
+        base = self._space.row_of(self._space.base) if batch == 0 else None
+        if base is not None:
+            self._asked, self._proposed = 0, base[None, :]
+        elif self._is_scouting:
+            self._asked, self._proposed = SCOUT_BATCH, self._space.sample(SCOUT_BATCH, self._scouting)
+        else:
+            remaining = inputs.trials - self._ledger.evaluated
+            is_recorded = batch < len(self._recorded)
+            self._asked = self._recorded[batch].asked if is_recorded else min(inputs.batch, remaining)
+            self._proposed = self._agent.ask(self._asked)
+            if self._pool is not None and not is_recorded:  # the next will be as large, however this one ends
+                sure = min((remaining - self._asked) // inputs.batch, SCOUT_AFTER - self._barren - 1)
+                self._agent.look_ahead(inputs.batch, min(sure, self._pool.ahead))
+        new = _unknown_points(self._ledger, self._proposed)
+        _start_evaluations(self._pool, self._space, (new, *self._agent.proposals))
+        return new
+
+    def evaluate(self, rows: Indices, evaluate: Evaluate) -> EvaluatedBatch:
+        """Return the batch of *rows*; of scouts, what comes after the last trial is as if it was not tried."""
+        inside = self._space.contains(rows)
+        results = evaluate_proposals(self._problem, rows, inside, evaluate)
+        most = (
+            self._recorded[self._batch].trials
+            if self._batch < len(self._recorded)
+            else _count_within_budget(results, self._inputs.trials - self._ledger.evaluated)
+        )
+        if self._is_scouting and most < len(rows):
+            rows, inside, results = rows[:most], inside[:most], results.select(np.arange(most))
+        return EvaluatedBatch(self._asked, rows, results, int((~inside).sum()))
+
+    def tell(self, batch: EvaluatedBatch) -> None:
+        """Add a batch to the trials, and tell the agent: known points again, of scouts what is worth to learn."""
+        ledger, rows, results, is_scouting = self._ledger, batch.rows, batch.results, self._is_scouting
+        ledger.add(rows, results)
+        ledger.outside += batch.outside
+        reported = rows[results.counted] if is_scouting else self._proposed
+        if len(reported) or not is_scouting:
+            outcomes = self._problem.outcomes(reported, ledger.recall(reported))
+            self._agent.tell(self._inputs.lessons.corrected(self._problem, outcomes))
+        self._idle = 0 if len(rows) else self._idle + 1
+        self._barren = 0 if results.counted.any() else self._barren + bool(len(rows))
+        self.why = "exhausted" if self._agent.finished else _why_stop(self._inputs, ledger, self._idle)
+        self._batch += 1
+
+
 def explore_batches(
     inputs: Inputs,
     ledger: Ledger,
@@ -513,48 +610,9 @@ def explore_batches(
     count as a trial; one that breaks a constraint of the set does count. If the base design is a point of the set it
     comes first, so no search ends worse than it.
     """
-    problem, space = inputs.problem, inputs.problem.space
-    agent = agent or make_agent(inputs)
-    # A generator of its own: what the agent draws must not depend on whether scouts were sent.
-    scouting = np.random.default_rng((inputs.seed, SCOUT_BATCH))
-    idle, barren, stopped = 0, 0, ""
-    base = space.row_of(space.base)
-    for batch in count():
-        if stopped and batch >= len(recorded):
-            break
-        if batch == 0 and base is not None:
-            asked, rows = 0, base[None, :]
-        elif barren >= SCOUT_AFTER:
-            asked, rows = SCOUT_BATCH, space.sample(SCOUT_BATCH, scouting)
-        else:
-            remaining = inputs.trials - ledger.evaluated
-            asked = recorded[batch].asked if batch < len(recorded) else min(inputs.batch, remaining)
-            rows = agent.ask(asked)
-            if pool is not None and batch >= len(recorded):  # the next batches will be as large, however this one ends
-                sure = min((remaining - asked) // inputs.batch, SCOUT_AFTER - barren - 1)
-                agent.look_ahead(inputs.batch, min(sure, pool.ahead))
-        new = _unknown_points(ledger, rows)
-        inside = space.contains(new)
-        _start_evaluations(pool, space, (new, *agent.proposals))
-        results = evaluate_proposals(problem, new, inside, evaluate)
-        most = (
-            recorded[batch].trials
-            if batch < len(recorded)
-            else _count_within_budget(results, inputs.trials - ledger.evaluated)
-        )
-        if barren >= SCOUT_AFTER and most < len(
-            new
-        ):  # scouts: what comes after the last trial is as if it was not tried
-            new, inside, results = new[:most], inside[:most], results.select(np.arange(most))
-        ledger.add(new, results)
-        ledger.outside += int((~inside).sum())
-        reported = new[results.counted] if barren >= SCOUT_AFTER else rows  # of scouts, only what is worth to learn
-        if len(reported) or barren < SCOUT_AFTER:
-            agent.tell(inputs.lessons.corrected(problem, problem.outcomes(reported, ledger.recall(reported))))
-        idle = 0 if len(new) else idle + 1
-        barren = 0 if results.counted.any() else barren + bool(len(new))
-        stopped = "exhausted" if agent.finished else _why_stop(inputs, ledger, idle)
-        yield asked, new, results, stopped
+    exploration = Exploration(inputs, ledger, recorded, pool, agent)
+    for batch in explore(exploration, lambda rows: exploration.evaluate(rows, evaluate)):
+        yield batch.asked, batch.rows, batch.results, exploration.why
 
 
 def _unknown_points(ledger: Ledger, rows: Indices) -> Indices:

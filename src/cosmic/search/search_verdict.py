@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.json_types import Ratio
+from cosmic.design.answer import Answer, ExpectedRange, MemoryNeed, Provenance
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
 from cosmic.search.advice.design_advice import explain_bound
 from cosmic.search.design_wording import mapping_in_words, metric_label, metric_text
+from cosmic.search.next_commands import commands_after, launch_commands
 from cosmic.search.objectives import loss, loss_ratio
 from cosmic.search.plateau import Plateau
 from cosmic.search.problem import Problem
@@ -42,9 +44,9 @@ class SearchGain:
     """How many times better the best design is than another, by the first objective."""
 
     over: str
-    """The other design: the base, or the best of a search of one layer."""
+    """The other design, such as "the base design" or "the best of workload alone"."""
     times: Ratio | None
-    """None where the other cannot run."""
+    """How many times better the best is by the first objective; None where the other cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,41 @@ def judge_search(result: Found, beside: Mapping[str, Found] | None = None) -> Se
         sentence += f"; {_front_text(result, trial)}"
     design = "" if point is None else design_in_few_words(point)
     return SearchVerdict(sentence, design, gains, bound, metrics, point, plateau, proof, caveats)
+
+
+def answer_search(result: Found, verdict: SearchVerdict) -> Answer:
+    """Return what every question is answered with, of a search and its verdict."""
+    inputs, metrics, point, plateau = result.inputs, verdict.metrics, verdict.point, verdict.plateau
+    quantiles = None if metrics is None else metrics.step_s_range
+    stated = {
+        "space": inputs.identity,
+        "agent": inputs.agent,
+        "settings": dict(inputs.settings),
+        "trials": inputs.trials,
+        "objectives": list(inputs.objectives),
+        "constraints": list(inputs.constraints),
+        "stacks": list(inputs.stacks),
+        "engine": inputs.engine,
+    }
+    return Answer(
+        question="mapping",
+        verdict=verdict.sentence,
+        reasons=() if plateau is not None else tuple(map(reason_text, result.trials.reasons())),
+        proof=verdict.proof,
+        gap=plateau.above if plateau is not None and verdict.proof else None,
+        expected=None if quantiles is None else ExpectedRange("step_s", quantiles.p05, quantiles.p50, quantiles.p95),
+        assumptions=verdict.caveats,
+        memory=None
+        if metrics is None or point is None
+        else MemoryNeed(metrics.memory_bytes, point.memory.capacity_bytes),
+        launch=tuple(launch_commands(result, point)),
+        next=tuple(commands_after(result, point)),
+        provenance=Provenance(
+            inputs={name: value for name, value in stated.items() if value not in ([], {}, "")},
+            seed=inputs.seed,
+            constants="" if metrics is None else metrics.provenance,
+        ),
+    )
 
 
 def _design_of(problem: Problem, row: Indices) -> DesignPoint | None:
@@ -161,22 +198,17 @@ def _measure_gains(result: Found, trial: int, beside: Mapping[str, Found]) -> tu
     problem = result.problem
     objective = problem.objectives[0]
     best = result.trials.results.figures(trial)[objective]
-    gains = [SearchGain(BASE_TEXT, gain_over(objective, best, base_value(problem)))]
+    base = problem.base_figures or {}
+    gains = [SearchGain(BASE_TEXT, gain_over(objective, best, base.get(objective)))]
     for name, isolated in beside.items():
         reached = isolated.best["metrics"][objective] if isolated.best else None
         gains.append(SearchGain(f"the best of {name} alone", gain_over(objective, best, reached)))
     return tuple(gains)
 
 
-def base_value(problem: Problem) -> float | None:
-    """Return the first objective of the base design; None where it cannot run."""
-    base = problem.base()
-    return base.figures(0)[problem.objectives[0]] if base.feasible[0] else None
-
-
 def base_fault(problem: Problem) -> str:
     """Return why the base design is infeasible, in words; an empty text where it is feasible."""
-    base = problem.base()
+    base = problem.base
     if base.feasible[0]:
         return ""
     reasons = base.reasons[0].split(", ")
@@ -245,10 +277,10 @@ def _front_text(result: Found, trial: int) -> str:
     front = result.front
     if len(front) == 1:
         sentence = f"that design is the best in all {len(names)} objectives"
-        base, best = result.problem.base(), result.trials.results.figures(trial)
-        if not base.feasible[0]:
+        base, best = result.problem.base_figures, result.trials.results.figures(trial)
+        if base is None:
             return sentence
-        ratios = ((name, gain_over(name, best[name], base.figures(0)[name])) for name in names[1:])
+        ratios = ((name, gain_over(name, best[name], base[name])) for name in names[1:])
         gains = [
             f"{metric_label(name)} {_gain_over_text(ratio, BASE_TEXT)}" for name, ratio in ratios if ratio is not None
         ]
@@ -394,8 +426,7 @@ class Isolation:
     @property
     def base(self) -> dict[str, float | None] | None:
         """The metrics of the base design; None where it cannot run."""
-        results = self.full_stack.problem.base()
-        return results.figures(0) if results.feasible[0] else None
+        return self.full_stack.problem.base_figures
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for the base, each layer and the full stack: its best, and the full stack over that."""

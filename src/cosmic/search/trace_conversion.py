@@ -11,8 +11,13 @@ from cosmic.base.errors import SpecError, require
 from cosmic.design.catalog_entries import load_mapping
 from cosmic.search.provision import libra
 from cosmic.simulate.events.astra_sim_inputs import read_astra_sim_network
-from cosmic.traces.chakra.text_workloads import Communicator, TextLayer, read_layers, traces_of_layers
-from cosmic.traces.chakra.workload_graphs import read_workload_graph
+from cosmic.traces.chakra.workload_files import (
+    Communicator,
+    TextLayer,
+    read_layers,
+    read_workload_graph,
+    traces_of_layers,
+)
 from cosmic.traces.profiles.profile_conversion import InputKind, convert_profiles, sort_inputs
 from cosmic.traces.trace import TraceSet
 from cosmic.traces.trace_jobs import write_job

@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.search.agent import Flags as agent_Flags
-from cosmic.search.agent import Floats
-from cosmic.search.objectives import losses
-from cosmic.search.pareto import hypervolume, pareto_front
+from cosmic.search.agent import Flags, Floats
+from cosmic.search.objectives import hypervolume, losses, pareto_front
 from cosmic.search.problem import METRICS, Problem, Reasons, Results
-from cosmic.search.space.diagram import Flags, Indices
+from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 
 # ---- Trials in columns that grow: a batch is added without touching those before it, and all of them are one value
@@ -400,6 +398,10 @@ class Trials:
         }
 
 
+BatchedTrials = tuple[Indices, Trials]
+"""Consecutive trials, and the batch in which each was asked for."""
+
+
 class Ledger:
     """All trials of a search so far, found by their point.
 
@@ -438,7 +440,7 @@ class Ledger:
         """Return whether *rows* are the next points ahead."""
         return self._count < len(self._columns) and self._equals_from(rows, self._count)
 
-    def holds(self, rows: Indices) -> agent_Flags:
+    def holds(self, rows: Indices) -> Flags:
         """Return which of *rows* have results, of trials so far or of those ahead."""
         if self._are_next(rows):
             return np.ones(len(rows), dtype=bool)

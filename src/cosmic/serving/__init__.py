@@ -7,7 +7,7 @@
 `disaggregated_serving`) and `request_simulation` (over `event_loop`, `engine_scheduling`, `engine_instances` and
 `serving_requests`) know only it and the load. Both give out `serving_metrics`.
 
-`served_evaluation` makes of that the metrics of a design, as `cosmic evaluate` prints them. `deployment_estimates`,
-`deployment_candidates` and `deployment_search` look for deployments that hold limits (`slo`); `simulation_check`
-sets the simulation beside the closed form, `serving_accuracy` says how far off both may be. Read `deployment` first.
+`served_evaluation` makes of that the metrics of a design, as `cosmic evaluate` prints them. `deployment_candidates` and
+`deployment_search` look for deployments that hold limits; `simulation_check` sets the simulation beside the closed
+form, `serving_accuracy` says how far off both may be. Read `deployment` first.
 """

@@ -18,30 +18,26 @@ Instances are independent and share the load evenly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.design.design_batch import none_to_nan
-from cosmic.design.serving_layer import RequestClass
 from cosmic.serving.continuous_batching import (
     FLOOR_TOLERANCE,
     ClientTimes,
     RankLoad,
     estimate_closed_loop,
     estimate_open_loop,
+    load_of_rank,
     mean_context,
     rank_capacity,
 )
 from cosmic.serving.deployment import Deployment
-from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
-from cosmic.serving.step_price import StepPrice
+from cosmic.serving.disaggregated_serving import serve_in_two_pools
+from cosmic.serving.serving_metrics import Floats, Percentiles, ServedLoad, ServingMetrics
 
-Floats = npt.NDArray[np.float64]
 SAMPLES = 256
 """Requests from which percentiles are taken."""
 SHORTEST = 0.05
@@ -70,26 +66,9 @@ def estimate_deployment(deployment: Deployment) -> ServingMetrics:
 
     NaN where weights leave no room for a request, or where requests come faster than they are served.
     """
-    if deployment.prefill is not None:
-        from cosmic.serving.disaggregated_serving import estimate_pools  # noqa: PLC0415  it needs this module's values
-
-        return estimate_pools(deployment)
-    price = deployment.pool.price
-    load = load_of_rank(deployment)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if deployment.load.rate is None:
-            times, rate = estimate_closed_loop(price, load), None
-        else:
-            times, rate = (
-                estimate_open_loop(
-                    price,
-                    load,
-                    _rate(deployment) / (deployment.pool.ranks * deployment.pool.instances),
-                    deployment.load.arrival_cv,
-                ),
-                _rate(deployment),
-            )
-        return _metrics(deployment, price, load, times, rate)
+        served = _serve_in_one_pool(deployment) if deployment.prefill is None else serve_in_two_pools(deployment)
+        return _metrics_of(deployment, served)
 
 
 def deployment_capacity(deployment: Deployment) -> Any:
@@ -98,109 +77,87 @@ def deployment_capacity(deployment: Deployment) -> Any:
     return rank_capacity(pool.price, load_of_rank(deployment)) * pool.ranks * pool.instances
 
 
-def load_of_rank(deployment: Deployment) -> RankLoad:
-    """Return the load of one rank of attention; in an open loop, one with a single client."""
-    batch, pool = deployment.batch, deployment.pool
-    engine = pool.engine
-    all_ranks = np.asarray(pool.ranks * pool.instances, dtype=float)
-    clients: Any = 1.0
-    if deployment.load.concurrency is not None:
-        clients = np.asarray(batch["serving.load.concurrency"], dtype=float) / all_ranks
-    rows = np.ones(batch.size)
-    limits = {}
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
-        limit = none_to_nan(batch[f"serving.{name}"])
-        limits[name] = np.where(np.isnan(limit), getattr(engine, name), limit)
-    return RankLoad(
-        clients=rows * clients,
-        isl=rows * np.asarray(deployment.mean("isl"), dtype=float),
-        osl=rows * np.asarray(deployment.mean("osl"), dtype=float),
-        osl_cv=_spread(deployment, "osl"),
-        isl_cv=_spread(deployment, "isl"),
-        prefix_hit=rows * np.asarray(deployment.mean("prefix_hit"), dtype=float),
-        tokens_per_step=_tokens_per_step(deployment),
-        max_tokens=limits["max_num_batched_tokens"],
-        seats=limits["max_num_seqs"],
-        ranks=rows * np.asarray(pool.ranks, dtype=float),
-        devices=rows * np.asarray(pool.batch["workload.tp"] * pool.batch["workload.pp"], dtype=float),
-        stages=rows * np.asarray(pool.batch["workload.pp"], dtype=float),
-        mla=float(getattr(batch.base.model, "mla", None) is not None),
-        rounds=deployment.load.rounds,
-    )
-
-
-def _tokens_per_step(deployment: Deployment) -> Any:
-    """Return the tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
-    accepted = np.asarray(deployment.batch["serving.acceptance"], dtype=float)
-    return sum(
-        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
-    )
-
-
-def _spread(deployment: Deployment, name: str) -> Any:
-    """Return the variation of a length over all requests: within classes, and between them."""
-    classes = deployment.load.all_classes
-    if len(classes) == 1:
-        return np.asarray(deployment.mean(f"{name}_cv"), dtype=float)
-    mean, share_sum = deployment.load.mean(name), sum(class_.share for class_ in classes)
-    squares = sum(
-        class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
-    )
-    return sqrt(max(squares / share_sum / mean**2 - 1, 0.0))
-
-
-def _rate(deployment: Deployment) -> Any:
-    return np.asarray(deployment.batch["serving.load.rate"], dtype=float)
-
-
-# ---- what clients see
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """Samples of the times of requests, along the first axis."""
-
-    ttft: Floats
-    tpot: Floats
-    e2e: Floats
-
-
-def _metrics(
-    deployment: Deployment, price: StepPrice, load: RankLoad, client_times: ClientTimes, rate: Any
-) -> ServingMetrics:
-    ranks = deployment.pool.ranks * deployment.pool.instances
-    runs = np.floor(price.held_requests(load.isl + load.osl)) >= 1
-    times = _sample_times(load, client_times, price.engine.taken_steps)
-    ttft, tpot = np.where(runs, client_times.mean_ttft_s, np.nan), np.where(runs, client_times.tpot_s, np.nan)
-    e2e = ttft + np.maximum(load.osl - 1, 0.0) * tpot
-    tpot = np.where(load.osl > 1, tpot, np.nan)  # a single token has no next one
-    in_flight = load.clients * ranks if rate is None else rate * e2e
-    if rate is None and deployment.load.concurrency is not None:
-        in_flight = np.minimum(in_flight, np.asarray(deployment.batch["serving.load.concurrency"], dtype=float))
-    through = in_flight / e2e if rate is None else rate * np.where(np.isnan(ttft), np.nan, 1.0)
-    running = np.minimum(client_times.running * ranks, in_flight)
-    times = replace(times, tpot=np.where(load.osl > 1, times.tpot, np.nan))
-    good = _within(deployment, load, client_times, times)
-    step = dict(price.decode_parts(np.maximum(client_times.running, 1.0), mean_context(load)))
+def _metrics_of(deployment: Deployment, served: ServedLoad) -> ServingMetrics:
+    further = served.osl > 1  # a single token has no next one
+    tpot, tpot_samples = (np.where(further, times, np.nan) for times in (served.tpot_s, served.tpot_samples_s))
+    through = served.requests_per_s
+    good = _share_within_limits(deployment, served, tpot_samples)
     return ServingMetrics(
-        ttft=Percentiles.around_mean(times.ttft, ttft),
-        tpot=Percentiles.around_mean(times.tpot, tpot),
-        e2e=Percentiles.around_mean(times.e2e, e2e),
+        ttft=Percentiles.around_mean(served.ttft_samples_s, served.ttft_s),
+        tpot=Percentiles.around_mean(tpot_samples, tpot),
+        e2e=Percentiles.around_mean(served.e2e_samples_s, served.e2e_s),
         requests_per_s=through,
-        output_tokens_per_s=through * load.osl,
-        tokens_per_s_per_npu=through * load.osl / deployment.npus,
+        output_tokens_per_s=through * served.osl,
+        tokens_per_s_per_npu=through * served.osl / deployment.npus,
         tokens_per_s_per_user=1 / tpot,
         goodput_per_s=None if good is None else good * through,
         within_slo=good,
+        running=served.running,
+        waiting=served.waiting,
+        utilisation=served.utilisation,
+        kv_use=served.kv_use,
+        prefill_share=served.prefill_share,
+        decode_breakdown=served.decode_breakdown,
+        ttft_breakdown=served.ttft_breakdown,
+    )
+
+
+def _share_within_limits(deployment: Deployment, served: ServedLoad, tpot_samples: Floats) -> Any:
+    """Return the share of requests within the limits of their class; None where no class has any."""
+    classes = deployment.load.all_classes
+    if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
+        return None
+    single, share_sum, shares = len(classes) == 1, sum(class_.share for class_ in classes), []
+    for class_ in classes:
+        # a prompt of this class, not of the mean
+        longer = 0.0 if single else (class_.isl / served.isl - 1) * served.own_s
+        within = np.ones_like(served.ttft_samples_s, dtype=bool)
+        for name, values in (("ttft_slo", served.ttft_samples_s + longer), ("tpot_slo", tpot_samples)):
+            limit = deployment.batch[f"serving.load.{name}"] if single else getattr(class_, f"{name}_s")
+            if limit is not None:
+                limit = none_to_nan(limit)
+                within &= np.isnan(limit) | np.isnan(values) | (values <= limit)
+        shares.append(class_.share / share_sum * np.mean(within, axis=0))
+    return sum(shares)
+
+
+# ---- one pool
+
+
+def _serve_in_one_pool(deployment: Deployment) -> ServedLoad:
+    pool, load, rate = deployment.pool, load_of_rank(deployment), None
+    price, ranks = pool.price, pool.ranks * pool.instances
+    if deployment.load.rate is None:
+        times = estimate_closed_loop(price, load)
+    else:
+        rate = np.asarray(deployment.batch["serving.load.rate"], dtype=float)
+        times = estimate_open_loop(price, load, rate / ranks, deployment.load.arrival_cv)
+    runs = np.floor(price.held_requests(load.isl + load.osl)) >= 1
+    ttft, tpot = np.where(runs, times.mean_ttft_s, np.nan), np.where(runs, times.tpot_s, np.nan)
+    e2e = ttft + np.maximum(load.osl - 1, 0.0) * tpot
+    in_flight = load.clients * ranks if rate is None else rate * e2e
+    if rate is None and deployment.load.concurrency is not None:
+        in_flight = np.minimum(in_flight, deployment.number("load.concurrency"))
+    running = np.minimum(times.running * ranks, in_flight)
+    samples = _sample_times(load, times, price.engine.taken_steps)
+    context = mean_context(load)
+    return ServedLoad(
+        isl=load.isl,
+        osl=load.osl,
+        ttft_s=ttft,
+        tpot_s=tpot,
+        ttft_samples_s=samples[0],
+        tpot_samples_s=samples[1],
+        e2e_samples_s=samples[2],
+        own_s=times.own_s,
+        requests_per_s=in_flight / e2e if rate is None else rate * np.where(np.isnan(ttft), np.nan, 1.0),
         running=running,
         waiting=np.maximum(in_flight - running, 0.0),
-        utilisation={"all": _busy_share(load, client_times, e2e, rate)},
-        kv_use=np.minimum(
-            client_times.running / np.maximum(price.held_requests(mean_context(load)), FLOOR_TOLERANCE), 1.0
-        ),
-        prefill_share=client_times.prefill_share,
-        decode_breakdown=step,
-        ttft_breakdown=dict(client_times.ttft_parts),
+        utilisation={"all": _busy_share(load, times, e2e, rate)},
+        kv_use=np.minimum(times.running / np.maximum(price.held_requests(context), FLOOR_TOLERANCE), 1.0),
+        prefill_share=times.prefill_share,
+        decode_breakdown=dict(price.decode_parts(np.maximum(times.running, 1.0), context)),
+        ttft_breakdown=dict(times.ttft_parts),
     )
 
 
@@ -211,8 +168,8 @@ def _busy_share(load: RankLoad, times: ClientTimes, e2e: Any, rate: Any) -> Any:
     return 1.0 - (times.front_s / e2e) ** np.maximum(load.clients * load.ranks, 1.0)
 
 
-def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -> RequestTimes:
-    """Return times of requests whose parts vary independently.
+def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -> tuple[Floats, Floats, Floats]:
+    """Return TTFT, TPOT and the whole of requests whose parts vary independently, along the first axis.
 
     What is left of a step that a request finds is uniform; long steps, with prompts in them, are found more often.
     """
@@ -246,34 +203,5 @@ def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -
         np.maximum(client_times.tpot_s + answer * met * client_times.added_s, 0.2 * client_times.tpot_s),
         (SAMPLES, *rows),
     )
-    round_count = len(client_times.waits_s)
-    return RequestTimes(
-        ttft, np.concatenate([tpot] * round_count), ttft + np.concatenate([tokens * tpot] * round_count)
-    )
-
-
-def _within(deployment: Deployment, load: RankLoad, client_times: ClientTimes, times: RequestTimes) -> Any:
-    """Return the share of requests within the limits of their class; None where no class has any."""
-    classes = deployment.load.all_classes
-    if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
-        return None
-    share_sum = sum(class_.share for class_ in classes)
-    return sum(
-        class_.share / share_sum * _share_within(deployment, class_, load, client_times, times) for class_ in classes
-    )
-
-
-def _share_within(
-    deployment: Deployment, request_class: RequestClass, load: RankLoad, client_times: ClientTimes, times: RequestTimes
-) -> Any:
-    single = len(deployment.load.all_classes) == 1
-    longer = (
-        0.0 if single else (request_class.isl / load.isl - 1) * client_times.own_s
-    )  # a prompt of this class, not of the mean
-    within = np.ones_like(times.ttft, dtype=bool)
-    for name, values in (("ttft_slo", times.ttft + longer), ("tpot_slo", times.tpot)):
-        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(request_class, f"{name}_s")
-        if limit is not None:
-            limit = none_to_nan(limit)
-            within &= np.isnan(limit) | np.isnan(values) | (values <= limit)
-    return np.mean(within, axis=0)
+    tpot_of_rounds, tokens_of_rounds = (np.concatenate([part] * len(rounds)) for part in (tpot, tokens * tpot))
+    return ttft, tpot_of_rounds, ttft + tokens_of_rounds

@@ -66,6 +66,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.serving_engine import Engine
+from cosmic.serving.deployment import Deployment
 from cosmic.serving.step_price import StepPrice
 
 # ---- What the steps of an engine instance take by the prompts in them: the closed form of continuous batching
@@ -113,6 +114,31 @@ class RankLoad:
     """Requests that each client sends; None if the loop has lasted for long."""
     in_step: Any = True
     """Whether answers of equal length keep clients in step."""
+
+
+def load_of_rank(deployment: Deployment) -> RankLoad:
+    """Return the load of one rank of attention; in an open loop, one with a single client."""
+    batch, pool = deployment.batch, deployment.pool
+    rows = np.ones(batch.size)
+    clients: Any = 1.0
+    if deployment.load.concurrency is not None:
+        clients = deployment.number("load.concurrency") / np.asarray(pool.ranks * pool.instances, dtype=float)
+    return RankLoad(
+        clients=rows * clients,
+        isl=rows * np.asarray(deployment.mean("isl"), dtype=float),
+        osl=rows * np.asarray(deployment.mean("osl"), dtype=float),
+        osl_cv=rows * deployment.spread("osl"),
+        isl_cv=rows * deployment.spread("isl"),
+        prefix_hit=rows * np.asarray(deployment.mean("prefix_hit"), dtype=float),
+        tokens_per_step=deployment.tokens_per_step,
+        max_tokens=deployment.limit("max_num_batched_tokens"),
+        seats=deployment.limit("max_num_seqs"),
+        ranks=rows * np.asarray(pool.ranks, dtype=float),
+        devices=rows * np.asarray(pool.batch["workload.tp"] * pool.batch["workload.pp"], dtype=float),
+        stages=rows * np.asarray(pool.batch["workload.pp"], dtype=float),
+        mla=float(getattr(batch.base.model, "mla", None) is not None),
+        rounds=deployment.load.rounds,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.arithmetic import divisors, even_factors, factorizations
 from cosmic.base.errors import require
-from cosmic.base.numeric import Condition
+from cosmic.base.numeric import Condition, divisors, even_factors, factorizations
 from cosmic.design import catalog_entries, schema
 from cosmic.design.catalog_parts import fill_switches, node_figures
 from cosmic.design.collective_layer import Collective
@@ -248,6 +247,33 @@ class Deployment:
     def mean(self, name: str) -> Any:
         """Return the mean of a figure of requests, such as ``isl``."""
         return self.load.mean(name) if self.load.classes else self.batch[f"serving.load.{name}"]
+
+    def spread(self, name: str) -> Any:
+        """Return the variation of a length over all requests: within classes, and between them."""
+        classes = self.load.all_classes
+        if len(classes) == 1:
+            return np.asarray(self.mean(f"{name}_cv"), dtype=float)
+        mean, share_sum = self.load.mean(name), sum(class_.share for class_ in classes)
+        squares = sum(
+            class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
+        )
+        return sqrt(max(squares / share_sum / mean**2 - 1, 0.0))
+
+    def number(self, path: str) -> Any:
+        """Return a field of the serving layer of each design; NaN where it is not stated."""
+        return np.asarray(none_to_nan(self.batch[f"serving.{path}"]), dtype=float) * np.ones(self.batch.size)
+
+    def limit(self, name: str) -> Any:
+        """Return a limit of an instance: as stated, else as its engine has it."""
+        stated = self.number(name)
+        return np.where(np.isnan(stated), getattr(self.pool.engine, name), stated)
+
+    @property
+    def tokens_per_step(self) -> Any:
+        """Tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
+        accepted = self.number("acceptance")
+        drafted = range(1, self.pool.serving.draft_tokens + 1)
+        return sum((accepted**index for index in drafted), np.ones_like(accepted))
 
     def select_rows(self, rows: npt.NDArray[np.intp]) -> Deployment:
         """Return the deployments at *rows*."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.arithmetic import divisors
+from cosmic.base.numeric import divisors
 from cosmic.design import catalog_entries
 from cosmic.design.design_batch import Batch
 from cosmic.design.design_point import DesignPoint
@@ -27,9 +28,8 @@ from cosmic.design.model_layer import Transformer
 from cosmic.design.serving_engine import load_engine
 from cosmic.design.serving_layer import Load, PrefillPool, Serving
 from cosmic.design.workload_layer import Workload
-from cosmic.serving.deployment_estimates import DeploymentEstimates, estimate_deployments
-from cosmic.serving.serving_metrics import ServingMetrics
-from cosmic.serving.slo import Slo, all_hold
+from cosmic.serving.served_evaluation import DeploymentEstimates, estimate_deployments
+from cosmic.serving.serving_metrics import ServingMetrics, Slo, all_hold
 
 # ---- Shapes of engine instances: how one of them lays the model on its accelerators
 
@@ -235,9 +235,20 @@ class DeploymentRows:
     loads: npt.NDArray[np.float64]
     """Of all instances together."""
 
+    @property
+    def npus(self) -> Ints:
+        """Accelerators of an instance that decodes, or does all."""
+        return np.array([kind.shape.npus for kind in self.kinds])
+
+    @cached_property
     def estimates(self) -> DeploymentEstimates:
-        """Return what they achieve."""
+        """What they achieve."""
         return estimate_deployments(self.batch())
+
+    def holding(self, limits: Sequence[Slo]) -> Flags:
+        """Return which of them run and hold all limits."""
+        holding: Flags = self.estimates.runs & all_hold(self.estimates.metrics, limits)
+        return holding
 
     def batch(self) -> Batch:
         """Return a design for each.
@@ -245,8 +256,7 @@ class DeploymentRows:
         Instances in one pool do not meet, so as many as fill the machine stand for those that there are.
         """
         two = self.kinds[0].prefill is not None
-        npus = np.array([kind.shape.npus for kind in self.kinds])
-        instances = np.minimum(self.instances, MOST_NPUS // npus) if two else self.base.network.npus // npus
+        instances = np.minimum(self.instances, MOST_NPUS // self.npus) if two else self.base.network.npus // self.npus
         meshes = [kind.shape.mapping(1, experts=has_experts(self.base)) for kind in self.kinds]
         columns: dict[str, Any] = {path: np.array([mesh[path] for mesh in meshes]) for path in meshes[0]}
         columns["workload.dp"] = columns["workload.dp"] * instances
@@ -271,8 +281,9 @@ class DeploymentRows:
         scaled = np.maximum(np.rint(self.prefill_instances * instances / self.instances).astype(np.int64), 1)
         return {**columns, "serving.prefill.replicas": scaled}
 
-    def candidates(self, estimates: DeploymentEstimates, rows: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
+    def candidates(self, rows: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
         """Return those at *rows* with what they achieve."""
+        estimates = self.estimates
         holding = estimates.runs & np.logical_and.reduce([limit.holds(estimates.metrics) for limit in limits] or [True])
         full_load = load_of(self.base)
         result = []
@@ -307,12 +318,6 @@ def deployment_rows(
         name,
         spread(loads, np.float64),
     )
-
-
-def holds_limits(estimates: DeploymentEstimates, limits: Sequence[Slo]) -> Flags:
-    """Return which deployments run and hold all limits."""
-    holding: Flags = estimates.runs & all_hold(estimates.metrics, limits)
-    return holding
 
 
 def serving_of(design: DesignPoint) -> Serving:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.optimise import Steps, optimise
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_engine import load_engine
 from cosmic.serving.deployment import deployment_of
@@ -33,15 +34,13 @@ from cosmic.serving.deployment_candidates import (
     Ints,
     as_design,
     deployment_rows,
-    holds_limits,
     list_shapes,
     load_of,
     named_load,
     serving_of,
 )
-from cosmic.serving.deployment_estimates import CROWD_CLIENTS, DeploymentEstimates, add_token_costs, plain_metrics
-from cosmic.serving.simulation_check import scale_metrics
-from cosmic.serving.slo import Slo
+from cosmic.serving.served_evaluation import CROWD_CLIENTS, add_token_costs
+from cosmic.serving.serving_metrics import Slo, plain_metrics, scale_metrics
 
 IN_FLIGHT = np.unique(np.rint(2 ** np.arange(0, 13.01, 0.5)).astype(np.int64))
 """Requests in flight of an instance that the front has."""
@@ -96,9 +95,8 @@ def search_in_one(base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, 
     kinds = [InstanceKind(shape) for shape in shapes]
     every = [kind for kind in kinds for _ in IN_FLIGHT]
     rows = deployment_rows(base, every, "concurrency", np.tile(IN_FLIGHT, len(kinds)))
-    estimates = rows.estimates()
-    best = _front_rows(estimates, _keep_up(estimates, rows.loads / rows.instances, base, every))
-    front, priced = tuple(candidates_at(rows, estimates, best, limits)), len(every)
+    best = _front_rows(rows, rows.loads / rows.instances * (base.network.npus // rows.npus))
+    front, priced = tuple(candidates_at(rows, best, limits)), len(every)
     cheapest, estimated = _cheapest_of_kinds(base, kinds, limits)
     if cheapest and serving_of(base).max_num_batched_tokens is None:
         promising = [
@@ -124,7 +122,7 @@ def fitting_shapes(base: DesignPoint, fixed: Mapping[str, int]) -> list[Instance
     shapes = list_shapes(base, fixed, INSTANCE)
     if not shapes:
         return []
-    estimates = deployment_rows(base, [InstanceKind(shape) for shape in shapes], "concurrency", 1).estimates()
+    estimates = deployment_rows(base, [InstanceKind(shape) for shape in shapes], "concurrency", 1).estimates
     return [shape for shape, runs in zip(shapes, estimates.runs, strict=True) if runs]
 
 
@@ -134,16 +132,14 @@ def _fitting_pools(base: DesignPoint) -> list[InstanceShape]:
     return [fitting_shape for fitting_shape in fitting_shapes(base, {}) if staged or fitting_shape.pp == 1]
 
 
-def candidates_at(
-    rows: DeploymentRows, estimates: DeploymentEstimates, chosen: Sequence[int], limits: Sequence[Slo]
-) -> list[Candidate]:
+def candidates_at(rows: DeploymentRows, chosen: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
     """Return the deployments at *chosen*, with totals and costs of their own accelerators.
 
     Rows are priced on the machine of their base: instances that fill it stand for those that there are.
     """
     machine = deployment_of(rows.base)
     result = []
-    for candidate in rows.candidates(estimates, chosen, limits):
+    for candidate in rows.candidates(chosen, limits):
         metrics = candidate.metrics
         scaled = scale_metrics(metrics, metrics.tokens_per_s_per_npu * candidate.npus / metrics.output_tokens_per_s)
         costs = plain_metrics(add_token_costs(scaled, machine))
@@ -155,18 +151,11 @@ def candidates_at(
     return result
 
 
-def _keep_up(
-    estimates: DeploymentEstimates, in_flight: npt.NDArray[np.float64], base: DesignPoint, kinds: Sequence[InstanceKind]
-) -> Flags:
-    """Return which deployments run and make few requests wait for KV cache."""
-    instances = np.array([base.network.npus // kind.shape.npus for kind in kinds])
-    keeps_up: Flags = estimates.runs & (np.asarray(estimates.metrics.waiting) <= WAITING_SHARE * in_flight * instances)
-    return keeps_up
-
-
-def _front_rows(estimates: DeploymentEstimates, possible: Flags) -> list[int]:
-    """Return the places of the front, slowest users first."""
-    throughput, speed = (np.asarray(getattr(estimates.metrics, f"tokens_per_s_per_{name}")) for name in ("npu", "user"))
+def _front_rows(rows: DeploymentRows, in_flight: npt.NDArray[np.float64]) -> list[int]:
+    """Return the places of the front, slowest users first, of deployments that make few requests wait for KV cache."""
+    metrics = rows.estimates.metrics
+    possible = rows.estimates.runs & (np.asarray(metrics.waiting) <= WAITING_SHARE * in_flight)
+    throughput, speed = (np.asarray(getattr(metrics, f"tokens_per_s_per_{name}")) for name in ("npu", "user"))
     order = np.lexsort((-throughput, -speed))
     front: list[int] = []
     highest = -np.inf
@@ -184,13 +173,12 @@ def _cheapest_of_kinds(
 
     def holds(counts: Ints) -> Flags:
         rows = deployment_rows(base, list(kinds) * len(counts), name, load_size, counts.ravel())
-        return holds_limits(rows.estimates(), limits).reshape(counts.shape)
+        return rows.holding(limits).reshape(counts.shape)
 
     counts, rounds = least_holding(holds, _largest_counts(base, kinds, name, load_size))
     rows = deployment_rows(base, kinds, name, load_size, np.maximum(counts, 1))
-    estimates = rows.estimates()
-    holding = np.flatnonzero((counts > 0) & holds_limits(estimates, limits)).tolist()
-    return _sort_candidates(candidates_at(rows, estimates, holding, limits)), (rounds + 1) * len(kinds)
+    holding = np.flatnonzero((counts > 0) & rows.holding(limits)).tolist()
+    return _sort_candidates(candidates_at(rows, holding, limits)), (rounds + 1) * len(kinds)
 
 
 def _largest_counts(base: DesignPoint, kinds: Sequence[InstanceKind], name: str, load_size: float) -> Ints:
@@ -212,12 +200,16 @@ def least_holding(holds: Callable[[Ints], Flags], highest: Ints) -> tuple[Ints, 
     >>> least_holding(lambda counts: counts >= np.array([3, 1, 99]), np.array([8, 8, 8]))[0].tolist()
     [3, 1, 0]
     """
-    possible = holds(highest[None])[0]
+    return optimise(_narrow_counts(highest), holds)
+
+
+def _narrow_counts(highest: Ints) -> Steps[Ints, Flags, tuple[Ints, int]]:
+    possible = (yield highest[None])[0]
     low, high = np.zeros_like(highest), highest.copy()
     tries = 1
     while np.any(possible & (high - low > 1)):
         tried = _numbers_between(low, high)
-        holding = holds(tried)
+        holding = yield tried
         tries += len(tried)
         first = np.argmax(holding, axis=0)
         any_holding, column = holding.any(axis=0), np.arange(len(high))
@@ -257,18 +249,18 @@ def _cheapest_in_two(
     base: DesignPoint, shapes: Sequence[InstanceShape], limits: Sequence[Slo]
 ) -> tuple[tuple[Candidate, ...], int]:
     name, load_size = named_load(load_of(base))
-    fast = max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
+    fast = _fastest(shapes)
     decoding, filling = [InstanceKind(shape, fast) for shape in shapes], [InstanceKind(fast, shape) for shape in shapes]
-    plenty = int(load_size) if name == "concurrency" else PLENTY
+    plenty = _plenty(name, load_size)
     top = np.minimum(_largest_counts(base, decoding, name, load_size), PLENTY)
 
     def decode(counts: Ints) -> Flags:
         rows = deployment_rows(base, decoding * len(counts), name, load_size, counts.ravel(), plenty)
-        return holds_limits(rows.estimates(), limits).reshape(counts.shape)
+        return rows.holding(limits).reshape(counts.shape)
 
     def prefill(counts: Ints) -> Flags:
         rows = deployment_rows(base, filling * len(counts), name, load_size, plenty, counts.ravel())
-        return holds_limits(rows.estimates(), limits).reshape(counts.shape)
+        return rows.holding(limits).reshape(counts.shape)
 
     decoders, first = least_holding(decode, top)
     prefillers, second = least_holding(prefill, top)
@@ -284,12 +276,21 @@ def _cheapest_in_two(
     priced = (first + second) * len(shapes)
     for extra in range(3):  # where the pools are not quite apart, one more of each
         rows = deployment_rows(base, kinds, name, load_size, counts[0] + extra, counts[1] + extra)
-        estimates = rows.estimates()
-        candidates += candidates_at(rows, estimates, np.flatnonzero(holds_limits(estimates, limits)).tolist(), limits)
+        candidates += candidates_at(rows, np.flatnonzero(rows.holding(limits)).tolist(), limits)
         priced += len(kinds)
         if candidates:
             break
     return _sort_candidates(candidates), priced
+
+
+def _fastest(shapes: Sequence[InstanceShape]) -> InstanceShape:
+    """Return the shape of instances that a pool of the other kind is found beside."""
+    return max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
+
+
+def _plenty(name: str, load_size: float) -> int:
+    """Return instances of a pool of which there are enough under a load."""
+    return int(load_size) if name == "concurrency" else PLENTY
 
 
 def _pairs(shapes: Sequence[InstanceShape], decoders: Ints, prefillers: Ints) -> list[tuple[int, int]]:
@@ -321,7 +322,7 @@ def _front_in_two(
         1,
         PLENTY,
     )
-    speeds = np.nan_to_num(np.asarray(prefill_rows.estimates().metrics.requests_per_s, dtype=float))
+    speeds = np.nan_to_num(np.asarray(prefill_rows.estimates.metrics.requests_per_s, dtype=float))
     every: list[tuple[InstanceKind, int, int, int]] = []
     for prefiller in order.tolist():
         for (shape, count), speed in zip(decoding, speeds, strict=True):
@@ -335,20 +336,16 @@ def _front_in_two(
         return (), len(decoding)
     kinds, counts, prefillers, loads = (list(column) for column in zip(*every, strict=True))
     rows = deployment_rows(base, kinds, "concurrency", loads, counts, prefillers)
-    estimates = rows.estimates()
-    best = _front_rows(
-        estimates, estimates.runs & (np.asarray(estimates.metrics.waiting) <= WAITING_SHARE * rows.loads)
-    )
-    return tuple(candidates_at(rows, estimates, best, limits)), len(every) + len(decoding)
+    return tuple(candidates_at(rows, _front_rows(rows, rows.loads), limits)), len(every) + len(decoding)
 
 
 def _prompts_per_s(
     base: DesignPoint, shapes: Sequence[InstanceShape], limits: Sequence[Slo]
 ) -> npt.NDArray[np.float64]:
     """Return the prompts a second that an instance of each shape prefills; 0 where TTFT does not hold even alone."""
-    fast = max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
+    fast = _fastest(shapes)
     rate = 1e-3
-    estimates = deployment_rows(base, [InstanceKind(fast, shape) for shape in shapes], "rate", rate, 1, 1).estimates()
+    estimates = deployment_rows(base, [InstanceKind(fast, shape) for shape in shapes], "rate", rate, 1, 1).estimates
     holding = estimates.runs.copy()
     for limit in limits:
         if limit.metric == "ttft":
@@ -373,16 +370,14 @@ def best_mappings(base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, 
         np.array([base.network.npus // shape.npus for shape in shapes]),
     )
     name, load_size = named_load(load_of(base))
-    estimates = deployment_rows(base, kinds, name, load_size, instances).estimates()
+    estimates = deployment_rows(base, kinds, name, load_size, instances).estimates
     if estimates.runs.any():
         broken = np.zeros(len(shapes), dtype=np.int64)
         for limit in limits:
             broken += ~np.asarray(limit.holds(estimates.metrics))
         order = np.lexsort((np.nan_to_num(estimates.metrics.e2e.mean_s, nan=np.inf), broken, ~estimates.runs))
     else:  # none bears the load: which one bears most?
-        estimates = deployment_rows(
-            base, kinds, "concurrency", CROWD_CLIENTS * base.network.npus, instances
-        ).estimates()
+        estimates = deployment_rows(base, kinds, "concurrency", CROWD_CLIENTS * base.network.npus, instances).estimates
         order = np.argsort(-np.nan_to_num(estimates.metrics.requests_per_s), kind="stable")
     best_rows = [int(row) for row in order[:FIRST_MAPPINGS] if estimates.runs[row]]
     laid = [as_design(base, kinds[row], int(instances[row])) for row in best_rows]
@@ -407,12 +402,12 @@ def best_split(base: DesignPoint, limits: Sequence[Slo]) -> Candidate | None:
     kinds, decoders, prefillers = (list(column) for column in zip(*every, strict=True))
     name, load_size = named_load(load_of(base))
     rows = deployment_rows(base, kinds, name, load_size, decoders, prefillers)
-    estimates = rows.estimates()
+    estimates = rows.estimates
     if not estimates.runs.any():
         return None
     seconds = np.nan_to_num(np.asarray(estimates.metrics.e2e.mean_s, dtype=float), nan=np.inf)
-    row = int(np.lexsort((seconds, ~holds_limits(estimates, limits), ~estimates.runs))[0])
-    return candidates_at(rows, estimates, [row], limits)[0]
+    row = int(np.lexsort((seconds, ~rows.holding(limits), ~estimates.runs))[0])
+    return candidates_at(rows, [row], limits)[0]
 
 
 def _promising(
@@ -421,9 +416,9 @@ def _promising(
     """Return the shapes that decode soonest, and that prefill soonest, on most of a machine beside plenty of others."""
     if len(shapes) <= PROMISING:
         return shapes, shapes
-    fast = max(shapes, key=lambda shape: (shape.tp, -shape.pp, shape.ranks))
+    fast = _fastest(shapes)
     name, load_size = named_load(load_of(base))
-    plenty = int(load_size) if name == "concurrency" else PLENTY
+    plenty = _plenty(name, load_size)
     instances = np.array([max(1, int(MOSTLY * base.network.npus) // shape.npus) for shape in shapes])
     instances = np.minimum(instances, max(1, int(load_size))) if name == "concurrency" else instances
     kind_lists = (
@@ -432,7 +427,7 @@ def _promising(
     )
     promising = []
     for kinds, decoders, prefillers in kind_lists:
-        seconds = deployment_rows(base, kinds, name, load_size, decoders, prefillers).estimates().metrics.e2e.mean_s
+        seconds = deployment_rows(base, kinds, name, load_size, decoders, prefillers).estimates.metrics.e2e.mean_s
         order = np.argsort(np.nan_to_num(np.asarray(seconds, dtype=float), nan=np.inf), kind="stable")
         promising.append([shapes[row] for row in order[:PROMISING].tolist()])
     return promising[0], promising[1]

@@ -36,7 +36,7 @@ time decodes:
 The mean over rounds weighs it by one over their number. Later rounds come apart: prompts leave the prefill pool one
 after the other, so their clients come back one after the other.
 
-**Deployments** (`estimate_pools`). The price of steps of each pool gives the numbers of these formulas:
+**Deployments** (`serve_in_two_pools`). The price of steps of each pool gives the numbers of these formulas:
 
     K  = ⌊limit of tokens / prompt⌋                 prompts of a rank in a step of the prefill pool, at least one
     m  = min(limit, what the KV cache holds) ranks   slots of the decode pool
@@ -54,15 +54,12 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.base.errors import require
 from cosmic.design import catalog_entries, schema
-from cosmic.design.design_batch import Batch, none_to_nan
-from cosmic.design.serving_layer import RequestClass
-from cosmic.serving.continuous_batching import normal_maximum
+from cosmic.serving.continuous_batching import RankLoad, load_of_rank, mean_context, normal_maximum
 from cosmic.serving.deployment import Deployment, Pool
-from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+from cosmic.serving.serving_metrics import Floats, ServedLoad
 from cosmic.serving.step_price import StepPrice, total_step_s
 
 HANDOVER_FILE = "handovers.yaml"
@@ -108,18 +105,13 @@ class Handover:
 
 
 def handover_of(engine: str) -> Handover:
-    """Return what the catalog has of an engine's handover.
+    """Return what the catalog has of an engine's handover; of an engine that it does not know, that it takes nothing.
 
     >>> handover_of("trtllm").handover_s > 0
     True
     """
-    handover: Handover = schema.read_value(Handover, _handovers()[engine], f"{HANDOVER_FILE} {engine}")
+    handover: Handover = schema.read_value(Handover, _handovers().get(engine, {}), f"{HANDOVER_FILE} {engine}")
     return handover
-
-
-def knows_handover(engine: str) -> bool:
-    """Return whether the catalog has the handover of an engine."""
-    return engine in _handovers()
 
 
 @cache
@@ -450,7 +442,6 @@ def _first_round(pools: PoolPair, clients: Any, stay: Any, to_first: Any) -> Any
 
 # ---- What a deployment of two pools achieves under its load, in closed form: one design, or many at once
 
-Floats = npt.NDArray[np.float64]
 MIDDLES = (np.arange(8) + 0.5) / 8
 NORMAL = np.array([NormalDist().inv_cdf(middle) for middle in MIDDLES])
 TURNS_VARY = 0.25
@@ -461,54 +452,63 @@ SHORTEST = 0.05
 """Shortest prompt or answer of a sample, as a share of the mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLengths:
-    """Mean lengths of requests and their variation; arrays over a batch."""
-
-    isl: Any
-    osl: Any
-    isl_cv: Any
-    osl_cv: Any
-    prefix_hit: Any
-
-
-def estimate_pools(deployment: Deployment) -> ServingMetrics:
+def serve_in_two_pools(deployment: Deployment) -> ServedLoad:
     """Return what clients of a deployment of two pools see: arrays over its designs.
 
     NaN where weights leave no room for a request, or where requests come faster than they are served.
     """
-    rows = np.ones(deployment.batch.size)
-    by_name = {name: rows * np.asarray(deployment.mean(name), dtype=float) for name in RequestLengths.__slots__}
-    if deployment.load.classes:
-        by_name |= {f"{name}_cv": rows * _spread(deployment, name) for name in ("isl", "osl")}
-    lengths = RequestLengths(**by_name)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # Requests that the KV cache of a decoding rank holds.
-        kv_limit = np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
-        pools, sent = _pool_pair(deployment, lengths, kv_limit)
-        pool_times = _solve_pools(deployment, pools, lengths)
-        pool_times = _solve_pools(
-            deployment, replace(pools, step_s=_decode_steps_near(deployment, lengths, pools, pool_times)), lengths
-        )
-        return _pool_metrics(deployment, lengths, pool_times, kv_limit, sent)
-
-
-def _solve_pools(deployment: Deployment, pools: PoolPair, lengths: RequestLengths) -> PoolPairTimes:
-    """Return what clients see of two pools."""
-    # 1 + a + a² + …, if a share a of drafted tokens is accepted.
-    accepted = _number_or_nan(deployment.batch, "serving.acceptance")
-    tokens = sum(
-        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
+    load, prefill = load_of_rank(deployment), _prefill_of_deployment(deployment)
+    # Requests that the KV cache of a decoding rank holds.
+    kv_limit = np.floor(deployment.pool.price.held_requests(load.isl + load.osl))
+    pools = _pool_pair(deployment, load, kv_limit)
+    times = _solve_pools(deployment, pools, load)
+    times = _solve_pools(deployment, replace(pools, step_s=_decode_steps_near(deployment, load, pools, times)), load)
+    fits = np.logical_and(kv_limit >= 1, np.ravel(prefill.price.held_requests(load.isl)) >= 1)
+    ttft, tpot = np.where(fits, times.ttft_s, np.nan), np.where(fits, times.tpot_s, np.nan)
+    e2e = ttft + np.maximum(load.osl - 1, 0.0) * tpot
+    rate = np.where(np.isnan(e2e), np.nan, times.rate)
+    samples = _sample_pool_times(load, times, in_turn=deployment.load.rate is None)
+    decoders = deployment.pool.instances
+    decoding = np.maximum(times.decoding / (deployment.pool.ranks * decoders), SMALL)
+    busy = {"prefill": times.prefill_use, "decode": -np.expm1(-times.decoding / decoders)}
+    worked = [busy["prefill"] * prefill.instances, busy["decode"] * decoders]
+    agreed = np.where(load.osl > 1, handover_of(deployment.pool.serving.engine).handover_s, 0.0)
+    return ServedLoad(
+        isl=load.isl,
+        osl=load.osl,
+        ttft_s=ttft,
+        tpot_s=tpot,
+        ttft_samples_s=samples[0],
+        tpot_samples_s=samples[1],
+        e2e_samples_s=samples[2],
+        requests_per_s=rate,
+        running=np.maximum(rate * e2e - rate * times.queueing_s, 0.0),  # those on their way between pools, too
+        waiting=rate * times.queueing_s,
+        utilisation=busy,
+        kv_use=np.minimum(decoding / np.maximum(kv_limit, SMALL), 1.0),
+        prefill_share=worked[0] / np.maximum(worked[0] + worked[1], 1e-12),
+        decode_breakdown=dict(deployment.pool.price.decode_parts(np.maximum(decoding, 1.0), mean_context(load))),
+        ttft_breakdown={
+            "queueing": times.queueing_s,
+            "prefill": times.prefill_s,
+            "front_end": agreed,
+            "transfer": np.maximum(times.handover_s - agreed, 0.0),
+        },
     )
+
+
+def _solve_pools(deployment: Deployment, pools: PoolPair, load: RankLoad) -> PoolPairTimes:
+    """Return what clients see of two pools."""
     if deployment.load.rate is None:
-        return solve_pools_closed_loop(pools, _client_count(deployment), lengths.osl, tokens, deployment.load.rounds)
-    rate = _number_or_nan(deployment.batch, "serving.load.rate")
-    return solve_pools_open_loop(pools, rate, lengths.osl, tokens, deployment.load.arrival_cv)
+        clients = deployment.number("load.concurrency")
+        return solve_pools_closed_loop(pools, clients, load.osl, load.tokens_per_step, deployment.load.rounds)
+    rate = deployment.number("load.rate")
+    return solve_pools_open_loop(pools, rate, load.osl, load.tokens_per_step, deployment.load.arrival_cv)
 
 
-def _decode_steps(deployment: Deployment, lengths: RequestLengths, lowest: Any, highest: Any) -> DecodeStepTable:
+def _decode_steps(deployment: Deployment, load: RankLoad, lowest: Any, highest: Any) -> DecodeStepTable:
     """Return decode steps by the requests in all instances; the busiest rank has one at least."""
-    decode, context = deployment.pool, _context(lengths)
+    decode, context = deployment.pool, mean_context(load)
     ranks = np.asarray(decode.ranks * decode.instances, dtype=float)
     return DecodeStepTable.tabulate(
         lambda requests: decode.price.decode_s(np.maximum(requests / ranks, 1.0), context), lowest, highest
@@ -516,38 +516,36 @@ def _decode_steps(deployment: Deployment, lengths: RequestLengths, lowest: Any, 
 
 
 def _decode_steps_near(
-    deployment: Deployment, lengths: RequestLengths, pools: PoolPair, pool_times: PoolPairTimes
+    deployment: Deployment, load: RankLoad, pools: PoolPair, times: PoolPairTimes
 ) -> DecodeStepTable:
     """Return the decode steps around the requests that were found to decode: kernels have tiles, and steps jump."""
     table = pools.step_s
-    assert isinstance(table, DecodeStepTable)  # noqa: S101  as `_pools` made it
-    decoding = np.clip(np.nan_to_num(pool_times.decoding, nan=1.0), 1.01 * table.lowest, table.highest)
+    assert isinstance(table, DecodeStepTable)  # noqa: S101  as `_pool_pair` made it
+    decoding = np.clip(np.nan_to_num(times.decoding, nan=1.0), 1.01 * table.lowest, table.highest)
     return _decode_steps(
-        deployment, lengths, np.maximum(decoding / NEAR, table.lowest), np.minimum(decoding * NEAR, table.highest)
+        deployment, load, np.maximum(decoding / NEAR, table.lowest), np.minimum(decoding * NEAR, table.highest)
     )
 
 
-def _pool_pair(deployment: Deployment, lengths: RequestLengths, kv_limit: Any) -> tuple[PoolPair, Any]:
-    """Return the two pools, and the seconds of a cache over the network."""
+def _pool_pair(deployment: Deployment, load: RankLoad, kv_limit: Any) -> PoolPair:
     prefill, decode = _prefill_of_deployment(deployment), deployment.pool
-    handover = _handover_of_deployment(deployment)
-    fresh = lengths.isl * (1 - lengths.prefix_hit)
-    limit = _instance_limit(deployment.batch, "serving.prefill.max_num_batched_tokens", None)
-    limit = np.where(
-        np.isnan(limit), _instance_limit(deployment.batch, "serving.max_num_batched_tokens", decode), limit
-    )
+    handover = handover_of(deployment.pool.serving.engine)
+    fresh = load.isl * (1 - load.prefix_hit)
+    limit = deployment.number("prefill.max_num_batched_tokens")
+    limit = np.where(np.isnan(limit), load.max_tokens, limit)
     room = np.maximum(np.floor(limit / fresh), 1.0)
-    filling = price_prefill_pool(prefill.price, fresh, room, prefill.instances, prefill.ranks, lengths.isl - fresh)
-    attended = price_only_prefilling(prefill.price).prefill_parts(fresh, 1.0, lengths.isl - fresh)["attention"]
-    longer = lengths.isl_cv**2 * attended  # it grows with the square of a length
-    sent = transfer_s(prefill.price, lengths.isl, _link_bytes_per_s(deployment.batch))
+    filling = price_prefill_pool(prefill.price, fresh, room, prefill.instances, prefill.ranks, load.isl - fresh)
+    attended = price_only_prefilling(prefill.price).prefill_parts(fresh, 1.0, load.isl - fresh)["attention"]
+    longer = load.isl_cv**2 * attended  # it grows with the square of a length
+    dims = deployment.batch.base.network.dims
+    # A device sends out of its instance by the outermost dimension.
+    link = deployment.batch[f"network.dims.{len(dims) - 1}.bandwidth"] if dims else np.inf
+    sent = transfer_s(prefill.price, load.isl, np.asarray(link, dtype=float))
     ranks = np.asarray(decode.ranks * decode.instances, dtype=float)
-    seats = np.minimum(_instance_limit(deployment.batch, "serving.max_num_seqs", decode), np.maximum(kv_limit, 1.0))
-    slots = seats * ranks
-    highest = slots if deployment.load.rate is not None else np.minimum(slots, _client_count(deployment))
-    table = _decode_steps(deployment, lengths, np.minimum(1.0, highest / 2), highest)
-    further = np.where(lengths.osl > 1, 1.0, 0.0)  # the pool that prefills gives the first token
-    handover_s = further * (handover.handover_s + sent)
+    slots = np.minimum(load.seats, np.maximum(kv_limit, 1.0)) * ranks
+    closed = deployment.load.rate is None
+    highest = np.minimum(slots, deployment.number("load.concurrency")) if closed else slots
+    further = np.where(load.osl > 1, 1.0, 0.0)  # the pool that prefills gives the first token
     chunks = np.where(prefill.engine.chunked_prefill, np.maximum(np.ceil(fresh / limit), 1.0), 1.0)
     filling = replace(
         filling,
@@ -560,144 +558,29 @@ def _pool_pair(deployment: Deployment, lengths: RequestLengths, kv_limit: Any) -
     ).run_by(handover)
     return PoolPair(
         prefill=filling,
-        handover_s=handover_s,
-        step_s=table,
+        handover_s=further * (handover.handover_s + sent),
+        step_s=_decode_steps(deployment, load, np.minimum(1.0, highest / 2), highest),
         slots=slots,
         decoders=np.asarray(decode.instances, dtype=float),
         further=further,
-    ), sent
-
-
-def _pool_metrics(
-    deployment: Deployment, lengths: RequestLengths, pool_times: PoolPairTimes, kv_limit: Any, sent: Any
-) -> ServingMetrics:
-    agreed = np.where(lengths.osl > 1, _handover_of_deployment(deployment).handover_s, 0.0)
-    fits = np.logical_and(
-        kv_limit >= 1, np.ravel(_prefill_of_deployment(deployment).price.held_requests(lengths.isl)) >= 1
-    )
-    ttft, tpot = np.where(fits, pool_times.ttft_s, np.nan), np.where(fits, pool_times.tpot_s, np.nan)
-    e2e = ttft + np.maximum(lengths.osl - 1, 0.0) * tpot
-    tpot = np.where(lengths.osl > 1, tpot, np.nan)  # a single token has no next one
-    rate = np.where(np.isnan(e2e), np.nan, pool_times.rate)
-    times = _sample_pool_times(lengths, pool_times, in_turn=deployment.load.rate is None)
-    good = _within(deployment, *times[:2])
-    ranks = deployment.pool.ranks * deployment.pool.instances
-    decoding = np.maximum(pool_times.decoding / ranks, 1e-9)
-    busy = {"prefill": pool_times.prefill_use, "decode": -np.expm1(-pool_times.decoding / deployment.pool.instances)}
-    worked = [
-        busy["prefill"] * _prefill_of_deployment(deployment).instances,
-        busy["decode"] * deployment.pool.instances,
-    ]
-    step = dict(deployment.pool.price.decode_parts(np.maximum(decoding, 1.0), _context(lengths)))
-    return ServingMetrics(
-        ttft=Percentiles.around_mean(times[0], ttft),
-        tpot=Percentiles.around_mean(times[1], tpot),
-        e2e=Percentiles.around_mean(times[2], e2e),
-        requests_per_s=rate,
-        output_tokens_per_s=rate * lengths.osl,
-        tokens_per_s_per_npu=rate * lengths.osl / deployment.npus,
-        tokens_per_s_per_user=1 / tpot,
-        goodput_per_s=None if good is None else good * rate,
-        within_slo=good,
-        running=np.maximum(rate * e2e - rate * pool_times.queueing_s, 0.0),  # those on their way between pools, too
-        waiting=rate * pool_times.queueing_s,
-        utilisation=busy,
-        kv_use=np.minimum(decoding / np.maximum(kv_limit, 1e-9), 1.0),
-        prefill_share=worked[0] / np.maximum(worked[0] + worked[1], 1e-12),
-        decode_breakdown=step,
-        ttft_breakdown={
-            "queueing": pool_times.queueing_s,
-            "prefill": pool_times.prefill_s,
-            "front_end": agreed,
-            "transfer": np.maximum(pool_times.handover_s - agreed, 0.0),
-        },
     )
 
 
-# ---- distributions
-
-
-def _sample_pool_times(
-    lengths: RequestLengths, pool_times: PoolPairTimes, *, in_turn: bool
-) -> tuple[Floats, Floats, Floats]:
+def _sample_pool_times(load: RankLoad, times: PoolPairTimes, *, in_turn: bool) -> tuple[Floats, Floats, Floats]:
     """Return samples of TTFT, TPOT and the whole: every combination of the parts that vary, along the first axis.
 
     *in_turn*: clients of a closed loop take turns, and wait for about as long as each other.
     """
     wait, length = (samples.ravel()[:, None] for samples in np.meshgrid(MIDDLES, NORMAL, indexing="ij"))
-    prompt = np.maximum(1 + lengths.isl_cv * length, SHORTEST)
-    answer = np.maximum(1 + lengths.osl_cv * length[::-1], SHORTEST)
+    prompt = np.maximum(1 + load.isl_cv * length, SHORTEST)
+    answer = np.maximum(1 + load.osl_cv * length[::-1], SHORTEST)
     queue = 1 + TURNS_VARY * (wait - 0.5) if in_turn else -np.log1p(-wait)
-    ttft = pool_times.handover_s + pool_times.prefill_s * (2 + wait) / 2.5 * prompt + queue * pool_times.queueing_s
-    tpot = np.broadcast_to(pool_times.tpot_s, ttft.shape)
-    return ttft, tpot, ttft + np.maximum(lengths.osl * answer - 1, 0.0) * tpot
-
-
-def _within(deployment: Deployment, ttft: Floats, tpot: Floats) -> Any:
-    """Return the share of requests within the limits of their class; None where no class has any."""
-    classes = deployment.load.all_classes
-    if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
-        return None
-    share_sum = sum(class_.share for class_ in classes)
-    return sum(class_.share / share_sum * _share_within(deployment, class_, ttft, tpot) for class_ in classes)
-
-
-def _share_within(deployment: Deployment, request_class: RequestClass, ttft: Floats, tpot: Floats) -> Any:
-    single = len(deployment.load.all_classes) == 1
-    within = np.ones_like(ttft, dtype=bool)
-    for name, values in (("ttft_slo", ttft), ("tpot_slo", tpot)):
-        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(request_class, f"{name}_s")
-        if limit is not None:
-            bound = none_to_nan(limit)
-            within &= np.isnan(bound) | np.isnan(values) | (values <= bound)
-    return np.mean(within, axis=0)
-
-
-# ---- fields
-
-
-def _handover_of_deployment(deployment: Deployment) -> Handover:
-    name = deployment.pool.serving.engine
-    return handover_of(name) if knows_handover(name) else Handover()
-
-
-def _context(lengths: RequestLengths) -> Any:
-    """Return the mean tokens of a request that decodes: long answers decode for longer."""
-    return lengths.isl + lengths.osl / 2 * (1 + lengths.osl_cv**2)
+    ttft = times.handover_s + times.prefill_s * (2 + wait) / 2.5 * prompt + queue * times.queueing_s
+    tpot = np.broadcast_to(times.tpot_s, ttft.shape)
+    return ttft, tpot, ttft + np.maximum(load.osl * answer - 1, 0.0) * tpot
 
 
 def _prefill_of_deployment(deployment: Deployment) -> Pool:
     require(deployment.prefill is not None, "serving.prefill", None, "the deployment has one pool")
     assert deployment.prefill is not None  # noqa: S101  as was required
     return deployment.prefill
-
-
-def _spread(deployment: Deployment, name: str) -> float:
-    """Return the variation of a length over all requests: within classes, and between them."""
-    classes, mean = deployment.load.all_classes, deployment.load.mean(name)
-    share_sum = sum(class_.share for class_ in classes)
-    squares = [
-        class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
-    ]
-    return float(np.sqrt(max(sum(squares) / share_sum / mean**2 - 1, 0.0)))
-
-
-def _client_count(deployment: Deployment) -> Any:
-    return _number_or_nan(deployment.batch, "serving.load.concurrency")
-
-
-def _instance_limit(batch: Batch, path: str, pool: Pool | None) -> Any:
-    """Return a limit of an instance: as stated, else as the engine has it, else NaN."""
-    limit = np.asarray(none_to_nan(batch[path]), dtype=float) * np.ones(batch.size)
-    usual = getattr(pool.engine, path.rpartition(".")[2]) if pool else np.nan
-    return np.where(np.isnan(limit), usual, limit)
-
-
-def _link_bytes_per_s(batch: Batch) -> Any:
-    """Return the bytes a second that a device sends out of its instance: by the outermost dimension."""
-    dims = batch.base.network.dims
-    return _number_or_nan(batch, f"network.dims.{len(dims) - 1}.bandwidth") if dims else np.inf
-
-
-def _number_or_nan(batch: Batch, path: str) -> Any:
-    return np.asarray(batch[path], dtype=float) * np.ones(batch.size)

@@ -20,6 +20,7 @@ in r and n, and linear between nodes of c; one call of `StepPrice` fills each.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from math import ceil, floor, sqrt
 from typing import Any, NamedTuple, Protocol
 
@@ -78,34 +79,29 @@ class InstanceSpan(NamedTuple):
     """Tokens in the KV cache."""
 
 
+@dataclass(slots=True, eq=False)
 class StepTally:
     """Sums over the steps of a pool."""
 
-    __slots__ = (
-        "busy_s",
-        "decode_steps",
-        "decoded",
-        "gap_counts",
-        "gaps",
-        "kv",
-        "most_held",
-        "prefill_s",
-        "read",
-        "running",
-        "steps",
-        "waiting",
-    )
-
-    def __init__(self) -> None:
-        self.busy_s = self.prefill_s = self.running = self.waiting = self.kv = 0.0
-        """Seconds; and requests and tokens, times seconds."""
-        self.steps = self.decode_steps = self.decoded = 0
-        """Steps of instances; steps in which a rank decodes, and requests in them."""
-        self.most_held = self.read = 0.0
-        """Tokens that a rank held at most, and that the attention of decoding requests read."""
-        self.gaps: list[float] = []
-        """Times between two tokens of a request, and of how many."""
-        self.gap_counts: list[int] = []
+    busy_s: float = 0.0
+    prefill_s: float = 0.0
+    running: float = 0.0
+    """Requests, and below tokens, times seconds."""
+    waiting: float = 0.0
+    kv: float = 0.0
+    steps: int = 0
+    decode_steps: int = 0
+    """Steps in which a rank decodes."""
+    decoded: int = 0
+    """Requests in them."""
+    read: float = 0.0
+    """Tokens that the attention of decoding requests read."""
+    most_held: float = 0.0
+    """Tokens that a rank held at most."""
+    gaps: list[float] = field(default_factory=list)
+    """Times between two tokens of a request."""
+    gap_counts: list[int] = field(default_factory=list)
+    """Of how many requests each is."""
 
     def mark(self) -> tuple[float, ...]:
         """Return the sums as they are now."""
@@ -113,36 +109,33 @@ class StepTally:
 
     def between(self, first: tuple[float, ...], last: tuple[float, ...]) -> StepTally:
         """Return what was added between two marks."""
-        tally = StepTally()
-        for name, earlier, later in zip(SUMMED, first, last, strict=False):
-            setattr(tally, name, later - earlier)
+        added: dict[str, Any] = {
+            name: later - earlier for name, earlier, later in zip(SUMMED, first, last, strict=False)
+        }
         part = slice(int(first[-1]), int(last[-1]))
-        tally.gaps, tally.gap_counts, tally.most_held = self.gaps[part], self.gap_counts[part], self.most_held
-        return tally
+        return StepTally(**added, most_held=self.most_held, gaps=self.gaps[part], gap_counts=self.gap_counts[part])
 
 
+@dataclass(slots=True, eq=False)
 class EngineInstance:
     """One engine instance."""
 
-    __slots__ = (
-        *("end", "first", "index", "ranks", "recent_s", "slope", "spans", "start", "stepping", "steps", "table"),
-        *("tally", "waits"),
-    )
-
-    def __init__(
-        self,
-        index: int,
-        ranks: list[AttentionRank],
-        table: RankSteps,
-        tally: StepTally,
-        spans: list[InstanceSpan] | None,
-    ) -> None:
-        self.index, self.ranks, self.table, self.tally, self.spans = index, ranks, table, tally, spans
-        self.stepping = self.waits = False
-        """Whether it steps; and whether it only waits for prompts in later stages."""
-        self.start = self.end = self.first = self.slope = self.recent_s = 0.0
-        self.steps = 1
-        """Steps that end at `end`: the first takes `first`, each further one `slope` more than the one before."""
+    index: int
+    ranks: list[AttentionRank]
+    table: RankSteps
+    tally: StepTally
+    spans: list[InstanceSpan] | None
+    """What it did; None where nobody asks."""
+    stepping: bool = False
+    waits: bool = False
+    """Whether it only waits for prompts in later stages."""
+    start: float = 0.0
+    end: float = 0.0
+    steps: int = 1
+    """Steps that end at `end`: the first takes `first`, each further one `slope` more than the one before."""
+    first: float = 0.0
+    slope: float = 0.0
+    recent_s: float = 0.0
 
     def start_step(self, now: float) -> bool:
         """Begin the next steps; return whether there is anything to do."""

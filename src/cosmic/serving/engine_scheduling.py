@@ -15,7 +15,7 @@ ends, and the sum of the contexts.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, inf, nan
 
@@ -58,126 +58,96 @@ class StepLimits:
         return (self.page_tokens - 1) / 2
 
 
+@dataclass(slots=True, eq=False)
 class RequestBook:
     """What is known of each request while it is served; lists by its number."""
 
-    __slots__ = (
-        "admitted",
-        "alive",
-        "cached",
-        "context",
-        "done",
-        "first",
-        "joined",
-        "left",
-        "place",
-        "preempted",
-        "ready",
-        "until",
-    )
+    context: list[int]
+    """Tokens of the prompt; after a preemption also those that were generated."""
+    left: list[int]
+    """Tokens still to generate: when it joins the decoding requests, without the first."""
+    cached: list[int]
+    admitted: list[float]
+    """When a rank first took it from its queue."""
+    first: list[float]
+    done: list[float]
+    preempted: list[int]
+    ready: list[bool]
+    """Whether another pool has prefilled it."""
+    alive: list[bool]
+    """Whether a rank runs it."""
+    joined: list[int]
+    """The rank's count of steps when it joined the decoding requests."""
+    until: list[int]
+    """The rank's count of steps at which it ends."""
+    place: list[int]
+    """The instance that decodes it."""
 
-    def __init__(self, requests: Requests) -> None:
-        count = requests.count
-        self.context: list[int] = requests.input_tokens.tolist()
-        """Tokens of the prompt; after a preemption also those that were generated."""
-        self.left: list[int] = requests.output_tokens.tolist()
-        """Tokens still to generate: when it joins the decoding requests, without the first."""
-        self.cached: list[int] = requests.cached_tokens.tolist()
-        self.admitted = [nan] * count
-        """When a rank first took it from its queue."""
-        self.first = [nan] * count
-        self.done = [nan] * count
-        self.preempted = [0] * count
-        self.ready = [False] * count
-        """Whether another pool has prefilled it."""
-        self.alive = [False] * count
-        """Whether a rank runs it."""
-        self.joined = [0] * count
-        """The rank's count of steps when it joined the decoding requests."""
-        self.until = [NO_REQUEST] * count
-        """The rank's count of steps at which it ends."""
-        self.place = [NO_REQUEST] * count
-        """The instance that decodes it."""
+    @classmethod
+    def of_requests(cls, requests: Requests) -> RequestBook:
+        """Return what is known before any is served."""
+        columns = (requests.input_tokens, requests.output_tokens, requests.cached_tokens)
+        unknown = (nan, nan, nan, 0, False, False, 0, NO_REQUEST, NO_REQUEST)
+        return cls(*(column.tolist() for column in columns), *([value] * requests.count for value in unknown))
 
 
+@dataclass(slots=True, eq=False)
 class AttentionRank:
     """One rank of attention of an engine instance: its queue, its running requests and its KV cache."""
 
-    __slots__ = (
-        "arrived",
-        "book",
-        "cached_tokens",
-        "chunks",
-        "committed",
-        "completed",
-        "count",
-        "decodes",
-        "decoding",
-        "drain",
-        "drain_before",
-        "draining",
-        "ending",
-        "finishing",
-        "firsts",
-        "free",
-        "growth",
-        "handed",
-        "hold",
-        "index",
-        "lag",
-        "limits",
-        "loads",
-        "order",
-        "partial",
-        "partial_left",
-        "read",
-        "running",
-        "tokens",
-        "waiting",
-    )
+    limits: StepLimits
+    book: RequestBook
+    loads: list[int]
+    """Requests that are at each rank of the pool, waiting ones too."""
+    index: int
+    """Where this rank is among them."""
+    handed: list[int] | None = None
+    """Requests that were prefilled here and go on to another pool; None where this pool decodes them."""
+    growth: float = field(init=False)
+    hold: float = field(init=False)
+    free: float = field(init=False)
+    waiting: deque[int] = field(default_factory=deque)
+    ending: list[tuple[int, int]] = field(default_factory=list)
+    """Heap of the counts at which requests end; preempted ones stay in it."""
+    order: list[int] = field(default_factory=list)
+    """Requests as they were admitted; those that are done stay in it."""
+    arrived: list[int] = field(default_factory=list)
+    """Prefilled requests that came while a step ran, and have their KV cache already."""
+    firsts: list[int] = field(default_factory=list)
+    """Those that decode, and have their first token with the next step."""
+    running: int = 0
+    decoding: int = 0
+    count: int = 0
+    cached_tokens: float = 0
+    """Tokens of KV cache once the next step has written its own."""
+    read: float = 0
+    """Those of requests that decode: what their attention reads."""
+    committed: float = 0
+    """The same with what admission keeps free."""
+    partial: int = NO_REQUEST
+    """The prompt that is cut."""
+    partial_left: int = 0
+    """Its tokens still to prefill."""
+    tokens: int = 0
+    """Prompt tokens of the step."""
+    decodes: int = 0
+    """Decoding requests of the step."""
+    chunks: list[tuple[int, int]] = field(default_factory=list)
+    """For each prompt of the step, the tokens that its KV cache has, and how many are prefilled."""
+    finishing: list[int] = field(default_factory=list)
+    """Requests whose prompt the step completes."""
+    drain: float = 0.0
+    """For how long the prompts of the step are still in later stages when the next step begins."""
+    drain_before: float = 0.0
+    draining: list[tuple[float, int]] = field(default_factory=list)
+    """Requests whose prompt is in later stages, and until when."""
+    completed: list[int] = field(default_factory=list)
+    lag: float = 0.0
+    """Seconds for which decoding requests have waited for prefills."""
 
-    def __init__(
-        self, limits: StepLimits, book: RequestBook, loads: list[int], rank_index: int, *, only_prefill: bool = False
-    ) -> None:
-        self.limits, self.book = limits, book
-        self.loads, self.index = loads, rank_index
-        """Requests that are at each rank of the pool, waiting ones too; and where this one is among them."""
-        self.growth = limits.tokens_per_step
-        self.hold = limits.reserve
-        self.free = 1 - limits.reserve
-        self.waiting: deque[int] = deque()
-        self.ending: list[tuple[int, int]] = []
-        """Heap of the counts at which requests end; preempted ones stay in it."""
-        self.order: list[int] = []
-        """Requests as they were admitted; those that are done stay in it."""
-        self.arrived: list[int] = []
-        """Prefilled requests that came while a step ran, and have their KV cache already."""
-        self.firsts: list[int] = []
-        """Those that decode, and have their first token with the next step."""
-        self.running = self.decoding = self.count = 0
-        self.cached_tokens: float = 0
-        """Tokens of KV cache once the next step has written its own."""
-        self.read: float = 0
-        """Those of requests that decode: what their attention reads."""
-        self.committed: float = 0
-        """The same with what admission keeps free."""
-        self.partial, self.partial_left = NO_REQUEST, 0
-        """The prompt that is cut, and its tokens still to prefill."""
-        self.tokens = self.decodes = 0
-        """Prompt tokens and decoding requests of the step."""
-        self.chunks: list[tuple[int, int]] = []
-        """For each prompt of the step, the tokens that its KV cache has, and how many are prefilled."""
-        self.finishing: list[int] = []
-        """Requests whose prompt the step completes."""
-        self.drain = self.drain_before = 0.0
-        """For how long the prompts of the step are still in later stages when the next step begins."""
-        self.draining: list[tuple[float, int]] = []
-        """Requests whose prompt is in later stages, and until when."""
-        self.completed: list[int] = []
-        self.handed: list[int] | None = [] if only_prefill else None
-        """Requests that were prefilled here and go on to another pool."""
-        self.lag = 0.0
-        """Seconds for which decoding requests have waited for prefills."""
+    def __post_init__(self) -> None:
+        self.growth = self.limits.tokens_per_step
+        self.hold, self.free = self.limits.reserve, 1 - self.limits.reserve
 
     # -------------------------------------------------------------------------------------------- planning a step
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from math import inf
 from typing import Literal, get_args
 
 from cosmic.base.errors import UnknownName
+from cosmic.base.event_clock import EventClock
 from cosmic.serving.engine_instances import EngineInstance, RankSteps, StepTally
 from cosmic.serving.engine_scheduling import AttentionRank, RequestBook, StepLimits
 from cosmic.serving.serving_requests import BLOCK_TOKENS, Requests
@@ -114,6 +114,8 @@ class Router:
 # ---- The clock of a simulation: arrivals, steps that end, and what moves between two pools
 
 Delay = Callable[[int], float]
+ENDS, ARRIVALS, MOVES, BEGINNINGS = range(4)
+"""The order of events at one time: steps end, requests are sent, requests reach a pool, idle instances begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,15 +137,25 @@ class PoolState:
 
     __slots__ = ("instances", "loads", "marks", "model", "router", "tally")
 
-    def __init__(self, model: PoolModel, requests: Requests, book: RequestBook, policy: str, **options: bool) -> None:
-        noting = options.pop("noting")
+    def __init__(
+        self,
+        model: PoolModel,
+        requests: Requests,
+        book: RequestBook,
+        policy: str,
+        *,
+        only_prefill: bool,
+        noting: bool,
+    ) -> None:
         self.model, self.tally = model, StepTally()
         self.marks = [self.tally.mark()]
         """The sums when measuring begins, and when it ends."""
         self.loads = [0] * (model.instances * model.ranks)
         self.router = Router(policy, requests, self.loads, model.limits.kv_tokens)
-        rank_indices = range(len(self.loads))
-        ranks = [AttentionRank(model.limits, book, self.loads, rank_index, **options) for rank_index in rank_indices]
+        ranks = [
+            AttentionRank(model.limits, book, self.loads, rank_index, handed=[] if only_prefill else None)
+            for rank_index in range(len(self.loads))
+        ]
         self.instances = [  # neighbours among ranks are of different instances, so that ties spread requests
             EngineInstance(index, ranks[index :: model.instances], model.steps, self.tally, [] if noting else None)
             for index in range(model.instances)
@@ -166,7 +178,7 @@ class EventLoop:
     def __init__(
         self, requests: Requests, pools: list[PoolModel], policy: str, front_s: Delay, transfer_s: Delay, noting: bool
     ) -> None:
-        self.requests, self.book = requests, RequestBook(requests)
+        self.requests, self.book = requests, RequestBook.of_requests(requests)
         self.pools = [
             PoolState(pool, requests, self.book, policy, only_prefill=index + 1 < len(pools), noting=noting)
             for index, pool in enumerate(pools)
@@ -181,10 +193,15 @@ class EventLoop:
         """When each was prefilled, where another pool decodes it."""
         self.link_free = [0.0] * len(self.pools[0].loads)
         """When each rank that prefills may send again."""
-        self.ends: list[tuple[float, int, int]] = []
-        """Heap of times at which steps end, by pool and instance; those that were cut short stay in it."""
-        self.moving: list[tuple[float, int, int]] = []
-        """Heap of times at which requests reach a pool."""
+        self.clock: EventClock[float] = EventClock()
+        self.ends: list[list[int]] = [[0] * pool.instances for pool in pools]
+        """The event in which each instance ends its steps."""
+        self.idle: list[tuple[int, int]] = []
+        """Pool and number of instances that have ended a step, or have a request, at this time."""
+        self.count, self.issued = requests.count, 0
+        """Requests, and how many of them were sent."""
+        self.arrivals: list[float] = requests.arrival_s[: requests.concurrency].tolist()
+        """When those are sent that do not wait for others to complete."""
         self.haste = [1.0] * requests.count if requests.haste is None else requests.haste.tolist()
         self.late: dict[int, int] = {}
         """Requests that a rank has, but has not looked at; and the rank."""
@@ -197,56 +214,57 @@ class EventLoop:
     def run(self, warm: int, *, steady: bool) -> None:
         """Serve all requests. Measuring begins with request *warm*, and if *steady* ends with the last that is sent."""
         self.warm, self.steady = warm, steady
-        closed, count = self.requests.concurrency, self.requests.count
-        arrivals = self.requests.arrival_s.tolist()
-        arrivals = arrivals if closed is None else arrivals[:closed]
-        arrival_count, issued = len(arrivals), 0
-        while self.served < count:
-            now = min(arrivals[issued] if issued < arrival_count else inf, self._next())
-            idle: list[tuple[int, int]] = []
-            served_before = self.served
-            self._finish(now, idle)
-            while issued < arrival_count and arrivals[issued] <= now:
-                self._send(issued, now, idle)
-                issued += 1
-            if closed is not None:
-                for _ in range(min(self.served - served_before, count - issued)):
-                    self._send(issued, now, idle)
-                    issued += 1
-            while self.moving and self.moving[0][0] <= now:
-                _, pool, request = heappop(self.moving)
-                self._arrive(pool, request, now, idle)
-            self._start_idle(now, idle)
+        self.clock.at(self.arrivals[0], self._take_arrival, 0, ARRIVALS)
+        self.clock.run()
+        assert self.served == self.count  # noqa: S101  every request fits into the KV cache
 
-    def _next(self) -> float:
-        """Return when the next step ends, or the next request reaches a pool."""
-        ends, moving = self.ends, self.moving
-        if not moving:
-            return ends[0][0] if ends else inf
-        return min(ends[0][0], moving[0][0]) if ends else moving[0][0]
+    def _take_arrival(self, request: int) -> None:
+        """Send a request that does not wait for others to complete, and schedule the next."""
+        sent_before = request < self.issued  # as others have completed
+        following = self.issued + (not sent_before)
+        if following < len(self.arrivals):
+            self.clock.at(self.arrivals[following], self._take_arrival, following, ARRIVALS)
+        if not sent_before:
+            self._send_next(None)
 
-    def _start_idle(self, now: float, idle: list[tuple[int, int]]) -> None:
+    def _send_next(self, _: None) -> None:
+        if self.issued < self.count:
+            self.issued += 1
+            self._send(self.issued - 1, self.clock.now)
+
+    def _await(self, pool: int, index: int) -> None:
+        """Let an instance begin a step once all else has happened that happens now."""
+        self.idle.append((pool, index))
+        if len(self.idle) == 1:
+            if self.clock.is_last:
+                self._start_idle(None)
+            else:
+                self.clock.at(self.clock.now, self._start_idle, None, BEGINNINGS)
+
+    def _start_idle(self, _: None) -> None:
         """Let instances begin that have ended a step, or have a request."""
+        idle, self.idle = self.idle, []
         for pool, index in sorted(set(idle)) if len(idle) > 1 else idle:
             instance = self.pools[pool].instances[index]
-            if not instance.stepping and instance.start_step(now):
-                heappush(self.ends, (instance.end, pool, index))
+            if not instance.stepping and instance.start_step(self.clock.now):
+                self._expect_end(pool, instance)
 
-    def _finish(self, now: float, idle: list[tuple[int, int]]) -> None:
-        """Account for the steps that end *now*."""
-        ends = self.ends
-        while ends and ends[0][0] <= now:
-            end, pool, index = heappop(ends)
-            instance = self.pools[pool].instances[index]
-            if not instance.stepping or instance.end != end:
-                continue
-            instance.finish()
-            idle.append((pool, index))
-            for rank in instance.ranks:
-                if rank.completed:
-                    self._complete(pool, rank, index)
-                if rank.handed:
-                    self._hand_over(rank, now)
+    def _expect_end(self, pool: int, instance: EngineInstance) -> None:
+        index = instance.index
+        tie = pool * self.pools[0].model.instances + index
+        self.ends[pool][index] = self.clock.at(instance.end, self._finish, (pool, index), ENDS, tie)
+
+    def _finish(self, place: tuple[int, int]) -> None:
+        """Account for the steps of an instance that end now."""
+        pool, index = place
+        instance = self.pools[pool].instances[index]
+        instance.finish()
+        for rank in instance.ranks:
+            if rank.completed:
+                self._complete(pool, rank, index)
+            if rank.handed:
+                self._hand_over(rank, self.clock.now)
+        self._await(pool, index)
 
     def _complete(self, pool: int, rank: AttentionRank, index: int) -> None:
         state, book = self.pools[pool], self.book
@@ -255,6 +273,9 @@ class EventLoop:
             state.router.release(request, rank.index)
         self.flying -= len(rank.completed)
         self.served += len(rank.completed)
+        if self.requests.concurrency is not None:
+            for _ in rank.completed:
+                self.clock.at(self.clock.now, self._send_next, None, ARRIVALS)
         rank.completed = []
 
     def _hand_over(self, rank: AttentionRank, now: float) -> None:
@@ -267,7 +288,7 @@ class EventLoop:
             sent = max(now, self.link_free[rank.index]) + self.transfer_s(self.book.context[request])
             self.link_free[rank.index] = sent - agreed
             self._make_ready(request)
-            heappush(self.moving, (sent, 1, request))
+            self._move(sent, 1, request)
         rank.handed = []
 
     def _make_ready(self, request: int) -> None:
@@ -277,7 +298,11 @@ class EventLoop:
         book.context[request] -= 1
         book.left[request] += 1
 
-    def _send(self, request: int, now: float, idle: list[tuple[int, int]]) -> None:
+    def _move(self, time: float, pool: int, request: int) -> None:
+        """Let a request reach a pool at a *time*."""
+        self.clock.at(time, self._arrive, (pool, request), MOVES, pool * self.count + request)
+
+    def _send(self, request: int, now: float) -> None:
         """Let a client send a request: it passes the front end."""
         self.sent[request] = now
         self.flying += 1
@@ -292,13 +317,14 @@ class EventLoop:
         delay = self.front_s(-(-self.flying // self.pools[0].model.instances)) * self.haste[request]
         self.fronts[request] = delay
         if delay > 0:
-            heappush(self.moving, (now + delay, 0, request))
+            self._move(now + delay, 0, request)
         else:
-            self._arrive(0, request, now, idle)
+            self._arrive((0, request))
 
-    def _arrive(self, pool: int, request: int, now: float, idle: list[tuple[int, int]]) -> None:
+    def _arrive(self, place: tuple[int, int]) -> None:
         """Route a request, and end with the step that runs where it can be in the next one."""
-        state = self.pools[pool]
+        pool, request = place
+        now, state = self.clock.now, self.pools[pool]
         rank_index = self.late.pop(request, None)
         if rank_index is None:
             rank_index = state.router.route(request)
@@ -308,14 +334,12 @@ class EventLoop:
             instance, _ = state.rank(rank_index)
             if instance.stepping and state.model.late_steps > 0:
                 self.late[request] = rank_index
-                heappush(
-                    self.moving,
-                    (now + state.model.late_steps * self.haste[request] * instance.pace_s(), pool, request),
-                )
+                self._move(now + state.model.late_steps * self.haste[request] * instance.pace_s(), pool, request)
                 return
         instance, rank = state.rank(rank_index)
         matters = rank.arrive(request, now, instance.steps if instance.stepping else 0)
         if not instance.stepping:
-            idle.append((pool, instance.index))
+            self._await(pool, instance.index)
         elif matters and instance.interrupt(now):
-            heappush(self.ends, (instance.end, pool, instance.index))
+            self.clock.cancel(self.ends[pool][instance.index])
+            self._expect_end(pool, instance)

@@ -27,7 +27,6 @@ from cosmic.serving.deployment import PREFILL, Deployment, Pool, deployment_reas
 from cosmic.serving.disaggregated_serving import (
     Handover,
     handover_of,
-    knows_handover,
     multiplies_in_eight_bits,
     price_only_prefilling,
     routes_to_experts,
@@ -334,7 +333,9 @@ def simulate_load(
             return model
         models.append(model)
     if len(models) > 1:
-        models[0] = replace(models[0], steps=PrefillSteps.for_pool(pools[0], models[0], _handover_of_pools(deployment)))
+        models[0] = replace(
+            models[0], steps=PrefillSteps.for_pool(pools[0], models[0], handover_of(deployment.pool.serving.engine))
+        )
     front = _front_delay(pools[0]) if len(pools) == 1 else _no_delay  # two pools have it in their handover
     loop = EventLoop(requests, models, router, front, _transfer_delay(deployment, requests), noting)
     loop.run(_warm_requests(requests), steady=requests.steady)
@@ -459,7 +460,7 @@ def _transfer_delay(deployment: Deployment, requests: Requests) -> Callable[[int
     if deployment.prefill is None:
         return lambda _: 0.0
     dims = deployment.batch.base.network.dims
-    agreed = _handover_of_pools(deployment).handover_s
+    agreed = handover_of(deployment.pool.serving.engine).handover_s
     if not dims:
         return lambda _: agreed
     longest = int((requests.input_tokens + requests.output_tokens).max())
@@ -467,11 +468,6 @@ def _transfer_delay(deployment: Deployment, requests: Requests) -> Callable[[int
     seconds_by_length = transfer_s(deployment.prefill.price, lengths, dims[-1].bandwidth_bytes_per_s)
     sizes, seconds = lengths.tolist(), np.broadcast_to(seconds_by_length, lengths.shape).tolist()
     return lambda tokens: agreed + float(np.interp(tokens, sizes, seconds))
-
-
-def _handover_of_pools(deployment: Deployment) -> Handover:
-    name = deployment.pool.serving.engine
-    return handover_of(name) if knows_handover(name) else Handover()
 
 
 # ---- results

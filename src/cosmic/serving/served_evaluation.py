@@ -1,15 +1,15 @@
-"""The metrics of designs under a load, as `cosmic.evaluation` gives them out: one design, or many.
+"""The metrics of designs under a load in closed form, as `cosmic.evaluation` gives them out: one design, or many.
 
     designs ──▶ deployments ──▶ rules, memory ──▶ estimate ──▶ TTFT, TPOT, tokens/s, dollars, joules
 
 The closed form says what clients see; a decode step of the mean batch says what the accelerators do: memory, MFU.
+Dollars and joules of tokens are what pools cost to own and what they draw, over the tokens that come out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from math import log
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,13 @@ from cosmic.serving.deployment import (
     deployments_of,
 )
 from cosmic.serving.serving_accuracy import tpot_expectation
-from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.serving_metrics import (
+    PLAIN,
+    ServingMetrics,
+    metric_leaves,
+    metrics_of_leaves,
+    plain_metrics,
+)
 from cosmic.simulate.analytic_step import BREAKDOWN
 from cosmic.simulate.metrics import BETTER, OF_RUNS, OF_SAMPLES, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.simulate.step_evaluation import POSSIBLE, evaluate_step, unknown_metrics
@@ -46,6 +52,13 @@ COLUMNS = (*BETTER, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{n
 NOT_MEASURED = "not measured: no run like this was simulated"
 OVERLOAD = "rate"
 """The rule that requests are served as fast as they come."""
+OF_NETWORK = ("pools", "ranks")
+"""Rules of the number of accelerators."""
+MILLION = 1e6
+BORNE_SHARE = 0.98
+"""Share of the requests of an open loop that must come out: with less, the queue grows without end."""
+CROWD_CLIENTS = 2000
+"""Requests in flight for an accelerator, of a deployment that is never idle."""
 NO_ROOM = "cache"
 """The rule that a request's KV cache fits beside the weights and what the engine needs."""
 
@@ -58,32 +71,12 @@ def evaluate_served(point: DesignPoint) -> Outcome:
     if not outcome.feasible[0]:
         return Infeasible(_explain_failure(point, outcome))
     values = {name: float(column[0]) for name, column in outcome.columns.items()}
-    return _metrics(point, values)
+    return metrics_of_point(point, values)
 
 
-def simulate_served(point: DesignPoint, closed: Metrics) -> Outcome:
-    """Return what a design that achieves *closed* in closed form achieves if its requests are simulated one by one."""
-    from cosmic.serving.request_simulation import simulate_load  # noqa: PLC0415  only this engine needs it
-
-    deployment = deployment_of(point)
-    simulation = simulate_load(deployment)
-    if isinstance(simulation, Infeasible):
-        return simulation
-    values = {name: float(value[0]) for name, value in _metric_columns(deployment, simulation.metrics, 1).items()}
-    simulated = _metrics(point, {**dict.fromkeys(COLUMNS, np.nan), **values})
-    tpot_difference = abs(log(simulated.tpot_s / closed.tpot_s)) if simulated.tpot_s and closed.tpot_s else 0.0
-    return replace(
-        simulated,
-        expected_error=None,
-        expected_on=f"{NOT_MEASURED}; in closed form {100 * (closed.expected_error or 0):.0f} %",
-        step_s_range=closed.step_s_range.around(simulated.step_s, tpot_difference),
-        tokens_per_s_range=tpot_expectation(point)
-        .around(closed.throughput_per_s)
-        .around(simulated.throughput_per_s, tpot_difference),
-    )
-
-
-def _metrics(point: DesignPoint, values: Mapping[str, float]) -> Metrics:
+def metrics_of_point(point: DesignPoint, values: Mapping[str, float]) -> Metrics:
+    """Return the metrics of one design, given each column of them; NaN where one is unknown."""
+    values = {**dict.fromkeys(COLUMNS, np.nan), **values}
     plain = {name: None if np.isnan(values[name]) else values[name] for name in BETTER}
     expected = tpot_expectation(point)
     parts = {name: values[f"breakdown.{name}"] for name in STEP_PARTS}
@@ -176,17 +169,23 @@ def evaluate_served_batch(batch: Batch) -> BatchOutcome:
         for name, flags in infeasible.broken.items():
             broken.setdefault(name, np.zeros(batch.size, dtype=bool))[rows] = flags
         excess[rows] = infeasible.excess
-        runs = np.flatnonzero(infeasible.excess == 0)
-        if len(runs):
-            all_run = len(runs) == len(rows)
-            running_deployment, running_rows = deployment if all_run else deployment.select_rows(runs), rows[runs]
-            values = _metric_columns(running_deployment, estimate_deployment(running_deployment), len(runs))
+        running_rows, running = _running_deployments(rows, deployment, infeasible)
+        if len(running_rows):
+            values = served_columns(running, estimate_deployment(running), len(running_rows))
             for name, value in values.items():
                 columns[name][running_rows] = value
-            for name, flags in _lost_loads(running_deployment, values).items():
+            for name, flags in _lost_loads(running, values).items():
                 broken.setdefault(name, np.zeros(batch.size, dtype=bool))[running_rows] = flags
                 excess[running_rows] = np.where(flags, np.inf, excess[running_rows])
     return BatchOutcome(columns, {name: flags for name, flags in broken.items() if flags.any()}, excess)
+
+
+def _running_deployments(
+    rows: npt.NDArray[np.intp], deployment: Deployment, outcome: BatchOutcome
+) -> tuple[npt.NDArray[np.intp], Deployment]:
+    """Return the deployments of a group that can run, and their rows."""
+    runs = np.flatnonzero(outcome.excess == 0)
+    return rows[runs], deployment if len(runs) == len(rows) else deployment.select_rows(runs)
 
 
 def _lost_loads(deployment: Deployment, values: Mapping[str, Floats]) -> dict[str, Flags]:
@@ -209,9 +208,16 @@ def _out_of_range(columns: Mapping[str, Floats]) -> Flags:
     return out_of_range
 
 
-def _check_deployments(deployment: Deployment, size: int) -> BatchOutcome:
-    """Return which deployments of a group break a rule, or have too little memory for one request."""
-    broken = {name: np.broadcast_to(flags, (size,)) for name, flags in broken_rules(deployment).items()}
+def _check_deployments(deployment: Deployment, size: int, *, of_network: bool = True) -> BatchOutcome:
+    """Return which deployments of a group break a rule, or have too little memory for one request.
+
+    Not *of_network*: how many accelerators there are in all does not count.
+    """
+    broken = {
+        name: np.broadcast_to(flags, (size,))
+        for name, flags in broken_rules(deployment).items()
+        if of_network or name not in OF_NETWORK
+    }
     excess = np.zeros(size)
     for pool, prefix in _pools(deployment):
         task, tokens = _smallest(deployment, pool)
@@ -223,7 +229,7 @@ def _check_deployments(deployment: Deployment, size: int) -> BatchOutcome:
     return BatchOutcome({}, broken, excess)
 
 
-def _metric_columns(deployment: Deployment, metrics: ServingMetrics, size: int) -> dict[str, Any]:
+def served_columns(deployment: Deployment, metrics: ServingMetrics, size: int) -> dict[str, Any]:
     """Return every metric of deployments of which clients have *metrics* so much."""
     # Memory and MFU are those of a decode step of the mean batch.
     pool = deployment.pool
@@ -291,18 +297,85 @@ def _network_dimensions(batch: Batch) -> list[list[Any]]:
 def _deployment_ownership(deployment: Deployment) -> tuple[Any, Any, Any, Any]:
     """Return dollars of a deployment, of its networks alone, the watts it draws, and dollars a second of owning it.
 
-    A pool on a system of its own is a machine beside the design's.
+    A pool on a system of its own is a machine beside the design's. Accelerators and network draw full power, whether
+    they are busy or not. Unknown prices and powers are NaN.
     """
     machines = [deployment.batch]
     layer = deployment.batch.base.serving
     if deployment.prefill and layer and layer.prefill and layer.prefill.system is not None:
         machines.append(deployment.prefill.batch)
-    parts = [_machine_ownership(batch) for batch in machines]
-    bought, wires, power, owned = (sum(part[index] for part in parts) for index in range(4))
-    return bought, wires, power, owned
+    costs = [cluster_cost(machine) for machine in machines]
+    owned = [owned_cluster_usd_per_s(batch, cost, cost.power_w) for batch, cost in zip(machines, costs, strict=True)]
+    summed = (sum(getattr(cost, name) for cost in costs) for name in ("capital_usd", "network_usd", "power_w"))
+    return (*summed, sum(owned))
 
 
-def _machine_ownership(batch: Batch) -> tuple[Any, Any, Any, Any]:
-    """Return dollars of a machine, of its network alone, the watts that it draws, and dollars a second of owning it."""
-    cost = cluster_cost(batch)
-    return cost.capital_usd, cost.network_usd, cost.power_w, owned_cluster_usd_per_s(batch, cost, cost.power_w)
+def add_token_costs(metrics: ServingMetrics, deployment: Deployment) -> ServingMetrics:
+    """Return *metrics* with dollars and joules of a million output tokens: of the machine that all pools share."""
+    *_, watts, usd_per_s = _deployment_ownership(deployment)
+    seconds = MILLION / np.asarray(metrics.output_tokens_per_s, dtype=float)
+    return replace(metrics, usd_per_million_tokens=usd_per_s * seconds, j_per_million_tokens=watts * seconds)
+
+
+# ---- what clients see of many deployments, in whatever groups they come, and of one in words
+
+
+@dataclass(frozen=True)
+class DeploymentEstimates:
+    """What many deployments achieve."""
+
+    metrics: ServingMetrics
+    """Arrays; NaN where a deployment does not run."""
+    runs: Flags
+    """Which have memory for weights and a request, and bear their load."""
+
+    def metrics_at(self, row: int) -> ServingMetrics:
+        """Return the metrics of one of them."""
+        return plain_metrics(
+            metrics_of_leaves({name: np.ravel(value)[row] for name, value in metric_leaves(self.metrics)})
+        )
+
+
+def estimate_deployments(batch: Batch) -> DeploymentEstimates:
+    """Return what each deployment of *batch* achieves. Of their network only its kind counts, not how much of it."""
+    columns = {name: np.full(batch.size, np.nan) for name in PLAIN}
+    runs = np.zeros(batch.size, dtype=bool)
+    for rows, deployment in deployments_of(batch):
+        outcome = _check_deployments(deployment, len(rows), of_network=False)
+        running_rows, running = _running_deployments(rows, deployment, outcome)
+        if not len(running_rows):
+            continue
+        for name, value in metric_leaves(add_token_costs(estimate_deployment(running), running)):
+            column = columns.setdefault(name, np.full(batch.size, np.nan))
+            column[running_rows] = np.nan if value is None else value
+        asked = 0.0 if running.load.rate is None else running.number("load.rate")
+        finite = np.isfinite(columns["ttft.mean_s"] + columns["e2e.mean_s"])[running_rows]
+        runs[running_rows] = finite & (columns["requests_per_s"][running_rows] >= BORNE_SHARE * asked)
+    return DeploymentEstimates(metrics_of_leaves(columns), runs)
+
+
+def estimate_design(design: DesignPoint) -> ServingMetrics | Infeasible:
+    """Return what one design with a load achieves in closed form, or why it cannot run."""
+    estimates = estimate_deployments(batch_of(design))
+    if estimates.runs[0]:
+        return estimates.metrics_at(0)
+    rate = design.serving.load.rate if design.serving else None
+    most_per_s = _most_requests_per_s(design) if rate is not None else 0.0
+    if rate is not None and most_per_s > 0:
+        return Infeasible((f"{rate:,.4g} requests/s are more than the {most_per_s:,.3g} that it bears",))
+    outcome = evaluate_served(design)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    return Infeasible(("its numbers are too large or too small to compute with",))
+
+
+def _most_requests_per_s(design: DesignPoint) -> float:
+    """Return the requests a second that a design can serve; 0 if it cannot run at all."""
+    assert design.serving is not None  # noqa: S101  only such designs come here
+    load = replace(design.serving.load, rate=None, concurrency=int(CROWD_CLIENTS * design.network.npus))
+    estimates = estimate_deployments(batch_of(replace(design, serving=replace(design.serving, load=load))))
+    if not estimates.runs[0]:
+        return 0.0
+    deployment = deployment_of(design)
+    most_per_s = estimates.metrics.requests_per_s if deployment.prefill else deployment_capacity(deployment)
+    return float(np.ravel(most_per_s)[0])

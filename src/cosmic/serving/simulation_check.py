@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import gcd, isfinite
+from math import gcd, isfinite, log
 
 import numpy as np
 
-from cosmic.base.arithmetic import divisors
+from cosmic.base.numeric import divisors
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_layer import Load
 from cosmic.serving.deployment import Deployment, Pool, deployment_of, dimension_sizes_within
-from cosmic.serving.deployment_estimates import add_token_costs, plain_metrics
 from cosmic.serving.request_simulation import SimulatedLoad, simulate_load
-from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.served_evaluation import NOT_MEASURED, add_token_costs, metrics_of_point, served_columns
+from cosmic.serving.serving_accuracy import tpot_expectation
+from cosmic.serving.serving_metrics import ServingMetrics, plain_metrics, scale_metrics
 from cosmic.serving.serving_requests import Requests
-from cosmic.simulate.metrics import Infeasible
+from cosmic.simulate.metrics import Infeasible, Metrics, Outcome
 
 NOTABLE = 0.1
 """By what share the two may differ without a word."""
@@ -32,8 +33,6 @@ COMPARED = {
     "TPOT P95": ("tpot", "p95"),
     "end to end": ("e2e", "mean"),
 }
-TOTALS = ("requests_per_s", "output_tokens_per_s", "goodput_per_s", "running", "waiting")
-"""Metrics of all instances together."""
 FEW_INSTANCES = 24
 """Instances of a part at least: a router finds one that is free among many sooner than among few."""
 UNEVEN = 0.01
@@ -52,6 +51,26 @@ class PartialSimulation:
     """Of the whole deployment."""
     share: float
     """Share of its instances, and of its load, that was simulated."""
+
+
+def simulate_served(point: DesignPoint, closed: Metrics) -> Outcome:
+    """Return what a design that achieves *closed* in closed form achieves if its requests are simulated one by one."""
+    deployment = deployment_of(point)
+    simulation = simulate_load(deployment)
+    if isinstance(simulation, Infeasible):
+        return simulation
+    columns = served_columns(deployment, simulation.metrics, 1)
+    simulated = metrics_of_point(point, {name: float(column[0]) for name, column in columns.items()})
+    tpot_difference = abs(log(simulated.tpot_s / closed.tpot_s)) if simulated.tpot_s and closed.tpot_s else 0.0
+    return replace(
+        simulated,
+        expected_error=None,
+        expected_on=f"{NOT_MEASURED}; in closed form {100 * (closed.expected_error or 0):.0f} %",
+        step_s_range=closed.step_s_range.around(simulated.step_s, tpot_difference),
+        tokens_per_s_range=tpot_expectation(point)
+        .around(closed.throughput_per_s)
+        .around(simulated.throughput_per_s, tpot_difference),
+    )
 
 
 def simulate_design(
@@ -153,12 +172,6 @@ def _share_of_load(load: Load, share: Fraction) -> Load:
     if load.rate is not None:
         return replace(load, rate=load.rate * float(share))
     return replace(load, concurrency=max(1, round((load.concurrency or 1) * share)))
-
-
-def scale_metrics(metrics: ServingMetrics, times: float) -> ServingMetrics:
-    """Return the metrics of so many times the instances under as many times the load; costs stay those of a token."""
-    totals = {name: getattr(metrics, name) for name in TOTALS}
-    return replace(metrics, **{name: value * times for name, value in totals.items() if value is not None})
 
 
 def compare_with_simulation(closed: ServingMetrics, simulated: ServingMetrics) -> Mapping[str, float]:

@@ -164,7 +164,7 @@ def exchanged_s(profile: StepProfile, stage: StageTime) -> Numeric:
 
     Nothing overlaps it: the next step begins with what it leaves.
     """
-    latency: Numeric = profile.network.exchange_latency_s() / profile.batch.base.workload.sync_period
+    latency: Numeric = profile.network.mean_exchange_latency_s()
     return stage.communication.get(("sync", "step"), 0.0) + latency
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.json_types import Keywords, Share, json_keys, unit
 from cosmic.design.prediction_accuracy import Range
 
 OF_STEPS = {
@@ -60,86 +62,91 @@ class Metrics:
     """What a design that can run achieves."""
 
     step_s: float
-    """Seconds of a training step, of a prefill, or of one decoded token (for all sequences at once). Under a load, of a
+    """Time of one step: a training step, a prefill, or one decoded token for all sequences at once. Under a load, of a
     mean decode step."""
     ttft_s: float | None
-    """Time to first token: of a prefill. Under a load, its mean over requests."""
+    """Time to first token, under a load its mean over requests; None unless the task is a prefill."""
     tpot_s: float | None
-    """Time per output token: of decoding. Under a load, its mean over requests."""
+    """Time per output token, under a load its mean over requests; None unless the task is decoding."""
     ttft_p95_s: float | None = None
-    """Time to first token within which 95 % of requests are. Like the next five, of a design that serves a load."""
+    """Time to first token within which 95 % of requests are; None without a load. Like the next five."""
     tpot_p95_s: float | None = None
-    """The same of the time per output token."""
+    """Time per output token within which 95 % of requests are; None without a load."""
     goodput_per_s: float | None = None
-    """Requests a second within the limits of their class; None where no class has limits."""
-    tokens_per_s_per_npu: float | None = None
-    """Output tokens a second, for each accelerator of all pools."""
-    tokens_per_s_per_user: float | None = None
-    """Output tokens a second that one request gains while it decodes."""
-    energy_j_per_token: float | None = None
-    """Of all accelerators and the network, for an output token; None where no power is known."""
+    """Requests a second within the limits of their class; None without a load, or without limits."""
+    tokens_per_s_per_npu: Annotated[float | None, unit("tokens/s")] = None
+    """Output tokens a second for each accelerator of all pools; None without a load."""
+    tokens_per_s_per_user: Annotated[float | None, unit("tokens/s")] = None
+    """Output tokens a second that one request gains while it decodes; None without a load."""
+    energy_j_per_token: Annotated[float | None, unit("J")] = None
+    """Energy of an output token, accelerators and network at full power; None without a load, or where no power is
+    known."""
     tokens_per_s: float | None
-    """Tokens of a step over its time. Under a load, output tokens of all requests. None of a model without tokens."""
+    """Tokens per second of all accelerators together, under a load output tokens of all requests; None of a model without
+    a sequence."""
     samples_per_s: float | None = None
-    """Samples of a step over its time, of a model without tokens. Like the next one, None of all others."""
-    cost_usd_per_sample: float | None = None
-    """To own, while the step runs; None where price or power are not known."""
-    mfu: float
-    """Model FLOP utilisation: the flop of the model over the peak of the accelerators."""
-    hfu: float
-    """Hardware FLOP utilisation: recomputation counts as work."""
+    """Samples per second of all accelerators together, of a model without a sequence; None of others."""
+    cost_usd_per_sample: Annotated[float | None, unit("USD")] = None
+    """To own, for one sample of a model without a sequence; None of others, and where price or power are not known."""
+    mfu: Share
+    """Model flop utilisation: flop of the model over the peak of the accelerators."""
+    hfu: Share
+    """Hardware flop utilisation: recomputation counts as work."""
     memory_bytes: float
-    memory: dict[str, float]
+    """Peak memory of the accelerator that needs most."""
+    memory: dict[str, Annotated[float, unit("B")]]
+    """Peak memory by component."""
     memory_stage: int
     """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     offloaded_bytes: float
-    """Bytes offloaded to the outer tiers, for each accelerator."""
-    memory_tiers: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By tier of memory: its capacity, what it holds of each class of state, and what crosses its link in a step; empty
-    where all state is in HBM."""
+    """Bytes in the outer memory tiers, for each accelerator."""
+    memory_tiers: dict[str, dict[str, Annotated[float, unit("B")]]] = field(default_factory=dict)
+    """By tier of memory, hbm first: its capacity, what it holds of each class of state, and what crosses its link in a
+    step; empty where all state is in HBM."""
     cost_usd: float | None
-    """To buy: accelerators, hosts and network; None where a price is not known."""
+    """Price of accelerators, hosts and network, to buy; None where a price is not known."""
     network_usd: float | None
-    """To buy the network alone; None where a price of a part is not known."""
-    cost_usd_per_token: float | None
-    """To own: depreciation, power and upkeep, while the step runs; None where price or power are not known."""
+    """Price of the network alone; None where a price of a part is not known."""
+    cost_usd_per_token: Annotated[float | None, unit("USD")]
+    """Cost to own, per token: depreciation, power and upkeep; None where price or power are not known."""
     power_w: float | None
-    """At the meter, all at its rated power: accelerators, hosts, network, and the building by its PUE; None where a
-    power is not known."""
+    """Power at the meter with everything at its rated power: accelerators, hosts, network, and the building by its PUE;
+    None where a power is not known."""
     energy_j: float | None
-    """At the meter, of one step (under a load a mean decode step), by use: accelerators that wait draw less; None where
-    a power is not known."""
-    goodput: float | None = None
-    """Share of the time of a training run that counts: interruptions, restarts and checkpoints take the rest. None
-    where no rate of interruptions is known. Like the next five, of training."""
+    """Energy of one step at the meter (under a load of a mean decode step), by use: accelerators that wait draw less; None
+    where a power is not known."""
+    goodput: Share | None = None
+    """Share of the time of a training run that counts: interruptions, restarts and checkpoints take the rest. None where
+    no rate of interruptions is known. Like the next five, of training."""
     effective_tokens_per_s: float | None = None
-    """Tokens a second over a long run: throughput times goodput."""
+    """Tokens per second over a long training run: throughput times goodput."""
     train_days: float | None = None
-    """Days to train on the tokens of the run, interruptions included."""
+    """Days to train on the tokens of the run, interruptions included; None where the run has no length."""
     train_usd: float | None = None
-    """Cost of owning the cluster for so long."""
+    """Cost of owning the cluster for the run; None where the run has no length, or a price is not known."""
     train_energy_j: float | None = None
-    """Energy at the meter for so long."""
+    """Energy of the run at the meter; None where the run has no length, or a power is not known."""
     train_co2_kg: float | None = None
     """Carbon dioxide of that energy, by the grid's factor."""
-    perf_per_bandwidth: float | None
-    """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
-    perf_per_network_cost: float | None
-    """Steps a second for each dollar of the network: COSMIC's second."""
-    breakdown: dict[str, float]
-    """Seconds of the step by part; they sum to it. If simulated, of the rank that finishes last."""
+    perf_per_bandwidth: Annotated[float | None, unit("1/B")]
+    """Steps per second for each byte per second of an accelerator's network bandwidth: COSMIC's first reward."""
+    perf_per_network_cost: Annotated[float | None, unit("1/(s USD)")]
+    """Steps per second for each dollar of the network: COSMIC's second reward."""
+    breakdown: dict[str, Annotated[float, unit("s")]]
+    """Time of a step by component; the components add up to the step. If simulated, of the rank that finishes last."""
     provenance: str
-    """Origin of the accelerator's efficiencies: measured, calibrated, or an estimate."""
-    expected_error: float | None
-    """Mean relative error of the step that validation found for designs like this one; None where none was measured."""
+    """Provenance of the accelerator's efficiencies: measured, calibrated, or an estimate."""
+    expected_error: Share | None
+    """Mean relative error of step times that validation found for such designs; None where no run like it was measured
+    and predicted by the same model."""
     expected_on: str
-    """How many measured runs it rests on, and what they share with the design."""
-    step_s_range: Range
+    """The measured runs of that error: how many, and what they have in common with the design."""
+    step_s_range: Annotated[Range, unit("s")]
     """What the step is expected to take when measured: quantiles, of which the median is the prediction."""
-    tokens_per_s_range: Range | None
-    """The same of the throughput in tokens."""
-    samples_per_s_range: Range | None = None
-    """The same of that in samples."""
+    tokens_per_s_range: Annotated[Range | None, unit("tokens/s")]
+    """What the throughput is expected to be when measured; None of a model without a sequence."""
+    samples_per_s_range: Annotated[Range | None, unit("samples/s")] = None
+    """The same in samples, of a model without a sequence; None of others."""
     unknown: dict[str, str]
     """Metrics that are unknown, each with the reason."""
 
@@ -156,11 +163,19 @@ class Metrics:
         return per_s
 
 
+@json_keys(*BETTER, own=False)
+class DesignMetrics(Metrics):
+    """Metrics of a design."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Infeasible:
     """A well-formed design that cannot run, and why."""
 
-    reasons: tuple[str, ...]
+    reasons: Annotated[tuple[str, ...], Keywords(minItems=1)]
+    """Why the design cannot run, a sentence each."""
 
 
 Outcome = Metrics | Infeasible

@@ -1,29 +1,25 @@
-"""The timeline of a step, the same value for both engines, and its file in Chrome's trace format.
+"""The timeline of a step, the same value for both engines, and its file.
 
 A process is a rank or a pipeline stage, and stands for all that do the same. Its tracks hold spans that do not overlap.
 Times are whole nanoseconds, so that one span's end can equal another's start.
 
-Perfetto opens the file. Spans are complete events (X), metadata (M) names tracks and processes, arrows are flows (s, f)
-bound to the spans that they join, counters are C. Times in the file are microseconds. Spans on the critical path have
-the argument `critical`.
+In the file, which Perfetto opens (`cosmic.base.timelines`), spans on the critical path have the argument `critical`.
 """
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.files import replace_file
+from cosmic.base.timelines import BATCH, Arrow, Sample, TimelineRows, TimelineSpan, Track, write_rows
 from cosmic.traces.trace import ABSENT, CollectiveType
 
 Ints = npt.NDArray[np.int64]
@@ -368,96 +364,65 @@ def accumulate_levels(times_ns: Ints, changes: Floats) -> tuple[Ints, Floats]:
     return times[last], levels[last]
 
 
-# ---- Write a timeline in Chrome's trace format, which Perfetto opens
+# ---- The timeline row by row, as its file has it
 
-BATCH = 10_000
-"""Events per write."""
 COLLECTIVE_NAMES = {int(kind): kind.name.lower() for kind in CollectiveType}
 
 
 def write_timeline(timeline: Timeline, path: str | Path, where: str = "file") -> None:
-    """Write *timeline* to *path*; messages name the file by *where*."""
-    write_events(perfetto_events(timeline), {"reading": timeline.reading}, "ns", path, where)
+    """Write *timeline* for Perfetto to *path*; messages name the file by *where*."""
+    rows = TimelineRows(
+        about={"reading": timeline.reading},
+        unit="ns",
+        processes={
+            index: process.name + (f" (×{process.ranks:,})" if process.ranks > 1 else "")
+            for index, process in enumerate(timeline.processes)
+        },
+        tracks=[Track(track.process, track.name, index + 1) for index, track in enumerate(timeline.tracks)],
+        spans=_span_rows(timeline),
+        arrows=_arrow_rows(timeline),
+        samples=_counter_rows(timeline),
+    )
+    write_rows(rows, path, where)
 
 
-def write_events(lines: Iterator[str], about: Mapping[str, Any], unit: str, path: str | Path, where: str) -> None:
-    """Write events, each as JSON, `BATCH` at a time; *about* says something of all, and *unit* how to show times."""
-    with replace_file(path, where, durable=False) as beside, beside.open("w", encoding="utf-8") as file:
-        file.write(f'{{"displayTimeUnit": "{unit}", "otherData": {json.dumps(about)}, "traceEvents": [\n')
-        separator = ""
-        while batch := list(islice(lines, BATCH)):
-            file.write(separator + ",\n".join(batch))
-            separator = ",\n"
-        file.write("\n]}\n")
-
-
-def perfetto_events(timeline: Timeline) -> Iterator[str]:
-    """Yield the events of a timeline, each as JSON."""
-    yield from map(_compact, _name_events(timeline))
-    # Spans; there may be millions, so each is formatted by hand
-    spans = timeline.spans
-    where = [f'"pid":{track.process},"tid":{index + 1}' for index, track in enumerate(timeline.tracks)]
-    categories = [f'"cat":"{name}"' for name in CLASSES]
-    columns = (spans.track, spans.name, spans.kind, spans.start_ns, spans.duration_ns)
+def _span_rows(timeline: Timeline) -> Iterator[TimelineSpan]:
+    spans, names = timeline.spans, timeline.names
+    columns = (spans.track, spans.name, spans.kind, spans.start_ns / 1000, spans.duration_ns / 1000)
     for first in range(0, spans.count, BATCH):
         part = slice(first, first + BATCH)
-        rows = zip(*(column[part].tolist() for column in columns), _span_arguments(timeline, part), strict=True)
-        for track, name, kind, start, duration, arguments in rows:
-            text = _compact(timeline.names[name])
-            yield (
-                f'{{"ph":"X","name":{text},{categories[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
-                f"{arguments}}}"
-            )
-    yield from map(_compact, _flow_events(timeline))
-    yield from map(_compact, _counter_events(timeline))
+        rows = zip(*(column[part].tolist() for column in columns), _span_details(timeline, part), strict=True)
+        for track, name, kind, start, duration, details in rows:
+            yield TimelineSpan(track, names[name], CLASSES[kind], start, duration, details)
 
 
-_compact = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _name_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    for index, process in enumerate(timeline.processes):
-        name = process.name + (f" (×{process.ranks:,})" if process.ranks > 1 else "")
-        yield {"ph": "M", "name": "process_name", "pid": index, "args": {"name": name}}
-        yield {"ph": "M", "name": "process_sort_index", "pid": index, "args": {"sort_index": index}}
-    for position, track in enumerate(timeline.tracks):
-        common = {"ph": "M", "pid": track.process, "tid": position + 1}
-        yield common | {"name": "thread_name", "args": {"name": track.name}}
-        yield common | {"name": "thread_sort_index", "args": {"sort_index": position}}
-
-
-def _span_arguments(timeline: Timeline, part: slice) -> list[str]:
-    """Return the arguments of some spans: whether they are critical, and the attributes of their nodes."""
-    critical = timeline.spans.critical[part].tolist()
-    listed = [['"critical":true'] if is_critical else [] for is_critical in critical]
+def _span_details(timeline: Timeline, part: slice) -> list[dict[str, Any]]:
+    """Return what is known of some spans: whether they are critical, and the attributes of their nodes."""
+    listed: list[dict[str, Any]] = [
+        {"critical": True} if critical else {} for critical in timeline.spans.critical[part].tolist()
+    ]
     for name, column in timeline.details.items():
-        for arguments, value in zip(listed, column[part].tolist(), strict=True):
-            if value == ABSENT:
-                continue
+        for details, value in zip(listed, column[part].tolist(), strict=True):
             if name != "comm_type":
-                arguments.append(f'"{name}":{value}')
+                if value != ABSENT:
+                    details[name] = value
             elif value in COLLECTIVE_NAMES:
-                arguments.append(f'"collective":"{COLLECTIVE_NAMES[value]}"')
-    return [f',"args":{{{",".join(arguments)}}}' if arguments else "" for arguments in listed]
+                details["collective"] = COLLECTIVE_NAMES[value]
+    return listed
 
 
-def _flow_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _arrow_rows(timeline: Timeline) -> Iterator[Arrow]:
     """Yield both ends of every arrow, each within its span."""
     spans, flows = timeline.spans, timeline.flows
-    process = [track.process for track in timeline.tracks]
     start, last = spans.start_ns, np.maximum(spans.start_ns, spans.end_ns - 1)
     arrives = last[flows.target]
     leaves = np.maximum(start[flows.source], np.minimum(last[flows.source], arrives))
-    tracks = spans.track[flows.source], spans.track[flows.target]
-    rows = zip(*(column.tolist() for column in (*tracks, leaves, arrives)), strict=True)
-    for number, (source, target, leaving, arriving) in enumerate(rows, start=1):
-        common = {"name": "message", "cat": "message", "id": number}
-        yield common | {"ph": "s", "pid": process[source], "tid": source + 1, "ts": leaving / 1000}
-        yield common | {"ph": "f", "bp": "e", "pid": process[target], "tid": target + 1, "ts": arriving / 1000}
+    columns = (spans.track[flows.source], leaves / 1000, spans.track[flows.target], arrives / 1000)
+    yield from map(Arrow, *(column.tolist() for column in columns))
 
 
-def _counter_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _counter_rows(timeline: Timeline) -> Iterator[Sample]:
     for counter in timeline.counters:
         name = f"{counter.name} [{counter.unit}]"
-        for time, value in zip(counter.times_ns.tolist(), counter.values.tolist(), strict=True):
-            yield {"ph": "C", "name": name, "pid": counter.process, "ts": time / 1000, "args": {"value": value}}
+        for time, value in zip((counter.times_ns / 1000).tolist(), counter.values.tolist(), strict=True):
+            yield Sample(counter.process, name, time, {"value": value})

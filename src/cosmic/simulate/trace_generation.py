@@ -35,15 +35,21 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.program_model import ProgramCut, ProgramModel
 from cosmic.design.workload_layer import AXES, Workload
 from cosmic.network.mesh_spans import axis_strides
-from cosmic.simulate.block_pieces import (
+from cosmic.simulate.stage_traces import (
+    PERMUTE,
     ComputeRun,
+    Floats,
+    Layer,
+    PassPace,
     Piece,
+    StageTrace,
+    TierTransfers,
+    TracePlan,
     collectives_of,
     cut_into_pieces,
     iterate_turns,
     sent_between_stages,
 )
-from cosmic.simulate.stage_traces import PERMUTE, Floats, Layer, PassPace, StageTrace, TierTransfers, TracePlan
 from cosmic.step.block_memory import table_use
 from cosmic.step.communication import BLOCKING
 from cosmic.step.stage_time import StageTime, part_times
@@ -316,7 +322,7 @@ def _plan_traces(profile: StepProfile, pieces: Sequence[Piece]) -> TracePlan:
         updates={layer.label: _optimizer_update(layer.piece, profile, alone) for part in parts for layer in part},
         paces=paces,
         **plan_outer_memory(profile, parts, passes),
-        exchange_latency_s=float(profile.network.exchange_latency_s()) / workload.sync_period,
+        exchange_latency_s=float(profile.network.mean_exchange_latency_s()),
     )
 
 

@@ -1,7 +1,7 @@
 """What one step of a design is made of: operators, collectives and memory, with the seconds that each takes.
 
 Read `step_profile` first. It collects the operators (`operator_work`), their seconds on the accelerator
-(`kernel_costs`), the collectives (`communication`), their seconds (`network_costs`) and the memory of the fullest
+(`kernel_costs`), the collectives and their seconds (`communication`) and the memory of the fullest
 device (`device_memory`). Every number of a step that COSMIC prints is a sum over that value.
 
 Cost models of kernels: `accelerator_rates` (roofline, power cap), `gemm` (with casts), `attention`, `scan`,

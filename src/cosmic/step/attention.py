@@ -116,6 +116,8 @@ class AttentionRates:
     """Filling and draining of one tile in the forward pass; backward 2.5 times as long, for five products, not two."""
     sms: Numeric = 0
     """SMs, each of which works on one tile at a time; 0 where not known: then the number of Hopper counts."""
+    splits_keys: Condition = True
+    """Whether kernels that decode split the keys of a sequence over SMs."""
 
     @property
     def softmax_width(self) -> Numeric:
@@ -181,25 +183,25 @@ def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Numeri
     return np.maximum(computing, 2 * _tensor_bytes(work) / rates.bytes_per_s) + streamed / rates.bytes_per_s
 
 
-def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Condition = True) -> Numeric:
+def decode_attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of attention of few queries to a long KV cache: mostly the time to read the cache.
 
         t = max(cache / (B min(1, readers * 1.25 / M)), 2 pairs (d_qk + d_v) / (e peak))  +  ramp
 
     The products take longer than the read where many heads share one KV head, as in MLA.
 
-    Kernels that *split* the keys of a sequence over SMs use the whole bandwidth B. Without a split, one SM reads each
+    Kernels that split the keys of a sequence over SMs use the whole bandwidth B. Without a split, one SM reads each
     KV head of a sequence, and a few sequences leave most of the bandwidth idle. Query heads of a group share a read.
 
     >>> h200 = AttentionRates(989e12, 4.2e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> one = Attention(1, 64, 8, 1, 4096, 128, 128)
-    >>> [float(round(decode_attention_seconds(one, h200, split) * 1e6, 1)) for split in (True, False)]
+    >>> [float(round(decode_attention_seconds(one, replace(h200, splits_keys=split)) * 1e6, 1)) for split in (True, False)]
     [5.8, 52.2]
     """
     widths, visible_keys = work.width + work.value_width, work.batch * work.keys * work.visible
     cache = work.kv_heads * visible_keys * (work.width if work.mla else widths) * work.element_bytes
     computing = 2 * work.heads * work.queries * visible_keys * widths / (rates.efficiency * rates.peak_flop_per_s)
-    readers = np.where(split, rates.sms_or_hopper, work.batch * work.kv_heads)
+    readers = np.where(rates.splits_keys, rates.sms_or_hopper, work.batch * work.kv_heads)
     share = np.minimum(1.0, readers * CONSTANTS.one_reader / rates.sms_or_hopper)
     return np.maximum(cache / (rates.bytes_per_s * CONSTANTS.read_alone * share), computing) + rates.ramp_s
 

@@ -30,11 +30,10 @@ from cosmic.step.scan import STATE_BYTES
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_frozen, trains_adapters
 from cosmic.workload.mesh_sizes import INSIDE, layers_by_part, sizes_of
-from cosmic.workload.model_blocks import Block
+from cosmic.workload.model_blocks import Block, touched_rows
 from cosmic.workload.operator_graph import Operator, Sizes, Tensor, cached_size
 from cosmic.workload.operator_kinds import kept_activations, kinds
 from cosmic.workload.precision import Recipe, is_adapter, is_wide, recipe_of
-from cosmic.workload.recommender_blocks import touched_rows
 from cosmic.workload.sharding.factor_assignment import factors_of
 from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size, local_size
@@ -407,9 +406,25 @@ def _count_needed_operators(block: Block, policy: ActivationPolicy) -> int:
     return max(indices, default=-1) + 1
 
 
+def recomputed_layers_of(batch: Batch) -> int | None:
+    """Return how many layers of each virtual stage recompute, the first ones; None where all do."""
+    layers: int | None = batch.base.workload.recompute_num_layers
+    return layers
+
+
+def recomputes_some(batch: Batch) -> bool:
+    """Return whether only the first layers of each virtual stage recompute."""
+    return recomputed_layers_of(batch) is not None
+
+
+def layers_that_recompute(batch: Batch, stage: Numeric, blocks: Sequence[Block]) -> list[dict[str, Numeric]]:
+    """Return how many layers of each kind recompute in each virtual stage of *stage*."""
+    return layers_by_part(batch, stage, blocks, recomputed_layers_of(batch))
+
+
 def recomputed_share(batch: Batch, block: Block) -> Numeric:
     """Return the share of a block's layers that recompute, where only the first ones of each virtual stage do."""
-    recomputed_layers = batch.base.workload.recompute_num_layers
+    recomputed_layers = recomputed_layers_of(batch)
     if recomputed_layers is None or block.part != "layers":
         return 1.0
     return batch.once((recomputed_share, block), lambda: _recomputed_share(batch, block, recomputed_layers))

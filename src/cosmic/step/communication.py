@@ -3,6 +3,8 @@
 The collectives within a layer come out of the plan. This module adds those between steps and stages: the reduction of
 accumulated gradients, the all-gather of updated weights, the sends from stage to stage.
 What a stage of a user's program sends is what its parts hand to later parts (`crossing_elements`).
+
+`NetworkCosts` says what they cost on a system: the seconds of one collective, of one message, of offloading.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cosmic.base.numeric import Numeric
+from cosmic.base.numeric import Numeric, larger, sum_of
+from cosmic.design.catalog_entries import load_constants
+from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import is_moe
 from cosmic.design.program_model import MOST_CUTS, ProgramModel
-from cosmic.design.workload_layer import Workload
+from cosmic.design.workload_layer import AXES, Workload
+from cosmic.network.collective_costs import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
+from cosmic.network.mesh_spans import Span, axis_spans, axis_strides, folded_spans, joint_spans
 from cosmic.step.block_memory import (
     is_collective_repeated,
     recomputed_share,
@@ -31,7 +37,7 @@ from cosmic.step.gemm import scaled_in_blocks
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained
 from cosmic.workload.mapping_rules import IN_SWITCH_STATES, switched_in
-from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
+from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, expert_degrees, folded_order, microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
@@ -146,8 +152,8 @@ class CollectiveUse:
 
 def reduces_once(workload: Workload) -> bool:
     """Return whether gradients are reduced once a step, after the last microbatch; otherwise after each of them."""
-    once = workload.weight_sharding == "zero2" and workload.reduce_every == "step"
-    return once or workload.weight_sharding in ("none", "zero1")
+    once = not workload.shards_weights and workload.reduce_every == "step"
+    return once or not workload.shards_gradients
 
 
 def breakdown_part(role: Role, phase: str) -> str:
@@ -180,9 +186,9 @@ def list_collectives(batch: Batch, *, together: bool = False) -> list[Collective
     uses = []
     for block in blocks:
         uses += [step.use(block, group) for group in step.groups(block, together=together)]
-        if training and workload.weight_sharding in ("zero1", "zero2"):
+        if training and workload.shards_states and not workload.shards_weights:
             uses += step.updated_weights(block)
-        if exchanges_apart(workload):
+        if workload.exchanges_apart:
             uses += step.exchanged(block)
     return [*uses, *step.between_stages(blocks[-1], training)]
 
@@ -311,7 +317,7 @@ class _PlannedStep:
 
     def kind(self, collective: CollectiveOp, gradient: bool) -> CommunicationKind:
         """Return the kind of collective; a gradient whose rank needs only its shard is reduce-scattered."""
-        shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
+        shared = gradient and self.workload.shards_states and not self.workload.shards_weights
         return "reduce_scatter" if shared and collective.kind == "all_reduce" else collective.kind
 
     def mean_bytes(self, plan: BlockPlan, bucket: tuple[CollectiveOp, ...]) -> Numeric:
@@ -349,7 +355,7 @@ class _PlannedStep:
 
     def inside(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """Return the axes of replicas among which weights and gradients travel in every step: those of an island."""
-        if not exchanges_apart(self.workload):
+        if not self.workload.exchanges_apart:
             return axes
         return order_axes(tuple(INSIDE.get(axis, axis) for axis in axes))
 
@@ -368,7 +374,7 @@ class _PlannedStep:
         """
         share, period = self.workload.sync_compression, self.workload.sync_period
         names = [weight.name for weight in plan.block.graph.weights if is_trained(self.workload, weight.name)]
-        unsharded = self.workload.weight_sharding == "none"
+        unsharded = not self.workload.shards_states
         for axis, outer in OUTSIDE.items():
             replicas = {name: replicating_axes(plan.shardings[name], plan.split.get(name, ())) for name in names}
             shared_weights = frozenset(name for name in names if axis in replicas[name])
@@ -483,3 +489,127 @@ def order_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
     (('cp', 'dp'), ('ep', 'edp'))
     """
     return tuple(axis for axis in ORDER if axis in axes)
+
+
+# ---- What collectives take on the network, and how much compute hides
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapEfficiency:
+    """Share of an axis's communication that compute beside it can hide at best; the rest is what it takes from it."""
+
+    tp: float
+    ep: float
+
+
+OVERLAP = load_constants("overlap", OverlapEfficiency)
+
+
+class NetworkCosts:
+    """The seconds of collectives and messages for a batch of designs, by the place of their group in the network."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
+        self._all_to_all = batch["collective.all_to_all"]
+        self.dims = [NetworkDimension.of(batch, index) for index in range(len(batch.base.network.dims))]
+        degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
+        placed = axis_strides(batch.base.workload.placement, degrees)
+        sizes = [dim.npus for dim in self.dims]
+        self.shapes: dict[str, tuple[Span, ...]] = {
+            axis: axis_spans(sizes, placed[axis], degrees[axis]) for axis in AXES
+        }
+        """What every mesh axis has of each dimension: those of `AXES`, and those of experts."""
+        if isinstance(batch.base.model, ProgramModel):
+            for cut in batch.base.model.cuts:
+                stride = placed[cut.axis]
+                for name, size in reversed(cut.sizes.items()):
+                    self.shapes[name] = axis_spans(sizes, stride, size)
+                    stride = stride * size
+        if is_moe(batch.base.model):
+            experts = expert_degrees(batch)
+            order = [(placed[axis], degrees[axis]) for axis in folded_order(batch.base.workload.placement)]
+            expert_ranks = experts["etp"] * experts["ep"]
+            for axis, first, last in (
+                ("etp", 1, experts["etp"]),
+                ("ep", experts["etp"], expert_ranks),
+                ("oep", degrees["tp"], expert_ranks),
+                ("edp", expert_ranks, expert_ranks * experts["edp"]),
+            ):
+                self.shapes[axis] = folded_spans(sizes, order, first, last)
+        if batch.base.workload.exchanges_apart:
+            for axis in (axis for axis in INSIDE if axis in self.shapes):
+                *inner, outermost = self.shapes[axis]
+                self.shapes[INSIDE[axis]] = (*inner, Span(1.0, 1.0))
+                self.shapes[OUTSIDE[axis]] = (*(Span(1.0, 1.0) for _ in inner), outermost)
+        self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
+        self._time_factor: Numeric = batch["compute.time_factor"]
+
+    def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
+        """Return the place of the ranks of *axes* in the network: their part of each dimension that they span."""
+        if axes not in self._groups:
+            self._groups[axes] = subgroups(self.dims, joint_spans([self.shapes[axis] for axis in axes]))
+        return self._groups[axes]
+
+    def seconds(self, kind: CommunicationKind, axes: tuple[str, ...], size_bytes: Numeric, copies: int = 1) -> Numeric:
+        """Return the seconds of one collective among the ranks of *axes*, or of one message to the next of them.
+
+        An all-to-all sends one of several *copies* of a token that go to one node, and spreads it there.
+        """
+        group = self.group(axes)
+        if kind in ("send", "collective_permute"):
+            return send_seconds(group, size_bytes) * self._time_factor
+        collective: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
+        multiplicity = self.copies(axes, copies)
+        policy = (self._chunks, self._multi_dim, multiplicity, self._all_to_all)
+        return collective_seconds(group, collective, size_bytes, *policy) * self._time_factor
+
+    def exchange_s(self, axes: tuple[str, ...], size_bytes: Numeric) -> Numeric:
+        """Return the seconds in which islands exchange so many bytes of parameters, once the first have arrived.
+
+        All blocks are on their way at the same time: `mean_exchange_latency_s` is waited for once.
+        """
+        group = self.group(axes)
+        full_s, latency_s = (
+            collective_seconds(group, "all_reduce", size, 1, self._multi_dim) for size in (size_bytes, 0.0)
+        )
+        return (full_s - latency_s) * self._time_factor
+
+    def mean_exchange_latency_s(self) -> Numeric:
+        """Return what exchanges of parameters between islands take a step beyond their bytes, on average.
+
+        0 where there are none.
+        """
+        workload = self._batch.base.workload
+        if not workload.exchanges_apart:
+            return 0.0
+        latency_s = collective_seconds(self.group(("odp",)), "all_reduce", 0.0, 1, self._multi_dim)
+        return latency_s * self._time_factor / workload.sync_period
+
+    def copies(self, axes: tuple[str, ...], copies: int) -> Numeric:
+        """Return how many of the *copies* of a token one rank sends: the ranks of tp that have it share them out."""
+        return larger(1, copies / expert_degrees(self._batch)["tep"]) if axes == ("oep",) else copies
+
+    def efficiency(self, role: Role) -> Numeric:
+        """Return the share of a role's seconds that compute can hide at best; 0 where it does not overlap.
+
+        What is left is what communication takes from the compute beside it: SMs, and memory bandwidth.
+        """
+        workload = self._batch.base.workload
+        if role == "tp":
+            return np.minimum(OVERLAP.tp * self._batch["compute.tp_hiding"], 1.0) if workload.tp_overlap else 0.0
+        if role == "ep":
+            return np.minimum(OVERLAP.ep * self._batch["compute.ep_hiding"], 1.0) if workload.ep_overlap else 0.0
+        return self._batch["collective.overlap_efficiency"] if workload.dp_overlap else 0.0
+
+    def offload_seconds(self, tier_traffic: Sequence[Numeric]) -> Numeric:
+        """Return the seconds in which bytes travel between the device and its outer tiers, so many to or from each.
+
+        Tiers are a chain: what lies in the second passes the link of the first too. Links work at the same time, so
+        that the slowest counts; transfers start ahead of their use, which hides their latency.
+        """
+        slowest: Numeric = 0.0
+        for index in range(len(tier_traffic)):
+            beyond = sum_of(tier_traffic[index:])
+            slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{index}.bandwidth"])
+        return slowest * self._time_factor

@@ -120,7 +120,7 @@ def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
 
 def updated_elements(batch: Batch, stage: Numeric) -> Numeric:
     """Return the weights that a device of stage number *stage* updates: all that it has, or its shard of them."""
-    return StageMemory(model_memory(batch), stage).trained(batch.base.workload.weight_sharding != "none")
+    return StageMemory(model_memory(batch), stage).trained(batch.base.workload.shards_states)
 
 
 def _footprint(batch: Batch) -> Footprint:

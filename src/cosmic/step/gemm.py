@@ -30,7 +30,7 @@ The tiles, the cubes and the bytes of a cast are common to all accelerators. The
 `cosmic.design.compute_layer.Compute`; calibration/fit_gemm.py fits them on 9,200 measured GEMMs and prints how far off
 the model is. Waves: NVIDIA, *Matrix Multiplication Background User's Guide*, 2023.
 
-**Casts** of operands to 8 and 4 bits in a training step (`CastCosts`). A linear layer multiplies three times, and its
+**Casts** of operands to 8 and 4 bits in a training step (`cosmic.step.kernel_costs.CastCosts`). A linear layer multiplies three times, and its
 tensors are read along rows and along columns:
 
     y = x w          x along its rows,       w along its columns
@@ -62,7 +62,6 @@ gathered is made after. Constants: `catalog/constants/casts.yaml`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -73,12 +72,13 @@ from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known
 from cosmic.design.workload_layer import Workload
 from cosmic.step.accelerator_rates import RATES, FieldLookup, gemm_efficiency, share_under_power_cap
-from cosmic.step.streaming import MemoryTraffic, Stream, streaming_seconds
-from cosmic.workload.precision import NARROW, PER_TENSOR, gathers_narrow, operand_scaling
+from cosmic.workload.precision import PER_TENSOR, operand_scaling
 
 ChipLoad = Literal["alone", "repeated", "workload"]
 """How warm the chip is: a GEMM timed alone on a cool chip, repeated with the host in between, or part of a workload."""
 TINY_S = 1e-30
+EMPTY_ROWS = 64
+"""Rows of an expert's last tile that no token fills: half of a tile of 128."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +147,24 @@ Measured GEMMs of fp4 are those of a serving engine; that the newer kernels of f
 inferred from whole serving steps, not from GEMMs. Training frameworks call cuBLAS, which comes as close to the peak
 in fp4 as in fp8: "up to 2.3x" as fast (NVIDIA, *Boosting Matrix Multiplication Speed and Flexibility with NVIDIA cuBLAS
 12.9*, 2025)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """GEMMs of one shape."""
+
+    count: Numeric
+    m: Numeric
+    n: Numeric
+    k: Numeric
+
+    def backward(self) -> tuple[Gemm, Gemm]:
+        """Return the GEMMs for the gradients of the activation and of the weight.
+
+        >>> Gemm(1, 4096, 8192, 2048).backward()
+        (Gemm(count=1, m=4096, n=2048, k=8192), Gemm(count=1, m=2048, n=8192, k=4096))
+        """
+        return Gemm(self.count, self.m, self.k, self.n), Gemm(self.count, self.k, self.n, self.m)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,96 +335,3 @@ def cast_kernels(workload: Workload) -> Literal["written", "compiled", "eager"]:
     if workload.execution == "compiled":
         return "compiled"
     return "eager" if workload.execution == "eager" and operand_scaling(workload) in TORCHAO else "written"
-
-
-class CastCosts:
-    """The seconds of casts of a training step, for a batch of designs that share one plan."""
-
-    def __init__(self, workload: Workload, compute: FieldLookup, stream: Stream) -> None:
-        self.narrow = workload.task == "training" and workload.precision in NARROW
-        self._workload, self._stream = workload, stream
-        self._recipe = operand_scaling(workload)
-        self._kernels = cast_kernels(workload)
-        self._blocks = has_block_formats(compute)
-        self._per_tensor = 1.0 - scaled_in_blocks(workload, compute)
-
-    def _recipe_number(self, number: Callable[[CastTraffic], float]) -> Numeric:
-        """Return a number of the recipe; frameworks choose one by the accelerator if none is given."""
-        if self._recipe == "auto":
-            return where(self._blocks > 0, number(TRAFFIC["mxfp8"]), number(TRAFFIC["delayed"]))
-        return number(TRAFFIC[self._recipe])
-
-    @property
-    def _turns(self) -> Numeric:
-        """1 where the copy along columns is the other one, turned; 0 where it is cast, or not needed."""
-        return self._per_tensor * (1.0 - self._blocks)
-
-    @property
-    def _row(self) -> Numeric:
-        return self._recipe_number(lambda recipe: recipe.row)
-
-    @property
-    def _column(self) -> Numeric:
-        return self._recipe_number(lambda recipe: recipe.column)
-
-    @property
-    def _both(self) -> Numeric:
-        """Bytes to make both copies, or the one that serves as both."""
-        return where(self._per_tensor * self._blocks > 0, self._row, self._recipe_number(lambda recipe: recipe.both))
-
-    @property
-    def kernels(self) -> Numeric:
-        """Kernels of a cast that the host launches; none where a framework fuses or launches them by itself."""
-        return (
-            0.0 if self._kernels == "written" or not self.narrow else self._recipe_number(lambda recipe: recipe.kernels)
-        )
-
-    def input_s(self, elements: Numeric, gathered: Numeric) -> Numeric:
-        """Return the seconds to cast the input of a GEMM before its forward pass, of which a rank had a part."""
-        if not gathers_narrow(self._workload):
-            gathered = 1.0
-        if self._kernels != "written":
-            return self._seconds(self._row * (elements / gathered))
-        turned = TURNED_BYTES * self._turns * elements * (1 - 1 / gathered)
-        return self._seconds(self._both * (elements / gathered) + turned)
-
-    def backward_input_s(self, elements: Numeric) -> Numeric:
-        """Return the seconds to make the copy of an input that its backward pass reads; fused, it has been kept."""
-        return 0.0 if self._kernels == "written" else self._seconds(self._column * elements)
-
-    def gradient_s(self, elements: Numeric, gathered: Numeric) -> Numeric:
-        """Return the seconds to cast the gradient of a GEMM's result, of which a rank had a part."""
-        if not gathers_narrow(self._workload):
-            gathered = 1.0
-        turned = TURNED_BYTES * self._turns * elements * (1 - 1 / gathered)
-        return self._seconds(self._both * (elements / gathered) + turned)
-
-    def weights_s(self, weights: Numeric, phase: str, microbatches: Numeric, ranks: Numeric) -> Numeric:
-        """Return the seconds to cast *weights* in a pass, of which each of so many *ranks* has a shard where sharded.
-
-        Only the optimizer changes them: once a step, of which a pass of a microbatch has its share. Sharded ones are
-        cast at every use, unless shards are cast before they are gathered; so are those that nothing caches, in the
-        forward pass.
-        """
-        forward = phase == "forward"
-        if self._workload.weight_sharding != "zero3":
-            uses = microbatches if self._workload.fp8_weight_cache else 1
-            return self._moved_s(self._both * weights) / uses if forward else 0.0
-        if self._recipe == "tensorwise":
-            shard = self._row * weights / ranks if forward else TURNED_BYTES * self._turns * weights
-            return self._moved_s(shard)
-        return self._moved_s((self._row if forward else self._column) * weights)
-
-    def scales_s(self, gemms: float) -> Numeric:
-        """Return the seconds to bring the scales of both operands of so many GEMMs into their order."""
-        kernels = self._recipe_number(lambda recipe: recipe.scale_kernels) * gemms
-        return kernels * (self._stream.ramp_bytes / self._stream.bytes_per_s + self._stream.launch_s)
-
-    def _seconds(self, moved: Numeric) -> Numeric:
-        kernels = self._recipe_number(lambda recipe: recipe.kernels)
-        start = kernels * (self._stream.ramp_bytes / self._stream.bytes_per_s + self._stream.launch_s)
-        return self._moved_s(moved) + start
-
-    def _moved_s(self, moved: Numeric) -> Numeric:
-        pace: float = getattr(CAST_CONSTANTS.pace, self._kernels)
-        return streaming_seconds(MemoryTraffic(0, 1, pace), moved, 1.0, Stream(self._stream.bytes_per_s))

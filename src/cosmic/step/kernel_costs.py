@@ -19,24 +19,38 @@ from functools import cached_property
 
 import numpy as np
 
-from cosmic.base.numeric import Numeric, log, sum_of
+from cosmic.base.numeric import Numeric, log, sum_of, where
 from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import Transformer, is_moe
-from cosmic.step.accelerator_rates import gemm_efficiency, operator_seconds, peak_flop_per_s, share_under_power_cap
-from cosmic.step.attention import (
-    Attention,
-    AttentionRates,
-    attention_backward_seconds,
-    attention_seconds,
-    decode_attention_seconds,
-    limit_to_generation,
+from cosmic.design.workload_layer import Workload
+from cosmic.step.accelerator_rates import (
+    FieldLookup,
+    gemm_efficiency,
+    operator_seconds,
+    peak_flop_per_s,
+    share_under_power_cap,
 )
+from cosmic.step.attention import Attention, AttentionRates, limit_to_generation
 from cosmic.step.block_memory import TableUse
 from cosmic.step.communication import reduces_once
-from cosmic.step.gemm import FORMATS, CastCosts, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.step.gemm import (
+    CAST_CONSTANTS,
+    EMPTY_ROWS,
+    FORMATS,
+    TURNED_BYTES,
+    CastTraffic,
+    Gemm,
+    MatrixUnit,
+    cast_kernels,
+    has_block_formats,
+    matrix_unit,
+    scaled_in_blocks,
+)
+from cosmic.step.gemm import TRAFFIC as CAST_TRAFFIC
 from cosmic.step.kernel_launches import CONSTANTS, LaunchCosts
-from cosmic.step.operator_work import BACKWARD_FLOP, Gemm, OperatorUse, unfused_share
-from cosmic.step.scan import Scan, ScanRates, decode_scan_seconds, scan_seconds
+from cosmic.step.kernel_prices import Passes, price_kernel
+from cosmic.step.operator_work import BACKWARD_FLOP, OperatorUse, unfused_share
+from cosmic.step.scan import Scan, ScanRates
 from cosmic.step.streaming import (
     MemoryTraffic,
     PassPhase,
@@ -45,12 +59,20 @@ from cosmic.step.streaming import (
     memory_traffic,
     optimizer_bytes_per_parameter,
     optimizer_seconds,
-    streaming_seconds,
 )
 from cosmic.step.tier_traffic import kernel_bandwidth_bytes_per_s
 from cosmic.workload.expert_routing import pads_experts
-from cosmic.workload.mesh_sizes import exchanges_apart, islands_of, microbatches
-from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, operand_scaling, recipe_for, weight_bytes
+from cosmic.workload.mesh_sizes import islands_of, microbatches
+from cosmic.workload.precision import (
+    NARROW,
+    PER_TENSOR,
+    Recipe,
+    gathers_narrow,
+    is_adapter,
+    operand_scaling,
+    recipe_for,
+    weight_bytes,
+)
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""
@@ -66,9 +88,6 @@ SCORES = {"forward": MemoryTraffic(1, 2), "backward": MemoryTraffic(1, 3)}
 """Passes over the scores of unfused attention: scale, mask and softmax in one kernel, and its backward pass."""
 DROPPED_SCORES = MemoryTraffic(1, 2.5)
 """Dropout of scores: read, written, and a mask of one byte."""
-
-EMPTY_ROWS = 64
-"""Rows of an expert's last tile that no token fills: half of a tile of 128."""
 
 RESIDUAL_PASSES = 2
 """Passes of a norm over the residual stream that it adds to: read and written."""
@@ -160,11 +179,11 @@ class KernelCosts:
             width = np.minimum(width, self.recipe.weight)
         if self.workload.task == "decode" and (use.kind in EXPERT_PASSES or use.name.startswith("expert_")):
             stream = Stream(self._bytes_per_s, 0.0, CONSTANTS.graph_gap_s)
-        return streaming_seconds(moved, use.kernel.elements, width, stream)
+        return price_kernel(Passes(moved, use.kernel.elements, width), stream)
 
     def _streamed(self, kind: str, phase: PassPhase, elements: Numeric) -> Numeric:
         moved = memory_traffic(kind, phase, self._style)
-        seconds = streaming_seconds(moved, elements, self.recipe.activation, self._stream)
+        seconds = price_kernel(Passes(moved, elements, self.recipe.activation), self._stream)
         return seconds / self._field("expert_pace") if kind in EXPERT_PASSES else seconds
 
     # ---------------------------------------------------------------------------------------------------- GEMMs
@@ -221,8 +240,8 @@ class KernelCosts:
     def _gemm_s(self, shape: Gemm, unit: MatrixUnit) -> Numeric:
         """Return the seconds of GEMMs in one kernel, or of as many kernels as there are experts."""
         if self.workload.grouped_gemm:
-            return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)
-        return shape.count * gemm_seconds(1, shape.m, shape.n, shape.k, unit)
+            return price_kernel(shape, unit)
+        return shape.count * price_kernel(replace(shape, count=1), unit)
 
     def _added_s(self, shape: Gemm, fused_columns: Numeric, unit: MatrixUnit) -> Numeric:
         """Return the seconds that a GEMM adds to one of *fused_columns* columns that a serving engine fuses it with."""
@@ -260,7 +279,7 @@ class KernelCosts:
     def _shards(self) -> Numeric:
         """Ranks that share a weight where data parallelism shards it: those of an island, if islands have their own."""
         ranks: Numeric = self.batch["workload.dp"] * self.batch["workload.cp"]
-        return ranks / islands_of(self.batch) if exchanges_apart(self.workload) else ranks
+        return ranks / islands_of(self.batch) if self.workload.exchanges_apart else ranks
 
     def _accumulated(self, weights: Numeric) -> Numeric:
         """Return the seconds to add new gradients of *weights* to those of earlier microbatches.
@@ -345,11 +364,12 @@ class KernelCosts:
         rates = self._attention_rates
         if self.workload.task == "decode":
             split = self._style == "fused" or shape.heads == shape.kv_heads
-            seconds = decode_attention_seconds(replace(shape, element_bytes=self.recipe.cache), rates, split)
+            shape, rates = replace(shape, element_bytes=self.recipe.cache), replace(rates, splits_keys=split)
+            seconds = price_kernel(shape, rates, "decode")
             joining = 2 * rates.ramp_s + 2 * CONSTANTS.fused_gap_s  # what parts of the keys gave, in a second kernel
             return seconds + joining if self._style == "fused" else seconds
         shape = replace(shape, element_bytes=self.recipe.activation * use.kernel.wider)
-        return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
+        return price_kernel(shape, rates, use.phase)
 
     def _unfused(self, use: OperatorUse, shape: Attention) -> Numeric:
         """Return the seconds of unfused attention: two batched GEMMs, with scores written out and read between them."""
@@ -360,14 +380,15 @@ class KernelCosts:
         gemms = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
         pairs = groups * shape.queries * shape.keys
         passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout and not self._serves else [])]
-        streamed = sum_of(streaming_seconds(pass_, pairs, self.recipe.activation, self._stream) for pass_ in passes)
-        return sum_of(gemm_seconds(gemm.count, gemm.m, gemm.n, gemm.k, unit) for gemm in gemms) + streamed
+        streamed = sum_of(price_kernel(Passes(moved, pairs, self.recipe.activation), self._stream) for moved in passes)
+        return sum_of(price_kernel(gemm, unit) for gemm in gemms) + streamed
 
     def _scanned(self, use: OperatorUse, shape: Scan) -> Numeric:
         if self.workload.task == "decode":
-            return decode_scan_seconds(shape, self._scan_rates)
+            return price_kernel(shape, self._scan_rates, "decode")
         flop = use.flop if use.phase == "forward" else use.flop / BACKWARD_FLOP
-        return scan_seconds(replace(shape, element_bytes=self.recipe.activation), flop, use.phase, self._scan_rates)
+        shape = replace(shape, element_bytes=self.recipe.activation, flop=flop)
+        return price_kernel(shape, self._scan_rates, use.phase)
 
     # ------------------------------------------------------------------------------------------------ rates
 
@@ -443,3 +464,96 @@ def _widen_matrix_unit(unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
         return unit
     operands, result = (width * use.kernel.wider for width in (unit.operand_bytes, unit.result_bytes))
     return replace(unit, operand_bytes=operands, result_bytes=result)
+
+
+class CastCosts:
+    """The seconds of casts of a training step, for a batch of designs that share one plan."""
+
+    def __init__(self, workload: Workload, compute: FieldLookup, stream: Stream) -> None:
+        self.narrow = workload.task == "training" and workload.precision in NARROW
+        self._workload, self._stream = workload, stream
+        self._recipe = operand_scaling(workload)
+        self._kernels = cast_kernels(workload)
+        self._blocks = has_block_formats(compute)
+        self._per_tensor = 1.0 - scaled_in_blocks(workload, compute)
+
+    def _recipe_number(self, number: Callable[[CastTraffic], float]) -> Numeric:
+        """Return a number of the recipe; frameworks choose one by the accelerator if none is given."""
+        if self._recipe == "auto":
+            return where(self._blocks > 0, number(CAST_TRAFFIC["mxfp8"]), number(CAST_TRAFFIC["delayed"]))
+        return number(CAST_TRAFFIC[self._recipe])
+
+    @property
+    def _turns(self) -> Numeric:
+        """1 where the copy along columns is the other one, turned; 0 where it is cast, or not needed."""
+        return self._per_tensor * (1.0 - self._blocks)
+
+    @property
+    def _row(self) -> Numeric:
+        return self._recipe_number(lambda recipe: recipe.row)
+
+    @property
+    def _column(self) -> Numeric:
+        return self._recipe_number(lambda recipe: recipe.column)
+
+    @property
+    def _both(self) -> Numeric:
+        """Bytes to make both copies, or the one that serves as both."""
+        return where(self._per_tensor * self._blocks > 0, self._row, self._recipe_number(lambda recipe: recipe.both))
+
+    @property
+    def kernels(self) -> Numeric:
+        """Kernels of a cast that the host launches; none where a framework fuses or launches them by itself."""
+        return (
+            0.0 if self._kernels == "written" or not self.narrow else self._recipe_number(lambda recipe: recipe.kernels)
+        )
+
+    def input_s(self, elements: Numeric, gathered: Numeric) -> Numeric:
+        """Return the seconds to cast the input of a GEMM before its forward pass, of which a rank had a part."""
+        if not gathers_narrow(self._workload):
+            gathered = 1.0
+        if self._kernels != "written":
+            return self._seconds(self._row * (elements / gathered))
+        turned = TURNED_BYTES * self._turns * elements * (1 - 1 / gathered)
+        return self._seconds(self._both * (elements / gathered) + turned)
+
+    def backward_input_s(self, elements: Numeric) -> Numeric:
+        """Return the seconds to make the copy of an input that its backward pass reads; fused, it has been kept."""
+        return 0.0 if self._kernels == "written" else self._seconds(self._column * elements)
+
+    def gradient_s(self, elements: Numeric, gathered: Numeric) -> Numeric:
+        """Return the seconds to cast the gradient of a GEMM's result, of which a rank had a part."""
+        if not gathers_narrow(self._workload):
+            gathered = 1.0
+        turned = TURNED_BYTES * self._turns * elements * (1 - 1 / gathered)
+        return self._seconds(self._both * (elements / gathered) + turned)
+
+    def weights_s(self, weights: Numeric, phase: str, microbatches: Numeric, ranks: Numeric) -> Numeric:
+        """Return the seconds to cast *weights* in a pass, of which each of so many *ranks* has a shard where sharded.
+
+        Only the optimizer changes them: once a step, of which a pass of a microbatch has its share. Sharded ones are
+        cast at every use, unless shards are cast before they are gathered; so are those that nothing caches, in the
+        forward pass.
+        """
+        forward = phase == "forward"
+        if not self._workload.shards_weights:
+            uses = microbatches if self._workload.fp8_weight_cache else 1
+            return self._moved_s(self._both * weights) / uses if forward else 0.0
+        if self._recipe == "tensorwise":
+            shard = self._row * weights / ranks if forward else TURNED_BYTES * self._turns * weights
+            return self._moved_s(shard)
+        return self._moved_s((self._row if forward else self._column) * weights)
+
+    def scales_s(self, gemms: float) -> Numeric:
+        """Return the seconds to bring the scales of both operands of so many GEMMs into their order."""
+        kernels = self._recipe_number(lambda recipe: recipe.scale_kernels) * gemms
+        return kernels * (self._stream.ramp_bytes / self._stream.bytes_per_s + self._stream.launch_s)
+
+    def _seconds(self, moved: Numeric) -> Numeric:
+        kernels = self._recipe_number(lambda recipe: recipe.kernels)
+        start = kernels * (self._stream.ramp_bytes / self._stream.bytes_per_s + self._stream.launch_s)
+        return self._moved_s(moved) + start
+
+    def _moved_s(self, moved: Numeric) -> Numeric:
+        pace: float = getattr(CAST_CONSTANTS.pace, self._kernels)
+        return price_kernel(Passes(MemoryTraffic(0, 1, pace), moved, 1.0), Stream(self._stream.bytes_per_s))

@@ -42,7 +42,8 @@ from cosmic.design.model_layer import Transformer
 from cosmic.design.program_model import ProgramModel
 from cosmic.step.attention import Attention
 from cosmic.step.communication import reduces_once
-from cosmic.step.operator_work import Gemm, OperatorUse, unfused_share
+from cosmic.step.gemm import Gemm
+from cosmic.step.operator_work import OperatorUse, unfused_share
 from cosmic.step.scan import Scan, scan_passes
 from cosmic.step.streaming import Style, memory_traffic
 from cosmic.workload.block_plans import plan_of

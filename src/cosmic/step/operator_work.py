@@ -29,6 +29,7 @@ from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
 from cosmic.step.attention import Attention
 from cosmic.step.block_memory import is_decoder, recomputed_share, repeated_operators
+from cosmic.step.gemm import Gemm
 from cosmic.step.scan import Scan, ScanKind
 from cosmic.workload.attended_keys import attended_share, causal_share, document_length, visible_share
 from cosmic.workload.block_plans import BlockPlan, plan_of
@@ -83,24 +84,6 @@ def picked_expert_share(share: Numeric, tokens: Numeric, *, even: bool) -> Numer
     unpicked = np.maximum(1 - share, LEAST_REST)
     other_tokens = np.maximum(tokens, 1) - 1
     return 1 - unpicked * power(1 + POPULARITY * share * other_tokens / unpicked, -1 / POPULARITY)
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """GEMMs of one shape."""
-
-    count: Numeric
-    m: Numeric
-    n: Numeric
-    k: Numeric
-
-    def backward(self) -> tuple[Gemm, Gemm]:
-        """Return the GEMMs for the gradients of the activation and of the weight.
-
-        >>> Gemm(1, 4096, 8192, 2048).backward()
-        (Gemm(count=1, m=4096, n=2048, k=8192), Gemm(count=1, m=2048, n=8192, k=4096))
-        """
-        return Gemm(self.count, self.m, self.k, self.n), Gemm(self.count, self.k, self.n, self.m)
 
 
 def einsum_gemm(part: PartitionedOperator, sizes: Sizes) -> Gemm:

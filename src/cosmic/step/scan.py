@@ -96,6 +96,8 @@ class Scan:
     state: Numeric
     chunk: Numeric
     element_bytes: Numeric = 2
+    flop: Numeric = 0.0
+    """Of the products of the forward pass."""
 
     @property
     def state_bytes(self) -> Numeric:
@@ -134,11 +136,11 @@ def scan_bytes(work: Scan, moved: ScanTraffic) -> Numeric:
     return work.sequences * work.tokens * (bytes_per_element + STATE_BYTES * moved.scores * scored * chunk)
 
 
-def scan_seconds(work: Scan, flop: Numeric, phase: str, rates: ScanRates) -> Numeric:
-    """Return the seconds of one pass; *flop* is that of the forward pass.
+def scan_seconds(work: Scan, phase: str, rates: ScanRates) -> Numeric:
+    """Return the seconds of one pass.
 
-    >>> granite = Scan("ssd_scan", 1, 16384, 128, 64, 1, 128, 256)
-    >>> float(round(scan_seconds(granite, 16384 * 6.33e6, "forward", ScanRates(3e12, 132)) * 1e3, 2))
+    >>> granite = Scan("ssd_scan", 1, 16384, 128, 64, 1, 128, 256, flop=16384 * 6.33e6)
+    >>> float(round(scan_seconds(granite, "forward", ScanRates(3e12, 132)) * 1e3, 2))
     1.28
     """
     moved = scan_passes(work.kind, phase)
@@ -147,7 +149,7 @@ def scan_seconds(work: Scan, flop: Numeric, phase: str, rates: ScanRates) -> Num
         steps = work.sequences * work.tokens * work.heads * work.head_dim * work.state * moved.work
         rate = rates.sms * CONSTANTS.exponential_rate * CONSTANTS.exponential_efficiency
         return np.maximum(streaming, steps / rate) + moved.kernels * rates.gap_s
-    return streaming + moved.work * flop / (CONSTANTS.sm_flop_per_s * rates.sms) + moved.kernels * rates.gap_s
+    return streaming + moved.work * work.flop / (CONSTANTS.sm_flop_per_s * rates.sms) + moved.kernels * rates.gap_s
 
 
 def decode_scan_seconds(work: Scan, rates: ScanRates) -> Numeric:

@@ -27,6 +27,8 @@ from cosmic.step.block_memory import (
     cache_bytes,
     elementwise_largest,
     is_decoder,
+    layers_that_recompute,
+    recomputes_some,
     saved_bytes,
     table_use,
     used_elements,
@@ -39,7 +41,6 @@ from cosmic.workload.lora_adapters import is_trained, trained_weights, trains_ad
 from cosmic.workload.mesh_sizes import (
     blocks_on_stage,
     cut_of,
-    exchanges_apart,
     heaviest_stage_number,
     layers_by_part,
     microbatches,
@@ -139,12 +140,11 @@ def in_flight_bytes(
     of them that recompute.
     """
     workload, stages = batch.base.workload, batch["workload.pp"]
-    recomputed_layers = workload.recompute_num_layers
 
     def parts_of(number: Numeric) -> list[Numeric]:
         layers_of_parts = layers_by_part(batch, number, blocks)
         recomputing_of_parts = (
-            layers_of_parts if recomputed_layers is None else layers_by_part(batch, number, blocks, recomputed_layers)
+            layers_that_recompute(batch, number, blocks) if recomputes_some(batch) else layers_of_parts
         )
         return [
             bytes_of_layers(layers, recomputing)
@@ -271,7 +271,7 @@ class ModelMemory:
     @cached_property
     def gathers(self) -> Condition:
         """Whether weights exist as shards of a master copy, gathered for every use: where one rank has all, none do."""
-        if self.workload.weight_sharding != "zero3":
+        if not self.workload.shards_weights:
             return False
         sharing = larger(self.sizes["dp"] * self.sizes["cp"], self.sizes["edp"])
         return sharing > 1
@@ -424,7 +424,7 @@ class StageMemory:
     def per_microbatch(self) -> Numeric:
         """Activation bytes that one microbatch leaves on the stage."""
         parts = layers_by_part(self.batch, self.number, self.plain)
-        recomputing = layers_by_part(self.batch, self.number, self.plain, self.workload.recompute_num_layers)
+        recomputing = layers_that_recompute(self.batch, self.number, self.plain)
         return sum_of(self.saved_bytes_of_layers(*pair) for pair in zip(parts, recomputing, strict=True))
 
     @cached_property
@@ -447,14 +447,14 @@ class StageMemory:
         """
         if self.workload.recompute == "none":
             return 0.0
-        recomputing = layers_by_part(self.batch, self.number, self.plain, self.workload.recompute_num_layers)
+        recomputing = layers_that_recompute(self.batch, self.number, self.plain)
         largest = elementwise_largest(
             (np.asanyarray(count) > 0)
             * (self.model.saved_bytes(name, without_recomputation=True) - self.model.saved_bytes(name))
             for part in recomputing
             for name, count in part.items()
         )
-        if self.workload.recompute_num_layers is None:
+        if not recomputes_some(self.batch):
             return largest
         all_layers = layers_by_part(self.batch, self.number, self.plain)
         done = elementwise_largest(
@@ -476,7 +476,7 @@ class StageMemory:
 
     def training(self) -> dict[str, Numeric]:
         """Return the components at the peak of a training step."""
-        recipe, sharding, model = self.recipe, self.workload.weight_sharding, self.model
+        recipe, model = self.recipe, self.model
         tables = table_use(self.batch)
         elements, split = (
             np.maximum(self.weights(replicas_split) - tables.elements, 0.0) for replicas_split in (False, True)
@@ -489,9 +489,10 @@ class StageMemory:
             master_excess = frozen * ((recipe.master or recipe.weight) - recipe.weight)
             weights = choose(model.gathers, weights - master_excess, weights)
         gradients = (elements if reduces_once(self.workload) else split) * recipe.gradient
-        states = (split if sharding != "none" else elements) * model.state_bytes
-        if exchanges_apart(self.workload):
-            states = states + (split if sharding != "none" else elements) * EXCHANGED_BYTES
+        updated = split if self.workload.shards_states else elements
+        states = updated * model.state_bytes
+        if self.workload.exchanges_apart:
+            states = states + updated * EXCHANGED_BYTES
         static = {
             "weights": weights + tables.weight_bytes,
             "gradients": gradients + tables.gradient_bytes,
@@ -561,7 +562,7 @@ class StageMemory:
         """Bytes of communication buffers: gathered weights and their gradient, gathered activations."""
         buffers: Numeric = 0.0
         sizes = self.model.sizes
-        if self.workload.weight_sharding == "zero3":
+        if self.workload.shards_weights:
             unit = self.most(lambda name: self.model.elements(name, False), self.model.blocks)
             unit = choose(self.model.gathers, unit, 0.0 * unit)
             gradients = 0.0 if self.model.adapted else self.recipe.weight  # what is frozen has none
@@ -580,7 +581,7 @@ class StageMemory:
         if not decoding and is_decoder(self.batch.base.model):
             logits = logits * model.sizes["cp"] / model.sizes["sequence"]
         return {
-            "weights": self.served_weights(workload.weight_sharding == "zero3"),
+            "weights": self.served_weights(workload.shards_weights),
             "gradients": 0.0,
             "optimizer": 0.0,
             "inputs": model.input_bytes(),

@@ -31,7 +31,7 @@ from cosmic.step.stage_memory import CONSTANTS, EXCHANGED_BYTES, ModelMemory, St
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.expert_routing import cached_hits, routing_key
 from cosmic.workload.lora_adapters import trained_weights
-from cosmic.workload.mesh_sizes import exchanges_apart, microbatches, sizes_of
+from cosmic.workload.mesh_sizes import microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.precision import is_adapter, weight_bytes
 
@@ -53,7 +53,7 @@ class BlockStates:
 def is_state_placed(point: DesignPoint) -> bool:
     """Return whether state is placed in tiers, class by class; otherwise all is in HBM but what is offloaded."""
     offloads = bool(point.workload.offload and point.memory.tiers)
-    on_host = point.workload.optimizer_device == "cpu" and point.workload.task == "training"
+    on_host = point.workload.updates_on_host
     explicit = point.memory.prefetch is not None or on_host
     return point.memory.placement != ALL_IN_HBM or (offloads and explicit)
 
@@ -106,7 +106,7 @@ def block_states(model: ModelMemory, name: str, *, experts: bool, read: bool = F
 
 def _served_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -> BlockStates:
     moe = is_moe(model.batch.base.model)
-    shard = model.workload.weight_sharding == "zero3"
+    shard = model.workload.shards_weights
     bytes_by_split: list[Numeric] = [0.0, 0.0]
     for weight in only:
         copies = model.batch["workload.lora_adapters"] if is_adapter(weight) else 1
@@ -119,7 +119,7 @@ def _served_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) ->
 
 
 def _trained_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -> BlockStates:
-    recipe, sharding, sizes = model.recipe, model.workload.weight_sharding, model.sizes
+    recipe, sizes = model.recipe, model.sizes
     elements, split = (weight_elements(plan, sizes, replicas, only=only) for replicas in (False, True))
     trained = only & trained_weights(plan.block, adapted=True) if model.adapted else only
     trained_elements, trained_split = (
@@ -128,8 +128,8 @@ def _trained_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -
     # ZeRO-3 stores what is trained as its master copy alone, if it has one; frozen weights (LoRA) have none
     shards = trained_split * (recipe.master or recipe.weight) + (split - trained_split) * recipe.weight
     stored = choose(model.gathers, shards, elements * recipe.weight)
-    updated = trained_elements if sharding == "none" else trained_split
-    each_state = model.state_bytes + (EXCHANGED_BYTES if exchanges_apart(model.workload) else 0)
+    updated = trained_split if model.workload.shards_states else trained_elements
+    each_state = model.state_bytes + (EXCHANGED_BYTES if model.workload.exchanges_apart else 0)
     gradients = (trained_elements if reduces_once(model.workload) else trained_split) * recipe.gradient
     return BlockStates(stored, elements * recipe.weight, gradients, updated * each_state, updated)
 
@@ -303,7 +303,7 @@ def cast_from_master(point: DesignPoint, master: float) -> bool:
 
     That of sharded weights (zero3) counts as the weights themselves.
     """
-    return has_master_copy_only(point) and bool(master) and point.workload.weight_sharding != "zero3"
+    return has_master_copy_only(point) and bool(master) and not point.workload.shards_weights
 
 
 def _cast_state(stage: StageMemory) -> bool:
@@ -401,7 +401,7 @@ def _cached_expert_bytes(
         for tier in outer[name]:
             nearer = names[names.index(tier) - 1]
             copies[nearer] = copies[nearer] + cached * homes[tier, name]
-    gathered = _cast_state(stage) or stage.workload.weight_sharding == "zero3"
+    gathered = _cast_state(stage) or stage.workload.shards_weights
     if gathered and stage.recipe.master and "experts" in states:
         ours = {block: block_states(stage.model, block, experts=True) for block in stage.model.blocks}
         used_bytes = stage.total(lambda block: ours[block].used)

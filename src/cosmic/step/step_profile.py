@@ -24,10 +24,9 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.design_batch import Batch
-from cosmic.step.communication import CollectiveUse, CommunicationKind, Role, list_collectives
+from cosmic.step.communication import CollectiveUse, CommunicationKind, NetworkCosts, Role, list_collectives
 from cosmic.step.device_memory import Footprint, memory_of
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.operator_work import OperatorUse, list_operators
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.mesh_sizes import Stage, blocks_on_stage, cut_of, microbatches, stage_number

@@ -70,7 +70,7 @@ from cosmic.design.memory_layer import HBM
 from cosmic.design.model_layer import is_moe
 from cosmic.design.workload_layer import AXES
 from cosmic.network.mesh_spans import axis_spans, axis_strides, folded_spans
-from cosmic.step.block_memory import cache_bytes, table_use
+from cosmic.step.block_memory import cache_bytes, recomputed_layers_of, table_use
 from cosmic.step.device_memory import Footprint, memory_of, stage_footprints
 from cosmic.step.stage_memory import ModelMemory, StageMemory, is_training_batch, model_memory
 from cosmic.step.state_placement import (
@@ -328,8 +328,8 @@ class TierTraffic:
         """Return the bytes that a layer keeps of one microbatch; on average where some layers recompute."""
         if name not in self.model.layers:
             return 0.0
-        share = self.batch.base.workload.recompute_num_layers
         size = self.model.saved_bytes(name)
+        share = recomputed_layers_of(self.batch)
         if share is None:
             return size
         stage = StageMemory(self.model, memory_of(self.batch).stage)

@@ -33,10 +33,20 @@ import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.json_types import Share, one_of
-from cosmic.traces.comm_groups import ALL_RANKS, ranks_by_template, stated_groups
+from cosmic.step.kernel_prices import ELEMENT_BYTES, SIZES, WALKS
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
-from cosmic.traces.kernel_work import ELEMENT_BYTES, SIZES, WALKS
-from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
+from cosmic.traces.trace import (
+    ABSENT,
+    ALL_RANKS,
+    CollectiveType,
+    Ints,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+    ranks_by_template,
+    stated_groups,
+)
 from cosmic.traces.trace_views import enum_name
 
 Floats = npt.NDArray[np.float64]

@@ -27,12 +27,31 @@ import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require, shorten
 from cosmic.traces.chakra.wire_format import INTEGER_LIMIT
-from cosmic.traces.comm_groups import ALL_RANKS, GROUP_ID, known_groups, ranks_by_template
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
-from cosmic.traces.findings import node_text, rank_text, size_text
-from cosmic.traces.messages import messages_of, unmatched_messages
-from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
-from cosmic.traces.trace_checks import LAST_TYPE, RankCollectives, list_problems
+from cosmic.traces.trace import (
+    ABSENT,
+    ALL_RANKS,
+    COLUMNS,
+    GROUP_ID,
+    CollectiveType,
+    Ints,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+    known_groups,
+    ranks_by_template,
+)
+from cosmic.traces.trace_checks import (
+    LAST_TYPE,
+    RankCollectives,
+    list_problems,
+    messages_of,
+    node_text,
+    rank_text,
+    size_text,
+    unmatched_messages,
+)
 from cosmic.traces.trace_views import enum_name
 
 Mask = npt.NDArray[np.bool_]

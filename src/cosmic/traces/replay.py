@@ -23,9 +23,8 @@ import numpy as np
 
 from cosmic.base.errors import SpecError
 from cosmic.traces.dependencies import checked_dependencies
-from cosmic.traces.findings import node_text
-from cosmic.traces.messages import SEND, messages_of
 from cosmic.traces.trace import ABSENT, Ints, NodeType, Template, TraceSet
+from cosmic.traces.trace_checks import SEND, messages_of, node_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,12 +19,10 @@ from cosmic.base.units import BYTES_PER_S, FLOP_PER_S, read_quantity
 from cosmic.traces.anonymization import Anonymized, anonymize, parse_policy
 from cosmic.traces.chakra.trace_reader import read_metadata, read_trace, read_traces
 from cosmic.traces.chakra.trace_writer import trace_files
-from cosmic.traces.comm_groups import groups_text, known_groups, read_groups
-from cosmic.traces.profiles.target_machines import ProjectedTraces, WhatIf
-from cosmic.traces.profiles.trace_projection import project_traces
+from cosmic.traces.profiles.trace_projection import ProjectedTraces, WhatIf, project_traces
 from cosmic.traces.repaired_traces import RepairedTraces, copy_to_ranks, repair_traces
 from cosmic.traces.synthesis.trace_model import SyntheticTraces, TraceLength, fit_model, synthesize
-from cosmic.traces.trace import TraceSet
+from cosmic.traces.trace import TraceSet, groups_text, known_groups, read_groups
 from cosmic.traces.trace_checks import is_replayed, list_problems
 from cosmic.traces.trace_statistics import Recorded, TraceStatistics, recorded_statistics, summarize_traces
 from cosmic.traces.trace_views import node_records

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from cosmic.base.errors import require
 from cosmic.base.json_types import unit
-from cosmic.traces.comm_groups import ALL_RANKS, known_groups, ranks_by_template
 from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
 from cosmic.traces.trace import (
     ABSENT,
+    ALL_RANKS,
     COMMUNICATION_TYPES,
     CollectiveType,
     Ints,
@@ -31,6 +31,8 @@ from cosmic.traces.trace import (
     RankTrace,
     Template,
     TraceSet,
+    known_groups,
+    ranks_by_template,
     template_of,
 )
 from cosmic.traces.trace_views import enum_name

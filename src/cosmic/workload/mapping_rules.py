@@ -42,7 +42,6 @@ from cosmic.network.dimension_wiring import (
 from cosmic.workload.expert_routing import capacity_of
 from cosmic.workload.lora_adapters import targets_of, trained_weights, workload_blocks
 from cosmic.workload.mesh_sizes import (
-    exchanges_apart,
     expert_degrees,
     islands_of,
     microbatches,
@@ -60,7 +59,7 @@ IN_SWITCH_STATES = ("weights", "experts", "gradients", "expert_gradients")
 
 def switched_in(point: DesignPoint, state: str) -> int | None:
     """Return the number of the tier whose switches gather or reduce a class of state; None where none does."""
-    if state not in IN_SWITCH_STATES or point.workload.weight_sharding != "zero3":
+    if state not in IN_SWITCH_STATES or not point.workload.shards_weights:
         return None
     if state.startswith("expert") and not is_moe(point.model):
         return None
@@ -278,7 +277,7 @@ def _has_ports(batch: Batch, index: int) -> Condition:
 def islands_apart(batch: Batch) -> Condition:
     """Return whether islands that exchange parameters now and then are replicas: only dp joins them."""
     workload, last = batch.base.workload, len(batch.base.network.dims) - 1
-    if not exchanges_apart(workload):
+    if not workload.exchanges_apart:
         return workload.sync_compression == 1
     if last < 0 or isinstance(batch.base.model, Recommender):
         return False
@@ -298,7 +297,7 @@ def islands_apart(batch: Batch) -> Condition:
 def islands_sentence(point: DesignPoint) -> str:
     """Return why islands cannot, and what to change."""
     w = point.workload
-    if not exchanges_apart(w):
+    if not w.exchanges_apart:
         return f"sync_compression {w.sync_compression:g} with sync_period {w.sync_period}: set sync_period above 1"
     if isinstance(point.model, Recommender) or not point.network.dims:
         return (

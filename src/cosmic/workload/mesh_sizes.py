@@ -14,6 +14,7 @@ import numpy as np
 from cosmic.base.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.design.design_batch import Batch, Combinations, has_gaps, none_to_nan
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_facts import facts_of
 from cosmic.design.model_layer import Model, Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
@@ -43,11 +44,6 @@ OUTSIDE = {"dp": "odp", "edp": "oedp"}
 """The part across islands."""
 
 
-def exchanges_apart(workload: Workload) -> bool:
-    """Return whether islands reduce gradients by themselves, and exchange parameters every few steps."""
-    return workload.task == "training" and workload.sync_period > 1
-
-
 def islands_of(batch: Batch) -> Numeric:
     """Return the parts that the outermost network dimension joins: islands of NPUs."""
     islands: Numeric = batch[f"network.dims.{len(batch.base.network.dims) - 1}.npus"]
@@ -56,47 +52,7 @@ def islands_of(batch: Batch) -> Numeric:
 
 # ---- The sizes of dimensions and mesh axes for a batch of designs: numbers where they agree, arrays where not
 
-SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
-STRUCTURE = (
-    *SWITCHES,
-    "stage_layers",
-    "runtime",
-    "sync_period",
-    "sync_compression",
-    "recompute_to_end",
-    "recompute_modules",
-    "recompute_num_layers",
-    "cp_comm_type",
-    "cp_balanced",
-    "kv_repeated",
-    "fp8_recipe",
-    "cache_dtype",
-    "loss",
-    "dropout",
-    "execution",
-    "reduce_every",
-    "grouped_gemm",
-    "dp_overlap",
-    "tp_overlap",
-    "ep_overlap",
-    "cuda_graph",
-    "moe_token_dispatcher_type",
-    "moe_pad_expert_input_to_capacity",
-    "enable_eplb",
-    "grad_reduce_in_fp32",
-    "moments",
-    "offload",
-    "offload_num_layers",
-    "optimizer_device",
-    "placement",
-    "strategies",
-    "uneven_tp",
-    "lora_rank",
-    "lora_targets",
-    "fp8_weight_cache",
-    "packed_length",
-    "packed_spread",
-)
+STRUCTURE = tuple(name for name, about in facts_of(Workload).items() if not about.number)
 """The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
 
 
@@ -164,7 +120,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
         sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
     if isinstance(model, Transformer) and pads_dimensions(batch.base):
         sizes |= pad_dimensions(model, sizes["tp"], sizes["etp"])
-    if exchanges_apart(batch.base.workload):
+    if batch.base.workload.exchanges_apart:
         islands = islands_of(batch)
         sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
     return SizeTable(sizes)

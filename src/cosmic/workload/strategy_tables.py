@@ -130,7 +130,7 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
         names.append("sequence_parallel")
     if workload.cp_comm_type == "ulysses":
         names.append("ulysses")
-    if workload.weight_sharding == "zero3":
+    if workload.shards_weights:
         names.append("zero3")
     for index, name in enumerate(workload.strategies):
         if name not in catalog_entries.entry_names("strategies"):

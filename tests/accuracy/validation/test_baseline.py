@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Verdict, read_rows
-from cosmic.accuracy.validating import calculon_seconds, calculon_verdicts, constant_efficiency_verdicts
+from cosmic.accuracy.validating import (
+    calculon_seconds,
+    calculon_verdicts,
+    constant_efficiency_verdicts,
+    summarise_errors,
+)
 
 
 def test_a_constant_efficiency_is_the_median_of_the_source_s_rows_on_one_accelerator() -> None:

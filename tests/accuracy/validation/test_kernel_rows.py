@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Verdict, read_rows
 from cosmic.accuracy.rows.collective_rows import compare_rows as judge_collectives
 from cosmic.accuracy.rows.kernel_rows import compare_rows
+from cosmic.accuracy.validating import summarise_errors
 
 
 def judged(name: str) -> list[Verdict]:

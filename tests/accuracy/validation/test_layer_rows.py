@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Fields, read_rows
-from cosmic.accuracy.rows.layer_rows import block_design, compare_rows
+from cosmic.accuracy.rows.single_gpu_rows import block_design, compare_rows
+from cosmic.accuracy.validating import summarise_errors
 from cosmic.design.model_layer import Transformer
 
 KIND, ROWS = read_rows(CARRIED / "h200_layers.csv")

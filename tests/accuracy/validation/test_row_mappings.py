@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cosmic.accuracy.measured_rows import Fields
-from cosmic.accuracy.rows.training_rows import StatedMapping, accumulations, mesh_of, stated_of
+from cosmic.accuracy.rows.training_rows import StatedMapping, mesh_of, stated_of
 from cosmic.accuracy.rows.training_software import Software
 from cosmic.base.errors import SpecError
 from cosmic.design.model_layer import Experts, Transformer
@@ -89,8 +89,8 @@ def test_what_is_stated_is_held_and_the_rest_is_open() -> None:
         (MEGATRON, {"tp": "8"}, "sequence_parallel", True),
         (MEGATRON, {"tp": "1"}, "sequence_parallel", False),
         (MEGATRON, {"tp": "64", "seq_len": "2000"}, "sequence_parallel", False),  # it does not divide
-        (MEGATRON, {"tp": "2", "notes": "grad-accum 4.0"}, "micro_batch", 2),  # 256 / (32 × 4)
-        (MEGATRON, {"notes": "grad-accum 16"}, "dp", 16),  # one sequence a pass
+        (MEGATRON, {"tp": "2", "accumulated": "4"}, "micro_batch", 2),  # 256 / (32 × 4)
+        (MEGATRON, {"accumulated": "16"}, "dp", 16),  # one sequence a pass
     ],
 )
 def test_a_row_is_read_as_its_framework_writes(software: Software, cells: dict[str, str], key: str, value: Any) -> None:
@@ -104,8 +104,3 @@ def test_one_sequence_for_each_replica_leaves_nothing_open() -> None:
 def test_experts_spread_no_wider_than_a_stage() -> None:
     assert read({"tp": "1", "pp": "2", "ep": "8"}, model=MIXTURE, count=8).held["ep"] == 4
     assert "ep" not in read({"tp": "1", "ep": "8"}).held
-
-
-def test_notes_say_how_often_gradients_accumulate() -> None:
-    assert accumulations(Fields({"notes": "gradient accumulation steps: 8"})) == 8
-    assert accumulations(Fields({"notes": "grad_accum 0"})) == 1

@@ -1,4 +1,4 @@
-"""What a row's columns and notes say of its software comes before the practice of its framework."""
+"""What a row's columns say of its software comes before the practice of its framework."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cosmic.accuracy.measured_rows import Fields
-from cosmic.accuracy.rows.training_software import Software, is_adapted, precision_of, recompute_of, settings_of
+from cosmic.accuracy.rows.training_software import Software, precision_of, recompute_of, settings_of
 from cosmic.base.errors import SpecError
 
 EARLY = Software("megatron-lm", "2022-03", {"attention": "unfused", "dropout": True, "dp_overlap": False})
@@ -34,44 +34,25 @@ def test_what_a_row_leaves_open_is_the_framework_s() -> None:
     ("software", "cells", "key", "value"),
     [
         (EARLY, {"attention": "flash2"}, "attention", "flash2"),
-        (EARLY, {"notes": "flash attention"}, "attention", "flash1"),  # that of its date
-        (TUNED, {"notes": "flash attention"}, "attention", "fused"),
-        (EAGER, {"notes": "FlashAttention-3"}, "attention", "fused"),
-        (TUNED, {"notes": "no flash attention"}, "attention", "unfused"),
-        (TUNED, {"notes": "attention not flash"}, "attention", "unfused"),
-        (EAGER, {"notes": "xformers"}, "attention", "flash1"),
-        (EARLY, {"dropout": "0"}, "dropout", False),
-        (EARLY, {"notes": "no dropout"}, "dropout", False),
-        (TUNED, {"notes": "dropout 0.1"}, "dropout", True),
-        (EARLY, {"overlap": "gradients"}, "dp_overlap", True),
-        (TUNED, {"overlap": "none (no DP overlap)"}, "dp_overlap", False),
-        (TUNED, {"overlap": "none (all overlap off)"}, "tp_overlap", False),
-        (EAGER, {"notes": "async TP compile"}, "tp_overlap", True),
-        (TUNED, {"notes": "vanilla TP"}, "tp_overlap", False),
-        (EAGER, {"notes": "torch.compile"}, "execution", "compiled"),
-        (EAGER, {"notes": "no compile"}, "execution", "eager"),
+        (EARLY, {"dropout": "false"}, "dropout", False),
+        (TUNED, {"dp_overlap": "false"}, "dp_overlap", False),
+        (TUNED, {"tp_overlap": "false"}, "tp_overlap", False),
         (EAGER, {"precision": "float8"}, "execution", "compiled"),  # PyTorch's fp8 needs it
+        (EAGER, {"precision": "float8", "execution": "eager"}, "execution", "eager"),
         (TUNED, {"precision": "fp8"}, "execution", "fused"),
-        (TUNED, {"notes": "compile"}, "execution", "fused"),
         (TUNED, {"execution": "eager"}, "execution", "eager"),
-        (TUNED, {"notes": "1F1B overlap of all-to-all"}, "ep_overlap", True),
-        (TUNED, {"notes": "no all-to-all overlap"}, "ep_overlap", False),
-        (TUNED, {"notes": "TP overlap off"}, "tp_overlap", False),
-        (EAGER, {"notes": "layers of TE"}, "execution", "fused"),
-        (TUNED, {"notes": "CUDA graphs"}, "cuda_graph", ("attn", "mlp", "moe_router", "moe_preprocess")),
-        (TUNED, {"notes": "one CUDA graph for the whole step"}, "cuda_graph", ("full_iteration",)),
-        (TUNED, {"source_loc": "config_tp4pp8cp2_cg.sh"}, "cuda_graph", ("full_iteration",)),
-        (TUNED, {"notes": "no CUDA graphs"}, "cuda_graph", ()),
-        (TUNED, {"precision": "FP8-CS"}, "fp8_recipe", "tensorwise"),
-        (TUNED, {"precision": "MXFP8"}, "fp8_recipe", "mxfp8"),
-        (TUNED, {"precision": "fp8", "notes": "fp8 delayed scaling"}, "fp8_recipe", "delayed"),
-        (TUNED, {"precision": "fp8", "notes": "blockwise fp8 (1x128)"}, "fp8_recipe", "blockwise"),
-        (TUNED, {"notes": "LoRA, rank 8"}, "lora_rank", 8),
-        (TUNED, {"set": "x-lora"}, "lora_rank", 16),
+        (TUNED, {"cuda_graph": "[attn, mlp]"}, "cuda_graph", ("attn", "mlp")),
+        (TUNED, {"cuda_graph": "[]"}, "cuda_graph", ()),
+        (TUNED, {"fp8_recipe": "tensorwise"}, "fp8_recipe", "tensorwise"),
+        (TUNED, {"lora": "8"}, "lora_rank", 8),
+        (TUNED, {"lora": "yes"}, "lora_rank", 16),
+        (TUNED, {"packed_length": "512"}, "packed_length", 512.0),
         (TUNED, {"packing": "512"}, "packed_length", 512.0),
+        (TUNED, {"overlap": "none"}, "tp_overlap", False),
+        (TUNED, {"grad_reduce_in_fp32": "false"}, "grad_reduce_in_fp32", False),  # any field of a workload
     ],
 )
-def test_columns_and_notes_come_first(software: Software, cells: dict[str, str], key: str, value: Any) -> None:
+def test_columns_come_first(software: Software, cells: dict[str, str], key: str, value: Any) -> None:
     assert settings(software, **cells)[key] == value
 
 
@@ -103,12 +84,8 @@ def test_of_two_formats_the_usual_one_counts_and_none_that_an_accelerator_lacks(
     assert open_ == ["fp4", "fp8", "bf16"]
 
 
-def test_pure_bf16_is_said_in_the_notes() -> None:
-    assert precision_of(Fields({"precision": "bf16", "notes": "MP mode PURE"}), TUNED) == "bf16_pure"
-
-
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(SpecError, match="no such precision"):
+    with pytest.raises(SpecError, match="must be one of bf16"):
         precision_of(Fields({"precision": "fp3", "accel": "H100"}), TUNED)
 
 
@@ -116,39 +93,24 @@ def test_an_unknown_precision_is_refused() -> None:
     ("cells", "expected"),
     [
         ({"recompute": "none"}, {"recompute": "none"}),
-        ({"recompute": "False"}, {"recompute": "none"}),
         ({"recompute": "Full"}, {"recompute": "full"}),
-        ({"recompute": "activation checkpointing"}, {"recompute": "full"}),
-        ({"recompute": "selective"}, {"recompute": "alternate"}),
-        ({"recompute": "selective", "notes": "recompute of norms and activations; x"}, ("layernorm", "moe_act")),
-        ({"recompute": "selective", "notes": "recompute not stated"}, {"recompute": "alternate"}),
-        ({"recompute": "selective", "notes": "x; MoE layers recomputed"}, ("moe",)),
-        ({"recompute": "minimal"}, {"recompute": "alternate"}),
-        ({"notes": "selective recompute"}, {"recompute": "alternate"}),
-        ({"notes": "gradient checkpointing"}, {"recompute": "full"}),
-        ({"notes": "no activation checkpointing"}, {"recompute": "none"}),
-        ({"notes": "RoCE"}, {}),
+        ({"recompute": "selective"}, {"recompute": "alternate"}),  # the framework's
+        (
+            {"recompute": "selective", "recompute_modules": "[layernorm, moe_act]"},
+            {"recompute": "selective", "recompute_modules": ("layernorm", "moe_act")},
+        ),
+        ({}, {}),
     ],
 )
-def test_recomputation_has_many_names(cells: dict[str, str], expected: Any) -> None:
-    found = recompute_of(Fields(cells), EAGER)
-    if isinstance(expected, tuple):
-        assert found == {"recompute": "selective", "recompute_modules": expected}
-    else:
-        assert found == expected
+def test_recomputation_is_that_of_the_row(cells: dict[str, str], expected: dict[str, Any]) -> None:
+    assert recompute_of(Fields(cells), EAGER) == expected
 
 
-@pytest.mark.parametrize(
-    ("cells", "adapted"),
-    [
-        ({"set": "mbridge-lora"}, True),
-        ({"model": "Llama-2-70B LoRA"}, True),
-        ({"notes": "QLoRA, rank 16"}, True),
-        ({"lora": "32"}, True),
-        ({"lora": "no", "set": "x-lora"}, False),
-        ({"notes": "full weights, not LoRA"}, False),
-        ({"notes": "explorations"}, False),
-    ],
-)
-def test_rows_say_whether_they_train_adapters(cells: dict[str, str], adapted: bool) -> None:
-    assert is_adapted(Fields(cells)) == adapted
+def test_recomputation_in_other_words_is_refused() -> None:
+    with pytest.raises(SpecError, match="recompute = 'uniform': must be one of none, selective"):
+        recompute_of(Fields({"recompute": "uniform"}), EAGER)
+
+
+def test_a_column_holds_what_a_design_may_say() -> None:
+    with pytest.raises(SpecError, match="attention"):
+        settings(TUNED, attention="flash9")

@@ -146,3 +146,29 @@ def test_errors_are_predicted_over_measured_less_one() -> None:
         "peak_bytes_predicted": 3.0,
         "memory_error": -0.25,
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "stack", "model"),
+    [
+        ("h200-training", {"execution": "eager"}, "eager", ""),
+        ("serving agg ttft", {"backend": "vllm", "backend_version": "0.15", "system": "b300"}, "vllm 0.15", ""),
+        (
+            "nemo2407",
+            {"accel": "H100", "framework": "nemo", "model": "GPT", "catalog_model": "gpt3-5b"},
+            "nemo",
+            "gpt3-5b",
+        ),
+    ],
+)
+def test_a_row_of_any_kind_says_where_it_was_measured(kind: str, row: Row, stack: str, model: str) -> None:
+    found = Verdict(set=kind, row=row).provenance
+    assert (found.stack, found.model) == (stack, model)
+    assert found.accelerator == (row.get("accel") or row.get("system") or "h200-sxm-141gb")
+
+
+def test_a_column_may_not_be_there_twice(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("m,n,k,dtype,ms, ms\n1,1,1,bf16,1,2\n")
+    with pytest.raises(SpecError, match=r"rows\.csv = 'ms': is there twice among the columns"):
+        read_rows(path)

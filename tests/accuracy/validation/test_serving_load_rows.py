@@ -6,9 +6,9 @@ from math import sqrt
 
 import pytest
 
-from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Fields, Row, Verdict, read_rows
 from cosmic.accuracy.rows.serving_load_rows import compare_rows, read_served_load
+from cosmic.accuracy.validating import summarise_errors
 
 KIND, LOADS = read_rows(CARRIED / "h200_serving.csv")
 KIND_OF_STEPS, STEPS = read_rows(CARRIED / "h200_serving_steps.csv")

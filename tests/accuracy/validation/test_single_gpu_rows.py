@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.accuracy.error_statistics import summarise_errors
 from cosmic.accuracy.measured_rows import CARRIED, Fields, read_rows
 from cosmic.accuracy.rows.single_gpu_rows import compare_rows, training_design
+from cosmic.accuracy.validating import summarise_errors
 from cosmic.design.model_layer import count_parameters
 
 STEPS = read_rows(CARRIED / "h200_training.csv")[1]

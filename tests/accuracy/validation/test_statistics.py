@@ -7,8 +7,8 @@ from math import exp
 
 import pytest
 
-from cosmic.accuracy.error_statistics import concordance, summarise_errors
 from cosmic.accuracy.measured_rows import Verdict
+from cosmic.accuracy.validating import concordance, summarise_errors
 from cosmic.design.prediction_accuracy import Expectation
 
 

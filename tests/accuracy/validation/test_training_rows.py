@@ -162,7 +162,7 @@ def test_times_follow_from_rates_where_no_time_is_given() -> None:
     [
         ({"accel": "abacus"}, "accel = 'abacus': no such accelerator"),
         ({"model": "oracle", "arch": "", "n_layers": ""}, "the catalog has no such model"),
-        ({"precision": "fp3"}, "precision = 'fp3': no such precision"),
+        ({"precision": "fp3"}, "precision = 'fp3': must be one of bf16"),
         ({"tp": "3"}, "n_accel = 8: does not divide"),
         ({"tp": "", "pp": "", "cp": "", "dp": "", "n_accel": "2", "recompute": "none"}, "not published, and none fits"),
         ({"gbs": "many"}, "gbs = 'many': must be a number"),

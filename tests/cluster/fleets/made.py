@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic.cluster.job_placement import SharedTier, UplinkTraffic
-from cosmic.cluster.job_requests import Demand, JobOption, JobRequest
+from cosmic.cluster.job_requests import Demand, JobOption, JobRequest, SharedTier, UplinkTraffic
 
 
 def cluster(

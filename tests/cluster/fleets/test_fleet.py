@@ -10,8 +10,8 @@ import pytest
 
 import cosmic
 from cosmic.base.errors import SpecError
-from cosmic.cluster.fleet_result import Fleet, jain_index
-from cosmic.cluster.job_placement import contention_factor, shared_tier
+from cosmic.cluster.fleet_jobs import Fleet, jain_index
+from cosmic.cluster.job_requests import contention_factor, shared_tier
 from cosmic.design.network_layer import Dimension, Network
 from cosmic.report.fleet_charts import fleet_page, fleet_svg, fleet_text_chart, format_duration, write_fleet_timeline
 from cosmic.report.page import to_html

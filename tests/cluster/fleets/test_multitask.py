@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.search.multitask import SharedAccelerators, evaluate_tasks, share_out
+from cosmic.search.fleet import SharedAccelerators, evaluate_tasks, share_out
 
 BATCHES = (512, 256, 128, 128)
 

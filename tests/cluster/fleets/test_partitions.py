@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.cluster.fleet_jobs import Placement, Policy, SharingRules
-from cosmic.cluster.job_placement import UplinkTraffic
-from cosmic.cluster.job_requests import JobRequest
+from cosmic.cluster.job_requests import JobRequest, UplinkTraffic
 from cosmic.cluster.space_sharing import run_partitioned
 from tests.cluster.fleets.made import cluster, request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.cluster.job_placement import (
+from cosmic.cluster.job_requests import (
     UplinkTraffic,
     crossing_groups,
     join_ranges,

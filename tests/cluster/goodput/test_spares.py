@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.cluster.spare_domains import availability_range, healthy_domains, spare_terms, spares_needed
+from cosmic.cluster.interruption_terms import availability_range, healthy_domains, spare_terms, spares_needed
 from tests.batches import check_all
 
 

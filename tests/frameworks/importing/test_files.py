@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.frameworks import megatron_decoder, megatron_workload
+from cosmic.design.field_facts import flags_of
+from cosmic.design.workload_layer import Workload
+from cosmic.frameworks import megatron_model
 from cosmic.frameworks.megatron_arguments import COSTLESS_FLAGS, READ_ARGUMENTS, UNMODELLED_ARGUMENTS, is_without_cost
+from cosmic.frameworks.targets import megatron
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.launch_import import Imported, import_launch
 
@@ -333,9 +336,12 @@ def test_a_vocabulary_that_nobody_states_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_argument_that_a_reader_asks_for_is_in_the_list_of_those() -> None:
-    asked = set()
-    for module in (megatron_workload, megatron_decoder):
-        asked |= set(re.findall(r'"(--[a-z0-9-]+)"', Path(str(module.__file__)).read_text()))
+    asked = {flag.name for _, flag in flags_of(Workload, "megatron") if flag.read and flag.name}
+    for module, start in ((megatron, "A design from arguments"), (megatron_model, "A decoder from arguments")):
+        text = Path(str(module.__file__)).read_text()
+        reader = text.partition(f"# ---- {start}")[2].partition("# ---- Models of the catalog")[0]
+        asked |= set(re.findall(r'"(--[a-z0-9-]+)"', reader))
+    asked |= set(megatron.ENDS)
     assert asked == set(READ_ARGUMENTS)
     assert not any(is_without_cost(name) for name in READ_ARGUMENTS - {"--max-position-embeddings"} - COSTLESS_FLAGS)
     assert not READ_ARGUMENTS & set(UNMODELLED_ARGUMENTS)

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Transformer, is_moe
 from cosmic.design.workload_layer import Workload
 from cosmic.frameworks.launch import render_script, targets
 from cosmic.frameworks.launch_readers import find_stage_ends
-from cosmic.frameworks.megatron_decoder import express_model
+from cosmic.frameworks.megatron_model import express_model
 from cosmic.search.mapping.launch_import import import_launch
 from cosmic.step.cuts.balanced import state_end_layers
 from cosmic.workload.pipeline_cut import layers_per_part
 from cosmic.workload.precision import RECIPES
+from tests.relations.random_designs import random_design
 
 FAMILIES = ("dense", "window", "moe", "mla")
 PLACES = {"megatron": (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"))}

@@ -49,7 +49,9 @@ LIKE_BASH = [
     'test "a" = "a" -a 1 -lt 2 && run ok',
     "run 1 &>>/dev/stdout; run 2 2> >(cat); run 3 < <(echo x)",
     "bash <<EOF\n:\nEOF\nread -r A B <<< '1 2'; run 4",
-    "i=5; run $((i << 2)) $((i != 5)) $((!i))",
+    "i=5; run $((i << 2)) $((i != 5)) $((!i)) $((- -i * (2 + 1) % 4)) $((1 - 2 - 3)) $((2 ** 3 ** 1))",
+    'run "a \\\n  b" "e \\" f \\x"',
+    '[[ ( a == a || b < a ) && ! -z "x" ]] && run 1',
 ]
 
 
@@ -91,6 +93,10 @@ def test_a_variable_that_nobody_sets_is_named_where_it_is_needed() -> None:
 def test_arithmetic_that_cannot_be_read_is_unknown(text: str) -> None:
     assert "which cannot be read: it " in unknown(f"run --n $(({text}))", "--n")
     assert lines(follow_script(f"(({text})); ((i++)); run 1", "a.sh")) == [["1"]]
+
+
+def test_what_is_no_blank_for_a_shell_is_part_of_a_word() -> None:
+    assert lines(follow_script("run a\x0bb \x0c", "a.sh")) == [["a\x0bb", "\x0c"]]
 
 
 def test_what_is_not_needed_may_be_unknown() -> None:
@@ -138,6 +144,7 @@ def test_files_that_a_script_writes_are_kept() -> None:
         "for i in 1 2; do run",
         "run ${A",
         "fi",
+        "if then run 1; fi",
         "run (1)",
         "&& run",
         "f() { f; }\nf",

@@ -23,9 +23,10 @@ AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
         ("ring", AG, 8, 7, 7 / 8),
         ("ring", RS, 8, 7, 7 / 8),
         ("ring", AR, 8, 14, 14 / 8),
-        ("ring", A2A, 8, 7, 2.0),
-        ("ring", A2A, 16, 15, 4.0),
-        ("ring", A2A, 3, 2, 3 / 4),
+        ("ring", A2A, 8, 4, 2.0),
+        ("ring", A2A, 16, 8, 4.0),
+        ("ring", A2A, 3, 1, 2 / 3),  # each neighbour has its part at once
+        ("ring", A2A, 5, 2, 6 / 5),  # two parts go one link and two go two, of a fifth each
         ("ring", A2A, 2, 1, 1 / 2),
         ("ring", A2A, 1, 0, 0.0),
         # Direct: all parts but one's own, at once.
@@ -33,20 +34,24 @@ AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
         ("direct", AR, 8, 2, 14 / 8),
         ("direct", A2A, 8, 1, 7 / 8),
         ("direct", AR, 1, 0, 0.0),
-        # Halving: 1/2 + 1/4 + 1/8; of 12 NPUs, 4 fold into 8 first: a step and half the buffer more.
+        # Halving: 1/2 + 1/4 + 1/8; of 12 NPUs, 4 hand their buffer to others first, and get the result.
         ("halving_doubling", AG, 8, 3, 7 / 8),
         ("halving_doubling", AR, 8, 6, 14 / 8),
-        ("halving_doubling", AG, 12, 4, 7 / 8 + 1 / 2),
-        ("halving_doubling", AR, 12, 8, 14 / 8 + 1),
+        ("halving_doubling", AR, 12, 8, 14 / 8 + 2),
+        ("halving_doubling", AR, 6, 6, 6 / 4 + 2),
+        # Of 12, 8 work for 1 or 2 members each: a half of the 8 for 6, a quarter for 3, an eighth for 2 at most.
+        ("halving_doubling", AG, 12, 5, 1 + (6 + 3 + 2) / 12),
+        ("halving_doubling", RS, 6, 4, 1 + (3 + 2) / 6),
         ("halving_doubling", A2A, 16, 4, 2.0),  # half the data in each of 4 rounds
         ("halving_doubling", A2A, 2, 1, 1 / 2),
+        ("halving_doubling", A2A, 6, 3, (3 + 2 + 2) / 6),  # 1, 3, 5 go one further; 2, 3 two; 4, 5 four
         ("halving_doubling", AR, 1, 0, 0.0),
         # Two trees: everything once a pass, but between two NPUs half.
         ("double_binary_tree", AG, 8, 3, 1.0),
         ("double_binary_tree", AR, 9, 8, 2.0),
         ("double_binary_tree", AR, 3, 4, 2.0),
         ("double_binary_tree", AR, 2, 2, 1.0),
-        ("double_binary_tree", A2A, 8, 3, 7 / 8),
+        ("double_binary_tree", A2A, 8, 1, 7 / 8),
         # A switch that reduces: everything once up, the sum down at the same time.
         ("in_network", AR, 8, 1, 1.0),
         ("in_network", AG, 8, 1, 7 / 8),
@@ -74,7 +79,7 @@ def test_steps_and_traffic(algorithm: str, kind: CollectiveKind, p: int, steps: 
         ("direct", 2, 1, 1.0),
         ("halving_doubling", 8, 1, (3 / 2) / (7 / 8)),  # 1 x 1/2, 2 x 1/4, 4 x 1/8 over 7/8
         ("halving_doubling", 2, 1, 1.0),
-        ("double_binary_tree", 16, 3, (4 / 2) / (15 / 16)),
+        ("double_binary_tree", 16, 2, (4 / 2) / (15 / 16)),
         ("double_binary_tree", 3, 2, (np.log2(3) / 2) / (2 / 3)),
         ("in_network", 16, 1, 4.0),
         ("in_network", 2, 1, 1.0),

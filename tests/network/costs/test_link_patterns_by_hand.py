@@ -13,7 +13,7 @@ from cosmic.design.network_layer import Dimension, Fault, Network, topologies
 from cosmic.network import link_shares
 from cosmic.network.dimension_wiring import label_of, wiring_at
 from cosmic.network.link_graph import graph_of
-from cosmic.network.link_shares import group_layouts, link_terms, message_patterns, pattern_of, slowest_npu
+from cosmic.network.link_shares import group_layouts, link_terms, message_patterns, slowest_npu
 from cosmic.network.network_graphs import tiered_graph
 from cosmic.network.schedules.collective_schedule import Schedule
 from cosmic.network.synthesized_costs import _make_lines, envelope, line_of, node_floor, synthesized_lines
@@ -31,7 +31,7 @@ def ways(algorithm: str, members: int, kind: CollectiveKind = "all_gather") -> l
 
 
 def test_a_ring_sends_both_ways_or_one_way_round() -> None:
-    both = ([0, 1, 2, 0, 1, 2], [1, 2, 0, 2, 0, 1], 0.5)
+    both = ([0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1], 0.5)
     assert ways("ring", 3) == [[both], [([0, 1, 2], [1, 2, 0], 1.0)], [([0, 1, 2], [2, 0, 1], 1.0)]]
     assert ways("ring", 2) == [[([0, 1], [1, 0], 1.0)]]
 
@@ -41,22 +41,27 @@ def test_direct_messages_go_to_each_other_member() -> None:
 
 
 def test_halving_sends_a_half_and_then_a_quarter() -> None:
-    """Of 3/4 in all: 2/3 and 1/3. Two members beyond four first send all they have, a half, of 5/4 in all."""
+    """Of 3/4 in all: 2/3 and 1/3."""
     ((first, second),) = ways("halving_doubling", 4)
     assert first == ([0, 1, 2, 3], [1, 0, 3, 2], pytest.approx(2 / 3))
     assert second == ([0, 1, 2, 3], [2, 3, 0, 1], pytest.approx(1 / 3))
-    ((joining, first, second),) = ways("halving_doubling", 6)
-    assert joining == ([4, 5], [0, 1], pytest.approx(0.4))
-    assert first == ([0, 1, 2, 3], [1, 0, 3, 2], pytest.approx(0.4))
-    assert second == ([0, 1, 2, 3], [2, 3, 0, 1], pytest.approx(0.2))
 
 
-def test_an_all_to_all_by_doubling_sends_as_far_as_the_members_go() -> None:
-    """Bruck: 1, 2 and 4 further on among five, a third each time; 1 and 2 among four."""
+def test_two_members_beyond_four_hand_over_all_they_have() -> None:
+    """3 and 5 hand to 2 and 4, who hand back: 1 buffer each way of 3 1/2, then halves and quarters both ways."""
+    ((handed, back, first, second),) = ways("halving_doubling", 6, "all_reduce")
+    assert handed == ([3, 5], [2, 4], pytest.approx(1 / 3.5))
+    assert back == ([2, 4], [3, 5], pytest.approx(1 / 3.5))
+    assert first == ([0, 1, 2, 4], [1, 0, 4, 2], pytest.approx(1 / 3.5))
+    assert second == ([0, 1, 2, 4], [2, 4, 0, 1], pytest.approx(0.5 / 3.5))
+
+
+def test_an_all_to_all_by_doubling_sends_all_that_goes_an_odd_number_of_times_as_far() -> None:
+    """Bruck among five: 1 and 3 go one further, 2 and 3 two, 4 four, of 5 moves of a shard in all."""
     ((one, two, four),) = ways("halving_doubling", 5, "all_to_all")
-    assert one == ([0, 1, 2, 3, 4], [1, 2, 3, 4, 0], pytest.approx(1 / 3))
-    assert two == ([0, 1, 2, 3, 4], [2, 3, 4, 0, 1], pytest.approx(1 / 3))
-    assert four == ([0, 1, 2, 3, 4], [4, 0, 1, 2, 3], pytest.approx(1 / 3))
+    assert one == ([0, 1, 2, 3, 4], [1, 2, 3, 4, 0], pytest.approx(2 / 5))
+    assert two == ([0, 1, 2, 3, 4], [2, 3, 4, 0, 1], pytest.approx(2 / 5))
+    assert four == ([0, 1, 2, 3, 4], [4, 0, 1, 2, 3], pytest.approx(1 / 5))
     assert [receivers for _, receivers, _ in ways("halving_doubling", 4, "all_to_all")[0]] == [
         [1, 2, 3, 0],
         [2, 3, 0, 1],
@@ -65,19 +70,18 @@ def test_an_all_to_all_by_doubling_sends_as_far_as_the_members_go() -> None:
 
 def test_the_second_tree_is_the_first_turned_round_or_moved_on() -> None:
     """Of four members 1 and 3 are leaves below 2, and 2 below 0; turned round, 2 and 0 below 1, and 1 below 3."""
-    ((up, down),) = ways("double_binary_tree", 4)
-    assert up == ([1, 2, 3, 2, 1, 0], [2, 0, 2, 1, 3, 1], 0.25)
-    assert down == (up[1], up[0], 0.25)
-    ((up, _),) = ways("double_binary_tree", 3)
-    assert up == ([1, 2, 2, 0], [2, 0, 0, 1], 0.25)
-    assert ways("double_binary_tree", 2) == [[([1, 0], [0, 1], 1.0)]]
+    ((up, down),) = ways("double_binary_tree", 4, "all_reduce")
+    assert up == ([0, 1, 1, 2, 2, 3], [1, 2, 3, 0, 1, 2], 0.25)
+    assert down == ([0, 1, 1, 2, 2, 3], [2, 0, 2, 1, 3, 1], 0.25)
+    ((up, _),) = ways("double_binary_tree", 5, "all_reduce")
+    assert up == ([0, 1, 2, 2, 3, 3, 4, 4], [1, 2, 3, 4, 0, 2, 0, 3], 0.25)
+    assert ways("double_binary_tree", 2) == [[([0, 1], [1, 0], 1.0)]]
 
 
-def test_algorithms_of_others_are_rings_if_they_have_two_peers() -> None:
-    assert [pattern_of("auto", kind, 4) for kind in ("all_to_all", "all_reduce")] == ["direct", "ring"]
-    assert pattern_of("double_binary_tree", "all_to_all", 4) == "direct"
-    assert pattern_of("double_binary_tree", "all_reduce", 4) == "double_binary_tree"
-    assert pattern_of("synthesized", "all_gather", 2) == "direct"  # three peers among four
+def test_names_that_stand_for_others_send_what_these_do() -> None:
+    assert ways("auto", 4, "all_to_all") == ways("double_binary_tree", 4, "all_to_all") == ways("direct", 4)
+    assert ways("auto", 4) == ways("in_network", 4) == ways("ring", 4)
+    assert ways("synthesized", 3) == ways("direct", 3)
 
 
 def test_the_slowest_npu_sends_or_receives_at_a_quarter() -> None:

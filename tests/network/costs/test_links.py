@@ -29,7 +29,7 @@ from cosmic.network.collective_costs import (
 from cosmic.network.mesh_spans import Span
 from cosmic.network.transport_protocols import IDEAL
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.step.network_costs import NetworkCosts
+from cosmic.step.communication import NetworkCosts
 from tests.batches import check_all
 
 CALIBRATION = Path(__file__).parents[3] / "calibration"

@@ -284,7 +284,7 @@ def test_a_build_with_odd_tiers_is_one_sentence(monkeypatch: pytest.MonkeyPatch,
 
 def test_phases_say_what_leaves() -> None:
     """8 NPUs, leaves of 2, pairs 4 apart: every NPU sends out of its leaf."""
-    (phase,) = crossing_phases("ring", GroupShape(8, 2, 4), 2)
+    (phase,) = crossing_phases("ring", "all_gather", GroupShape(8, 2, 4), 2)
     assert phase == (1.0, 1.0, 1.0)
-    (phase,) = crossing_phases("direct", GroupShape(8, 8, 1), 8)
+    (phase,) = crossing_phases("direct", "all_to_all", GroupShape(8, 8, 1), 8)
     assert phase == (1.0, 0.0, 0.0)

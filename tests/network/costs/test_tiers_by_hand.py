@@ -134,13 +134,13 @@ def test_paths_are_those_of_the_algorithms_messages(algorithm: str, links: float
 
 def test_one_member_outside_is_reached_by_all_others() -> None:
     """5 members, 4 in a leaf: 4 · 1 of 4 messages each leave it, over its 4 NPUs."""
-    assert crossing_phases("direct", GroupShape(5, 5, 1), 4) == (Phase(1.0, 0.25, 1.0),)
-    assert crossing_phases("direct", GroupShape(4, 4, 1), 4) == (Phase(1.0, 0.0, 0.0),)
+    assert crossing_phases("direct", "all_to_all", GroupShape(5, 5, 1), 4) == (Phase(1.0, 0.25, 1.0),)
+    assert crossing_phases("direct", "all_to_all", GroupShape(4, 4, 1), 4) == (Phase(1.0, 0.0, 0.0),)
 
 
 def test_paths_are_longer_if_one_group_straddles() -> None:
     """Groups of 4 on leaves of 6: one of three lies below a leaf, one on both."""
-    assert crossing_phases("direct", GroupShape(12, 4, 1), 6)[0].across == 1.0
+    assert crossing_phases("direct", "all_to_all", GroupShape(12, 4, 1), 6)[0].across == 1.0
 
 
 def test_a_flat_all_to_all_hashes_its_messages_over_the_uplinks_of_a_leaf() -> None:

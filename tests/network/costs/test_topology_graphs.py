@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cosmic.accuracy.suites import divide_into_groups
-from cosmic.base.arithmetic import even_factors
+from cosmic.base.numeric import even_factors
 from cosmic.design.network_layer import Parts, topologies
 from cosmic.network.topologies.hybrid_cube_mesh import HybridCubeMesh
 from cosmic.network.topologies.hypercube import Hypercube

@@ -15,11 +15,11 @@ from cosmic.base.errors import SpecError
 from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
 from cosmic.network.schedules.msccl_xml import msccl_text, parse_msccl, time_steps
-from cosmic.network.schedules.schedule_checking import check_schedule
-from cosmic.network.schedules.schedule_formats import ScheduleOptions, perfetto_text, read_schedule
+from cosmic.network.schedules.schedule_checking import check_schedule, infer_reducing
+from cosmic.network.schedules.schedule_formats import ScheduleOptions, read_schedule, schedule_timeline_text
 from cosmic.network.schedules.schedule_replay import to_nanoseconds
 from cosmic.network.schedules.schedule_tables import StatedCollective, parse_table, schedule_csv
-from cosmic.report.charts.schedule_chart import schedule_svg
+from cosmic.report.schedule_files import schedule_svg
 from cosmic.simulate.events.trace_simulation import simulate
 from cosmic.traces.chakra.schedule_traces import traces_of_schedule
 from cosmic.traces.chakra.trace_writer import write_traces
@@ -63,6 +63,28 @@ def test_csv_reads_back_to_the_bit(tmp_path: Path, kind: Kind) -> None:
     assert back.chunks_per_npu == 2
     for name in ("link", "chunk", "start_s", "end_s"):
         assert getattr(back, name).tolist() == getattr(schedule, name).tolist()
+    assert check_schedule(back).valid
+    adding = infer_reducing(schedule)
+    assert back.reduces is not None
+    assert (back.reduces == adding).all()
+    wrong = check_schedule(replace(back, reduces=~adding))
+    assert (wrong.valid, wrong.counts["operation"]) == (False, schedule.transfers)
+
+
+def test_a_table_says_of_each_transfer_whether_it_reduces(tmp_path: Path) -> None:
+    """Two NPUs: each adds up one half, and sends the sum back. A table without the column means the same."""
+    graph = graph_of(2, [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)])
+    head, rows = "source,target,chunk,start_s,end_s,operation", ["0,1,1,0,1e-6,reduce", "1,0,0,0,1e-6,reduce"]
+    rows += ["1,0,1,1e-6,2e-6,copy", "0,1,0,1e-6,2e-6,COPY"]
+    stated = ScheduleOptions(graph, "all_reduce", 2000.0)
+    schedule = read(tmp_path, "\n".join([head, *rows]) + "\n", stated)
+    assert check_schedule(schedule).valid
+    assert schedule.reduces is not None
+    assert schedule.reduces.tolist() == [True, True, False, False]
+    bare = "\n".join(line.rpartition(",")[0] for line in [head, *rows]) + "\n"
+    assert infer_reducing(read(tmp_path, bare, stated)).tolist() == [True, True, False, False]
+    with pytest.raises(SpecError, match="an operation is copy or reduce"):
+        read(tmp_path, f"{head}\n0,1,0,0,1e-6,add\n", stated)
 
 
 def test_parallel_links_are_told_apart_by_who_is_free(tmp_path: Path) -> None:
@@ -319,7 +341,7 @@ def test_ranks_of_traces_are_positions_in_a_group_alone() -> None:
 
 def test_perfetto_has_a_span_for_each_transfer() -> None:
     schedule = gathered(ring(4), 2)
-    tree = json.loads(perfetto_text(schedule))
+    tree = json.loads(schedule_timeline_text(schedule))
     spans = [event for event in tree["traceEvents"] if event["ph"] == "X"]
     assert len(spans) == schedule.transfers
     assert max(each["ts"] + each["dur"] for each in spans) == pytest.approx(schedule.time_s * 1e6)
@@ -347,10 +369,10 @@ def empty(graph: LinkGraph) -> Schedule:
 def test_a_schedule_of_one_member_is_valid_and_has_nothing_to_show() -> None:
     schedule = empty(ring(2))
     assert check_schedule(schedule).valid
-    assert schedule_csv(schedule) == "source,target,chunk,start_s,end_s\n"
+    assert schedule_csv(schedule) == "source,target,chunk,start_s,end_s,operation\n"
     alone = StatedCollective(schedule.graph, "all_gather", 1e6, 1, ((0,),))
     assert parse_table(schedule_csv(schedule), alone, "x").transfers == 0
-    assert json.loads(perfetto_text(schedule))["traceEvents"] == []
+    assert json.loads(schedule_timeline_text(schedule))["traceEvents"] == []
     assert ElementTree.fromstring(schedule_svg(schedule)) is not None
     assert parse_msccl(msccl_text(schedule), "x").kind == "all_gather"
     assert len(traces_of_schedule(schedule).ranks) == 1

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from cosmic.network.collective_algorithms.double_binary_tree import NO_PARENT, double_tree_parents
 from cosmic.network.link_graph import LinkGraph, graph_of
-from cosmic.network.schedules import baseline_algorithms
-from cosmic.network.schedules.baseline_algorithms import binary_tree, double_tree_s, double_trees, multitree_s
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from collectives import tree_baselines
+from collectives.tree_baselines import double_tree_s, multitree_s
 
 RATE = 1e9
 
@@ -17,19 +24,19 @@ def two_way_ring(npus: int) -> LinkGraph:
 
 @pytest.mark.parametrize("members", [2, 3, 4, 7, 8, 13])
 def test_a_binary_tree_joins_all_members_and_is_balanced(members: int) -> None:
-    parents = binary_tree(list(range(members)))
-    assert len(parents) == members - 1
-    assert max(list(parents.values()).count(parent) for parent in parents.values()) <= 2
-    for first in range(members):
-        member, above = first, 0
-        while member in parents:
-            member, above = parents[member], above + 1
-        assert above <= (members - 1).bit_length()
+    for parents in (tree.tolist() for tree in double_tree_parents(members)):
+        assert parents.count(NO_PARENT) == 1
+        assert max(parents.count(parent) for parent in parents if parent != NO_PARENT) <= 2
+        for first in range(members):
+            member, above = first, 0
+            while parents[member] != NO_PARENT:
+                member, above = parents[member], above + 1
+            assert above <= (members - 1).bit_length()
 
 
 @pytest.mark.parametrize("members", [2, 4, 6, 8, 14, 16])
 def test_members_have_children_in_one_of_two_trees(members: int) -> None:
-    first, second = (set(parents.values()) for parents in double_trees(range(members)))
+    first, second = ({*tree.tolist()} - {NO_PARENT} for tree in double_tree_parents(members))
     assert not first & second
     assert first | second == set(range(members))
 
@@ -37,7 +44,7 @@ def test_members_have_children_in_one_of_two_trees(members: int) -> None:
 def test_two_npus_add_up_and_send_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tree has half of the bytes and one edge, the two in opposite directions: 0.5 s up, 0.5 s down."""
     pair = graph_of(2, [(0, 1, RATE, 0.0), (1, 0, RATE, 0.0)])
-    monkeypatch.setattr(baseline_algorithms, "CHUNKS", (1,))
+    monkeypatch.setattr(tree_baselines, "CHUNKS", (1,))
     assert double_tree_s(pair, RATE, overlapped=False) == pytest.approx(1.0)
 
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.base.native.library import SWITCH
 from cosmic.network.link_graph import LinkGraph, graph_of
-from cosmic.network.schedules.collective_schedule import KINDS, Kind
+from cosmic.network.schedules.collective_schedule import Kind
 from cosmic.network.synthesis.graph_symmetry import symmetry_of
 from cosmic.network.synthesis.lower_bounds import collective_bounds, parted_s
 
@@ -156,14 +155,6 @@ def test_all_cuts_together_give_the_bound(seed: int) -> None:
         out = graph.bandwidth_bytes_per_s[(inside[graph.sources] == 1) & (inside[graph.targets] == 0)].sum()
         worst = max(worst, 1e9 / graph.npus * inside.sum() / out)
     assert collective_bounds(graph, "all_gather", 1e9).cut_s == pytest.approx(worst)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_python_finds_the_same_as_c(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = random_network(seed, switches=seed % 2 == 1)
-    compiled = [collective_bounds(graph, kind, 1e9, chunks=3) for kind in KINDS]
-    monkeypatch.setenv(SWITCH, "0")
-    assert [collective_bounds(graph, kind, 1e9, chunks=3) for kind in KINDS] == compiled
 
 
 def test_symmetry_is_found_and_not_imagined() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.report.container import unpack_container
 from cosmic.report.live.study_paths import is_study_name
 from cosmic.search.study.study import open_study, render_inputs
 from tests.payloads import PAYLOADS
 from tests.report.live.asking import Client, spoken, tell
+from tests.report.publishing.unpacking import unpack_container
 
 
 @pytest.mark.long

@@ -13,13 +13,13 @@ import pytest
 
 from cosmic.design.plain_data import parse_yaml
 from cosmic.evaluation import evaluate
-from cosmic.report.container import unpack_container
 from cosmic.report.live.application import JobThreads
 from cosmic.report.live.connections import Limits
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.study.study import open_study
 from cosmic.simulate.metrics import Metrics
 from tests.report.live.asking import ORIGIN, Client, tell
+from tests.report.publishing.unpacking import unpack_container
 
 WARM_S = 2.0
 """A bound for a busy machine; on an idle one it takes less than 0.15 s."""

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.report.container import numbers_of, unpack_container
 from cosmic.report.live.application import LiveSite, watch_study
 from cosmic.report.live.study_library import GrowingStorage, StudyTally, is_lock_held
 from cosmic.search.search_loop import search
 from cosmic.search.study.study import open_study, render_inputs
 from tests.report.live.asking import Client
 from tests.report.live.conftest import SPACE
+from tests.report.publishing.unpacking import numbers_of, unpack_container
 
 
 def test_a_row_says_what_the_study_holds(client: Client, runs: Path) -> None:

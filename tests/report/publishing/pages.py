@@ -7,7 +7,7 @@ import re
 from base64 import b64decode
 from typing import Any
 
-from cosmic.report.container import unpack_container
+from tests.report.publishing.unpacking import unpack_container
 
 
 def held_by(page: str) -> tuple[dict[str, Any], bytes]:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from cosmic.report.container import Binary, container_text, numbers_of
-from cosmic.report.document_types import BlockJson
+from cosmic.report.container import Binary, container_text, plain_data
 from cosmic.report.trial_block import STEPS, block_of, metrics_of, rule_from_known, scale_numbers
 from cosmic.search.problem import METRICS
 from cosmic.search.search_loop import Found, search
 from cosmic.search.trials import Trials
 from cosmic.simulate.metrics import BETTER
 from tests.report.publishing.studies import SPACE, found, small
-from tests.report.publishing.unpacking import coding_of, column, labels, values
+from tests.report.publishing.unpacking import coding_of, column, labels, numbers_of, values
 
 BUDGET = 25
 """Bytes of HTML that a trial may take."""
 
 
-def packed(of: Found) -> tuple[BlockJson, bytes]:
+def packed(of: Found) -> tuple[dict[str, Any], bytes]:
     binary = Binary()
-    block = block_of(of.problem, of.trials, binary)
+    block = plain_data(block_of(of.problem, of.trials, binary))
     return block, b"".join(binary.planes)
 
 
@@ -99,7 +100,7 @@ def test_metrics_that_follow_from_others_are_named_and_not_sent() -> None:
     ("mine", "rule"), [([2.0, 4.0, 8.0], "times"), ([8.0, 4.0, 2.0], "over"), ([4.0, 5.0, 7.0], "plus")]
 )
 def test_a_column_follows_from_another_by_one_rule(mine: list[float], rule: str) -> None:
-    coding = rule_from_known(np.array(mine), [(3, np.array([1.0, 2.0, 4.0]))])
+    coding = plain_data(rule_from_known(np.array(mine), [(3, np.array([1.0, 2.0, 4.0]))]))
     assert coding is not None
     assert (coding["rule"], coding["column"]) == (rule, 3)
 
@@ -111,7 +112,7 @@ def test_a_column_that_is_nearly_another_does_not_follow_from_it() -> None:
 
 def test_scaled_numbers_keep_their_ends_exactly() -> None:
     binary = Binary()
-    coding = scale_numbers(np.array([1e-6, 3.0, np.nan, 1e6]), binary)
+    coding = plain_data(scale_numbers(np.array([1e-6, 3.0, np.nan, 1e6]), binary))
     codes = numbers_of(coding["codes"], b"".join(binary.planes)).tolist()
     assert (codes[0], codes[2], codes[3]) == (1, 0, STEPS + 1)
     assert coding["log"]
@@ -119,10 +120,10 @@ def test_scaled_numbers_keep_their_ends_exactly() -> None:
 
 def test_parts_of_a_study_have_the_columns_of_the_whole() -> None:
     made = found()
-    whole = block_of(made.problem, made.trials, Binary())
+    whole = plain_data(block_of(made.problem, made.trials, Binary()))
     head = Trials(made.trials.rows[:0], made.trials.results.select(np.arange(0)))
     for some in (head, Trials(made.trials.rows[5:9], made.trials.results.select(np.arange(5, 9)))):
-        part = block_of(made.problem, some, Binary(), first=5)
+        part = plain_data(block_of(made.problem, some, Binary(), first=5))
         assert part["first"] == 5
         assert [each["name"] for each in part["columns"]] == [each["name"] for each in whole["columns"]]
 
@@ -156,5 +157,5 @@ def test_entries_of_a_tuple_that_are_names_lists_or_equal_keep_their_values() ->
 def test_ten_thousand_trials_stay_within_their_bytes(agent: str) -> None:
     made = found(10_000, agent, 0)
     binary = Binary()
-    block = block_of(made.problem, made.trials, binary)
+    block = plain_data(block_of(made.problem, made.trials, binary))
     assert len(container_text({"trials": block}, binary)) <= BUDGET * len(made.trials)

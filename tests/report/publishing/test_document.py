@@ -15,9 +15,8 @@ from cosmic.design import schema
 from cosmic.design.design_batch import batch_of
 from cosmic.evaluation import evaluate
 from cosmic.frameworks.launch import render_script, targets
-from cosmic.report.container import Binary, numbers_of
+from cosmic.report.container import Binary, plain_data
 from cosmic.report.design_view import MOST_ROOFLINE_POINTS, pack_timeline, roofline_of
-from cosmic.report.document_types import Design, LaunchJson, ReportDocument
 from cosmic.report.launch_commands import launch_of
 from cosmic.report.study_report import ReportSubject, document_of, found_in_study, plateau_of, spread_evenly
 from cosmic.report.trust import search_command, search_python
@@ -33,31 +32,32 @@ from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.schedule_timeline import draw_design_timeline
 from tests.report.publishing.studies import SPACE, found, small, source
+from tests.report.publishing.unpacking import numbers_of
 
 pytestmark = pytest.mark.xdist_group("document")  # what its tests share is made once
 
 
-def document(made: Found, beside: int = 0) -> ReportDocument:
-    return document_of(ReportSubject(made, search_open_layers(made, beside)), Binary())
+def document(made: Found, beside: int = 0) -> dict[str, Any]:
+    return plain_data(document_of(ReportSubject(made, search_open_layers(made, beside)), Binary()))
 
 
 @pytest.fixture(scope="module")
-def full() -> ReportDocument:
+def full() -> dict[str, Any]:
     """The report of a search of the full stack, with isolated searches beside it."""
     return document(found(agent="genetic"), 60)
 
 
-def design(of: ReportDocument, role: str) -> Design:
+def design(of: dict[str, Any], role: str) -> dict[str, Any]:
     return next(each for each in of["designs"] if each["role"] == role)
 
 
-def evaluated(of: Design) -> Metrics:
+def evaluated(of: dict[str, Any]) -> Metrics:
     outcome = evaluate(load_design(yaml.safe_load(of["yaml"])))
     assert isinstance(outcome, Metrics)
     return outcome
 
 
-def test_designs_are_the_base_the_isolated_bests_and_the_best(full: ReportDocument) -> None:
+def test_designs_are_the_base_the_isolated_bests_and_the_best(full: dict[str, Any]) -> None:
     roles = [each["role"] for each in full["designs"]]
     assert roles == ["base", "isolated", "isolated", "isolated", "best"]
     assert (full["base"], full["best"]) == (0, 4)
@@ -66,7 +66,7 @@ def test_designs_are_the_base_the_isolated_bests_and_the_best(full: ReportDocume
 
 
 @pytest.mark.parametrize("role", ["base", "best", "isolated"])
-def test_every_number_of_a_design_is_that_of_its_yaml(full: ReportDocument, role: str) -> None:
+def test_every_number_of_a_design_is_that_of_its_yaml(full: dict[str, Any], role: str) -> None:
     shown = design(full, role)
     metrics = evaluated(shown)
     assert shown["step_s"] == pytest.approx(metrics.step_s)
@@ -82,7 +82,7 @@ def test_every_number_of_a_design_is_that_of_its_yaml(full: ReportDocument, role
     assert shown["identity"] == load_design(yaml.safe_load(shown["yaml"])).identity
 
 
-def test_gains_are_ratios_of_the_objective(full: ReportDocument) -> None:
+def test_gains_are_ratios_of_the_objective(full: dict[str, Any]) -> None:
     best = evaluated(design(full, "best")).perf_per_bandwidth
     for gain, role in zip(full["verdict"]["gains"], full["designs"][:4], strict=True):
         other = evaluated(role).perf_per_bandwidth
@@ -91,7 +91,7 @@ def test_gains_are_ratios_of_the_objective(full: ReportDocument) -> None:
         assert gain["times"] == pytest.approx(best / other)
 
 
-def test_what_changes_are_worth_multiplies_to_the_gain(full: ReportDocument) -> None:
+def test_what_changes_are_worth_multiplies_to_the_gain(full: dict[str, Any]) -> None:
     why = full["why"]
     factors = [each["worth"] or 1.0 for each in why["changes"]]
     assert prod(factors) * (why["rest"] or 1.0) == pytest.approx(full["verdict"]["gains"][0]["times"])
@@ -101,7 +101,7 @@ def test_what_changes_are_worth_multiplies_to_the_gain(full: ReportDocument) -> 
     assert "network bandwidth" in labels
 
 
-def test_changes_alone_are_what_the_base_gains_by_them(full: ReportDocument) -> None:
+def test_changes_alone_are_what_the_base_gains_by_them(full: dict[str, Any]) -> None:
     base = load_design(yaml.safe_load(design(full, "base")["yaml"]))
     before = evaluate(base)
     assert isinstance(before, Metrics)
@@ -115,14 +115,14 @@ def test_changes_alone_are_what_the_base_gains_by_them(full: ReportDocument) -> 
             assert change["alone"] == pytest.approx(gain)
 
 
-def test_convergence_ends_with_the_best_of_each_search(full: ReportDocument) -> None:
+def test_convergence_ends_with_the_best_of_each_search(full: dict[str, Any]) -> None:
     curves = {each["name"]: each["points"] for each in full["convergence"]["series"]}
     assert list(curves) == ["workload alone", "collective alone", "network alone", "genetic"]
     assert curves["genetic"][-1][1] == pytest.approx(evaluated(design(full, "best")).perf_per_bandwidth)
     assert curves["genetic"][-1][0] == full["trust"]["evaluated"]
 
 
-def test_trust_counts_what_the_study_counts(full: ReportDocument) -> None:
+def test_trust_counts_what_the_study_counts(full: dict[str, Any]) -> None:
     made = found(agent="genetic")
     trust = full["trust"]
     assert {each["reason"]: each["count"] for each in trust["failures"]} == made.trials.reasons()
@@ -131,7 +131,7 @@ def test_trust_counts_what_the_study_counts(full: ReportDocument) -> None:
     assert any("No kernels of cosmic-10tf were measured" in each for each in trust["limits"])
 
 
-def test_the_command_and_the_lines_of_python_search_the_same_again(full: ReportDocument) -> None:
+def test_the_command_and_the_lines_of_python_search_the_same_again(full: dict[str, Any]) -> None:
     made = found(agent="genetic")
     words = full["verdict"]["command"].split()
     assert words[:3] == ["cosmic", "search", SPACE]
@@ -160,7 +160,7 @@ def test_a_set_that_only_has_the_name_of_a_design_is_a_file() -> None:
         assert shlex.split(search_command(made.inputs))[2] == f"{name}.yaml"
 
 
-def test_the_cluster_holds_every_rank(full: ReportDocument) -> None:
+def test_the_cluster_holds_every_rank(full: dict[str, Any]) -> None:
     for each in full["designs"]:
         cluster = each["cluster"]
         assert cluster is not None
@@ -176,7 +176,7 @@ def test_operators_of_the_roofline_take_the_time_that_computing_takes() -> None:
     point = load_design("llama3-70b@dgx-h100:64")
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
-    shown = roofline_of(bounding_profile(batch_of(point)))
+    shown = plain_data(roofline_of(bounding_profile(batch_of(point))))
     computing = sum(metrics.breakdown[name] for name in ("gemm", "attention", "other", "recompute"))
     total = sum(each["seconds"] for each in shown["points"])
     assert 0.85 * computing <= total <= 1.001 * computing  # a lookup computes nothing, and is no point
@@ -189,7 +189,7 @@ def test_a_timeline_comes_out_as_it_went_in() -> None:
         load_design("llama3-8b@dgx-h100:16", {"workload.pp": 2, "workload.dp": 1, "workload.tp": 8})
     )
     binary = Binary()
-    packed = pack_timeline(timeline, binary)
+    packed = plain_data(pack_timeline(timeline, binary))
     raw = b"".join(binary.planes)
     seconds = np.array(packed["seconds"])
     track, gap, duration = (numbers_of(packed["spans"][name], raw) for name in ("track", "gap", "duration"))
@@ -302,7 +302,7 @@ def test_a_study_that_has_fewer_trials_than_asked_is_not_complete(tmp_path: Any)
     assert found_in_study(whole).stopped == "interrupted"
 
 
-def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
+def test_changes_name_fields_as_files_do(full: dict[str, Any]) -> None:
     base = load_design(yaml.safe_load(design(full, "base")["yaml"]))
     for change in full["why"]["changes"]:
         for field in change["fields"]:
@@ -312,8 +312,8 @@ def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
 # ---- the headline
 
 
-def launched(settings: dict[str, Any]) -> LaunchJson:
-    return launch_of(load_design("llama3-8b@dgx-h100:16", settings), "my best.yaml")
+def launched(settings: dict[str, Any]) -> dict[str, Any]:
+    return plain_data(launch_of(load_design("llama3-8b@dgx-h100:16", settings), "my best.yaml"))
 
 
 def test_the_headline_names_the_machine_and_the_rate_of_an_accelerator() -> None:
@@ -331,7 +331,7 @@ def test_the_headline_names_the_machine_and_the_rate_of_an_accelerator() -> None
     assert design(shown, "base")["launch"] is None  # only of the best: a report stays small
 
 
-def test_the_headline_of_the_paper_s_accelerator_says_that_nothing_launches_it(full: ReportDocument) -> None:
+def test_the_headline_of_the_paper_s_accelerator_says_that_nothing_launches_it(full: dict[str, Any]) -> None:
     launch = design(full, "best")["launch"]
     assert launch is not None
     assert (launch["export"], launch["script"], launch["target"]) == ("", "", "")
@@ -363,7 +363,7 @@ def test_what_is_served_is_launched_by_engines_and_by_no_framework_for_training(
 
 def test_a_model_that_no_engine_serves_is_said() -> None:
     point = load_design("bert-large@dgx-h100:8", {"task": "prefill"})
-    launch = launch_of(point, "best.yaml")
+    launch = plain_data(launch_of(point, "best.yaml"))
     assert launch["script"] == ""
     assert launch["note"] == (
         "vLLM, SGLang, TensorRT-LLM and Dynamo cannot launch it: "
@@ -379,7 +379,7 @@ def test_nothing_feasible_has_no_headline() -> None:
 # ---- the plateau
 
 
-def test_designs_as_good_as_the_best_are_counted(full: ReportDocument) -> None:
+def test_designs_as_good_as_the_best_are_counted(full: dict[str, Any]) -> None:
     made = found(agent="genetic")
     plateau = full["verdict"]["plateau"]
     assert plateau is not None
@@ -405,10 +405,10 @@ def test_the_plateau_is_said_in_a_sentence() -> None:
         ),
     }
     for ground, sentence in said.items():
-        shown = plateau_of(made, ground)
+        shown = plain_data(plateau_of(made, ground))
         assert shown is not None
         assert shown["sentence"] == sentence
     two = search(small(), agent="exhaustive", trials=9, objectives=["step_s", "memory_bytes"])
-    shown = plateau_of(two, Plateau(0.01, 12, 0, 0.0))
+    shown = plain_data(plateau_of(two, Plateau(0.01, 12, 0, 0.0)))
     assert shown is not None
     assert shown["sentence"] == "12 designs lie within 1 % of the best, this one among them."

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.report.container import unpack_container
 from cosmic.report.html_file import FRONT
 from cosmic.report.study_report import report
 from cosmic.search.search_loop import Found, search
 from tests.payloads import PAYLOADS
 from tests.report.publishing.studies import found
+from tests.report.publishing.unpacking import unpack_container
 
 ELEMENTS = {"html", "head", "meta", "link", "title", "style", "body", "main", "noscript", "script"}
 ELEMENTS |= {"h1", "p", "table", "tbody", "tr", "th", "td", "pre", "code"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.evaluation import evaluate
+from cosmic.report.container import plain_data
 from cosmic.report.design_view import NamedDesign, design_without_timeline, memory_tiers_of
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
@@ -21,7 +22,7 @@ def metrics(**given: object) -> Metrics:
 
 def test_each_tier_has_what_it_holds_and_what_crosses_its_link() -> None:
     point = load_design(LLAMA, {"tp": 8, "memory.tiers": [HOST], "memory.placement.optimizer": ["host"]})
-    shown = design_without_timeline(NamedDesign("best", "other", point), "analytic")
+    shown = plain_data(design_without_timeline(NamedDesign("best", "other", point), "analytic"))
     hbm, host = shown["tiers"]["rows"]
     assert sum(part["bytes"] for part in hbm["parts"]) == pytest.approx(hbm["used_bytes"])
     assert hbm["traffic_bytes"] == 0
@@ -35,12 +36,12 @@ def test_each_tier_has_what_it_holds_and_what_crosses_its_link() -> None:
 
 def test_a_design_without_outer_tiers_has_none() -> None:
     point = load_design(LLAMA, {"tp": 8})
-    assert "tiers" not in design_without_timeline(NamedDesign("best", "other", point), "analytic")
+    assert "tiers" not in plain_data(design_without_timeline(NamedDesign("best", "other", point), "analytic"))
     assert memory_tiers_of(metrics()) is None
 
 
 def test_the_sentence_says_what_transfers_cost() -> None:
-    slow = memory_tiers_of(metrics(**{"memory.placement.optimizer": ["host"], "workload.global_batch": 8}))
+    slow = plain_data(memory_tiers_of(metrics(**{"memory.placement.optimizer": ["host"], "workload.global_batch": 8})))
     assert slow is not None
     assert slow["sentence"].startswith("Compute waits ")
     fast = {**HOST, "bandwidth": "10 TB/s"}
@@ -48,8 +49,8 @@ def test_the_sentence_says_what_transfers_cost() -> None:
         metrics(**{"memory.tiers": [fast], "memory.placement.activations": ["host"], "memory.prefetch": "step"})
     )
     assert hidden is not None
-    assert hidden["sentence"] == "Compute hides all transfers between tiers."
+    assert hidden.sentence == "Compute hides all transfers between tiers."
     in_place = {**HOST, "bandwidth": "1 TB/s", "access": "load_store"}
-    read = memory_tiers_of(metrics(**{"memory.tiers": [in_place], "memory.placement.optimizer": ["host"]}))
+    read = plain_data(memory_tiers_of(metrics(**{"memory.tiers": [in_place], "memory.placement.optimizer": ["host"]})))
     assert read is not None
     assert read["sentence"] == "Nothing is copied between tiers."

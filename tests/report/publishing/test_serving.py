@@ -12,12 +12,18 @@ import yaml
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_layer import Load, RequestClass
 from cosmic.evaluation import evaluate
-from cosmic.report.container import Binary, numbers_of
-from cosmic.report.deployment_words import slos_of
-from cosmic.report.document_types import Curves, Design, Fact, ReportDocument
+from cosmic.report.container import Binary, plain_data
+from cosmic.report.document_types import ReportDocument
 from cosmic.report.html_file import FRONT, render_report
 from cosmic.report.serving_report import serving_report
-from cosmic.report.serving_view import curves_of, describe_missed_slos, loads_around, request_metrics_of, serving_part
+from cosmic.report.serving_view import (
+    curves_of,
+    describe_missed_slos,
+    loads_around,
+    request_metrics_of,
+    serving_part,
+    slos_of,
+)
 from cosmic.report.study_report import ReportSubject, document_of
 from cosmic.search.advice.deployment_plan import Checked, Plan
 from cosmic.search.advice.service_question import Asked, Service, read_service
@@ -26,11 +32,11 @@ from cosmic.search.objectives import read_limit
 from cosmic.search.search_loop import Found, search
 from cosmic.serving.deployment_candidates import Candidate, InstanceKind, InstanceShape, as_design, deployment_rows
 from cosmic.serving.deployment_search import FoundDeployments as DeploymentsFound
-from cosmic.serving.slo import Slo, read_slo
+from cosmic.serving.serving_metrics import Slo, read_slo
 from cosmic.simulate.metrics import Metrics
 from tests.report.publishing.studies import found as trained
 from tests.report.publishing.studies import serving
-from tests.report.publishing.unpacking import coding_of
+from tests.report.publishing.unpacking import coding_of, numbers_of
 
 OSL = 200
 
@@ -46,16 +52,22 @@ def binary() -> Binary:
 
 
 @pytest.fixture(scope="module")
-def document(made: Found, binary: Binary) -> ReportDocument:
+def contents(made: Found, binary: Binary) -> ReportDocument:
     return document_of(ReportSubject(made), binary)
 
 
-def best(document: ReportDocument) -> Design:
+@pytest.fixture(scope="module")
+def document(contents: ReportDocument) -> dict[str, Any]:
+    return plain_data(contents)
+
+
+def best(document: dict[str, Any]) -> dict[str, Any]:
     assert document["best"] is not None
-    return document["designs"][document["best"]]
+    design: dict[str, Any] = document["designs"][document["best"]]
+    return design
 
 
-def point_of(design: Design) -> DesignPoint:
+def point_of(design: dict[str, Any]) -> DesignPoint:
     return load_design(yaml.safe_load(design["yaml"]))
 
 
@@ -67,8 +79,8 @@ def served(**load: Any) -> DesignPoint:
     return load_design(tree)
 
 
-def value(facts: list[Fact], label: str) -> float:
-    found = next(each["value"] for each in facts if each["label"] == label)
+def value(facts: list[dict[str, Any]], label: str) -> float:
+    found: float | None = next(each["value"] for each in facts if each["label"] == label)
     assert found is not None
     return found
 
@@ -76,7 +88,7 @@ def value(facts: list[Fact], label: str) -> float:
 # ---- verdict
 
 
-def test_the_verdict_is_in_words_of_serving(document: ReportDocument) -> None:
+def test_the_verdict_is_in_words_of_serving(document: dict[str, Any]) -> None:
     verdict, shown = document["verdict"], best(document)
     point = point_of(shown)
     metrics = evaluate(point)
@@ -115,8 +127,8 @@ def test_limits_are_those_of_requests_and_of_the_search_and_the_tightest_counts(
         read_limit("memory_bytes <= 1 GB"),
         read_limit("mfu >= 0.1"),
     ]
-    assert [each["text"] for each in slos_of(Load(classes=kinds, rate=1.0))] == ["TTFT p95 ≤ 1.5 s"]
-    assert [each["text"] for each in slos_of(Load(classes=kinds, rate=1.0), limits)] == [
+    assert [each.text for each in slos_of(Load(classes=kinds, rate=1.0))] == ["TTFT p95 ≤ 1.5 s"]
+    assert [each.text for each in slos_of(Load(classes=kinds, rate=1.0), limits)] == [
         "TTFT p95 ≤ 1 s",
         "TPOT mean ≤ 30 ms",
     ]
@@ -125,7 +137,7 @@ def test_limits_are_those_of_requests_and_of_the_search_and_the_tightest_counts(
 # ---- trials
 
 
-def test_trials_say_where_they_prefill(made: Found, document: ReportDocument, binary: Binary) -> None:
+def test_trials_say_where_they_prefill(made: Found, document: dict[str, Any], binary: Binary) -> None:
     space, trials = made.problem.space, made.trials
     points = [space.point(row).serving for row in trials.points]
     expected = [int(each is not None and each.disaggregated) for each in points]
@@ -140,7 +152,7 @@ def test_trials_say_where_they_prefill(made: Found, document: ReportDocument, bi
 # ---- design
 
 
-def test_pools_take_every_accelerator_once(document: ReportDocument) -> None:
+def test_pools_take_every_accelerator_once(document: dict[str, Any]) -> None:
     base = document["designs"][0]
     assert base["serving"]["kind"] == "disaggregated"
     assert [each["mapping"] for each in base["serving"]["pools"]] == ["tp 2", "tp 2"]
@@ -156,7 +168,7 @@ def test_pools_take_every_accelerator_once(document: ReportDocument) -> None:
         assert 0 < (running["kv_use"] or 0) <= 1
 
 
-def test_parts_add_up_and_the_step_shown_is_one_of_decode(document: ReportDocument) -> None:
+def test_parts_add_up_and_the_step_shown_is_one_of_decode(document: dict[str, Any]) -> None:
     shown = best(document)
     spent = {each["name"]: each for each in shown["serving"]["spent"]}
     assert list(spent) == ["ttft", "tpot", "decode"]
@@ -171,7 +183,7 @@ def test_parts_add_up_and_the_step_shown_is_one_of_decode(document: ReportDocume
     assert "of a decode step" in shown["bound"]
 
 
-def test_latencies_are_those_of_the_closed_form(document: ReportDocument) -> None:
+def test_latencies_are_those_of_the_closed_form(document: dict[str, Any]) -> None:
     shown = best(document)
     seen = request_metrics_of(point_of(shown))
     times = {each["name"]: each for each in shown["serving"]["latencies"]}
@@ -181,7 +193,7 @@ def test_latencies_are_those_of_the_closed_form(document: ReportDocument) -> Non
     assert times["e2e"]["slo"] is None
 
 
-def test_a_deployment_is_launched_by_its_engine(document: ReportDocument) -> None:
+def test_a_deployment_is_launched_by_its_engine(document: dict[str, Any]) -> None:
     launch = best(document)["launch"]
     assert launch is not None
     assert launch["target"] == "vLLM"
@@ -191,8 +203,8 @@ def test_a_deployment_is_launched_by_its_engine(document: ReportDocument) -> Non
 # ---- curves
 
 
-def curves(point: DesignPoint) -> Curves:
-    found = serving_part(point)["curves"]
+def curves(point: DesignPoint) -> dict[str, Any]:
+    found: dict[str, Any] | None = plain_data(serving_part(point))["curves"]
     assert found is not None
     return found
 
@@ -239,7 +251,7 @@ def test_arrivals_beyond_what_a_deployment_serves_have_no_latency() -> None:
     assert light["unit"] == "1/s"
     assert light["saturated"] is None
     heavy = served(rate=400.0)
-    shown = curves_of(heavy, [])
+    shown = plain_data(curves_of(heavy, []))
     assert shown is not None
     assert shown["saturated"] is not None
     assert shown["saturated"] < 400
@@ -250,7 +262,7 @@ def test_arrivals_beyond_what_a_deployment_serves_have_no_latency() -> None:
 
 
 def test_a_load_that_is_far_too_much_has_curves_of_what_can_be_served() -> None:
-    shown = curves_of(served(rate=1e6), [])
+    shown = plain_data(curves_of(served(rate=1e6), []))
     assert shown is not None
     assert shown["saturated"] is not None
     assert shown["at"] == 1e6 > shown["loads"][-1]
@@ -269,7 +281,7 @@ def test_each_workload_of_a_mix_is_in_its_own_words() -> None:
         parameters={"workload.{dp,tp}": [[4, 2], [2, 4], [1, 8]]},
         objective="tokens_per_s",
     )
-    document = document_of(ReportSubject(search(space, trials=3)), Binary())
+    document = plain_data(document_of(ReportSubject(search(space, trials=3)), Binary()))
     train, talk = document["verdict"]["workloads"]
     assert train["headline"].endswith("tokens/s/GPU")
     assert "tokens/s per user" in talk["headline"]
@@ -303,9 +315,9 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
 def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tuple[DeploymentsFound, Candidate]:
     """Return what a search of some kinds finds, and one of them with two instances."""
     rows = deployment_rows(service.design, kinds, "concurrency", 8)
-    front = rows.candidates(rows.estimates(), [0, 1], limits)
+    front = rows.candidates([0, 1], limits)
     more = deployment_rows(service.design, kinds, "rate", 4.0, 2)
-    cheapest = more.candidates(more.estimates(), [1], limits)
+    cheapest = more.candidates([1], limits)
     return DeploymentsFound(tuple(front), tuple(cheapest), 2, 4), cheapest[0]
 
 
@@ -347,14 +359,16 @@ def test_a_search_that_finds_no_deployment_says_why(planned: tuple[Service, Plan
     assert document["verdict"]["sentence"].startswith("None of ")
 
 
-def test_a_report_about_training_carries_nothing_of_serving(document: ReportDocument, binary: Binary) -> None:
+def test_a_report_about_training_carries_nothing_of_serving(contents: ReportDocument, binary: Binary) -> None:
     other = Binary()
-    about = document_of(ReportSubject(trained()), other)
+    trained_report = document_of(ReportSubject(trained()), other)
+    about = plain_data(trained_report)
     assert "serving" not in about
     assert "pools" not in about["trials"]
     assert "workloads" not in about["verdict"]
     assert not any("serving" in each for each in about["designs"])
     script = (FRONT / "report.js").read_text(encoding="utf-8")
     assert "latency-over-load" not in script
-    assert len(render_report(document, binary)) > len(script) / 4  # both pages are whole
-    assert render_report(about, other) != render_report({**about, "serving": document["serving"]}, other)
+    assert len(render_report(contents, binary)) > len(script) / 4  # both pages are whole
+    mixed = replace(trained_report, serving=contents.serving)
+    assert render_report(trained_report, other) != render_report(mixed, other)

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.report import trace_page as trace_view
-from cosmic.report.container import Binary, numbers_of
+from cosmic.report.container import Binary, plain_data
 from cosmic.report.html_file import render_trace
-from cosmic.report.trace_page import covered_time, document_of_traces, percent_of, schedule_of, tracks_of
+from cosmic.report.trace_page import document_of_traces, percent_of, schedule_of, tracks_of
 from cosmic.traces.trace import NodeType, RankTrace, Template, TraceSet, template_of
+from cosmic.traces.trace_statistics import union_length
 from tests.report.publishing.pages import held_by
+from tests.report.publishing.unpacking import numbers_of
 
 COMP, COLL = NodeType.COMP, NodeType.COMM_COLL
 
@@ -28,7 +30,7 @@ def node(place: int, **stated: Any) -> dict[str, Any]:
 
 def document(*ranks: RankTrace) -> tuple[dict[str, Any], bytes]:
     binary = Binary()
-    found = document_of_traces(TraceSet(ranks), "job", binary)
+    found = plain_data(document_of_traces(TraceSet(ranks), "job", binary))
     return json.loads(json.dumps(found)), b"".join(binary.planes)
 
 
@@ -111,7 +113,7 @@ def test_the_covered_time_is_that_of_the_union(spans: list[tuple[int, int]]) -> 
     start = np.array([each[0] for each in spans], np.int64)
     length = np.array([each[1] for each in spans], np.int64)
     union = {instant for begin, lasting in spans for instant in range(begin, begin + lasting)}
-    assert covered_time(start, start + length) == len(union)
+    assert union_length(start, start + length) == len(union)
 
 
 # ---- rows

@@ -12,10 +12,20 @@ from xml.etree import ElementTree as Tree
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars, heat_map
-from cosmic.report.charts.plots import Mark, lines, scatter
-from cosmic.report.charts.scales import Axis, Point, Series, quantity, scale_of, thin_points
-from cosmic.report.charts.svg import DARK_HUES, DASHES, HUES, WIDTH, stroke_attributes
+from cosmic.report.charts.drawing import (
+    DARK_HUES,
+    DASHES,
+    HUES,
+    WIDTH,
+    Axis,
+    Point,
+    Series,
+    quantity,
+    scale_of,
+    stroke_attributes,
+    thin_points,
+)
+from cosmic.report.charts.plots import Bar, BarGroup, Mark, bars, heat_map, lines, scatter
 from tests.batches import check_all
 
 HOSTILE = '<img src=x onerror="alert(1)">&\x1b[31m\ud800'

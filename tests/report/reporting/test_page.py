@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cosmic.base.errors import SpecError
+from cosmic.report.charts.drawing import Axis, Series
 from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
 from cosmic.report.markdown import cell_text, is_numeric_column
 from cosmic.report.page import Code, Figure, Heading, Items, Page, Part, Table, Text, to_html, to_markdown, write_html
 

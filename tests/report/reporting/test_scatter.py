@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cosmic.base.errors import SpecError
+from cosmic.report.charts.drawing import Axis, Series
 from cosmic.report.charts.plots import agreement_plot
-from cosmic.report.charts.scales import Axis, Series
 from cosmic.report.page import Figure
 
 X, Y = Axis("measured", "s"), Axis("predicted", "s")

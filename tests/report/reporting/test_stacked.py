@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.report.charts.category_charts import Bar, BarGroup, LineAcross, stacked_bars
-from cosmic.report.charts.scales import Axis
+from cosmic.report.charts.drawing import Axis
+from cosmic.report.charts.plots import Bar, BarGroup, LineAcross, stacked_bars
 from cosmic.report.page import Figure
 
 ROWS = [

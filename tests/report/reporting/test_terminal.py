@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cosmic.report.charts.scales import Axis, Point, Series
+from cosmic.report.charts.drawing import Axis, Point, Series
 from cosmic.report.charts.terminal_plots import Cloud, plot_curves, plot_scatter
 
 X, Y = Axis("trials"), Axis("step time", "s")

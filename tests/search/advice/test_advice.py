@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design
-from cosmic.cli.evaluate_command import break_command, evaluate_command_of
+from cosmic.cli.evaluate_command import break_command
 from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import design_tree, parse_overrides, stated_fields
@@ -32,9 +31,11 @@ from cosmic.search.advice.design_advice import (
 )
 from cosmic.search.advice.ineffective_fields import find_ineffective_fields
 from cosmic.search.advice.moves import combine_changes, list_moves
+from cosmic.search.design_wording import evaluate_command_of
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 from tests.commands import output, run
+from tests.relations.random_designs import random_design
 
 LLAMA = "llama3-70b@dgx-h100:64"
 MESH = {"tp": 8, "pp": 2, "cp": 1, "weight_sharding": "zero1", "global_batch": 64}

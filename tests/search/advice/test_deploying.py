@@ -20,11 +20,10 @@ from cosmic.search.advice.deployment_plan import (
     split_machine,
 )
 from cosmic.search.advice.service_question import Asked, Service, read_service
-from cosmic.serving.deployment_estimates import estimate_design
 from cosmic.serving.deployment_search import FoundDeployments, search_in_one, search_in_two
-from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+from cosmic.serving.served_evaluation import estimate_design
+from cosmic.serving.serving_metrics import Percentiles, ServingMetrics, Slo, read_slo, shares_used
 from cosmic.serving.simulation_check import PartialSimulation
-from cosmic.serving.slo import Slo, read_slo, shares_used
 
 LIMITS = [read_slo("1 s", "ttft"), read_slo("15 ms", "tpot")]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cosmic.accuracy.relations.random_designs import random_design, with_placement
 from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint
@@ -19,6 +18,7 @@ from cosmic.search.advice.ineffective_fields import find_ineffective_fields
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
 from tests.commands import output
+from tests.relations.random_designs import random_design, with_placement
 
 LLAMA = "llama3-8b@dgx-h100:8"
 TIERS = [

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.search.certify.box_bounds import Boxes
-from cosmic.search.certify.branch_and_bound import Best, BoxEvaluator, halve_boxes, stand_in_options
-from cosmic.search.certify.interval_arithmetic import Interval, apply_operation, known_interval
-from cosmic.search.certify.monotonicity import _sign, _slope
+from cosmic.search.certify.branch_and_bound import Best, Boxes, BoxEvaluator, halve_boxes, stand_in_options
+from cosmic.search.certify.monotonicity import Interval, _sign, _slope, apply_operation, known_interval
 from cosmic.search.problem import make_problem
 from tests.search.certify.spaces import small
 

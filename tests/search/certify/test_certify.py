@@ -13,7 +13,7 @@ from cosmic.base.errors import SpecError
 from cosmic.search.certify import branch_and_bound
 from cosmic.search.certify.certificate_checker import check_certificate
 from cosmic.search.certify.certifying import Certified, certify, loss_threshold
-from cosmic.search.pareto import pareto_front
+from cosmic.search.objectives import pareto_front
 from cosmic.search.problem import make_problem
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.simulate.metrics import OF_STEPS

@@ -26,7 +26,7 @@ from cosmic.search.certify.certifying import certify
 from cosmic.search.objectives import losses
 from cosmic.search.problem import make_problem
 from cosmic.simulate.step_evaluation import RECORDER
-from cosmic.step.network_costs import NetworkCosts
+from cosmic.step.communication import NetworkCosts
 from tests.search.certify.spaces import small
 
 Certificate = dict[str, Any]

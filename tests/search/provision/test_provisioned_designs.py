@@ -85,7 +85,7 @@ def test_whole_ports_of_a_design() -> None:
         (TWO, {"radix": 64}, "with --ports"),
         (TWO, {"objective": "speed"}, "objective"),
         (TWO, {"budget": "100 GB/s", "limits": ["B0 >= 200 GB/s"]}, "cannot be met"),
-        ("gpt3-175b@dgx-h100:8", {"overrides": {"tp": 1}}, "cannot run"),
+        ("gpt3-175b@dgx-h100:8", {"settings": {"tp": 1}}, "cannot run"),
         ("nothing.yml", {}, "nothing.yml"),
     ],
 )

@@ -15,8 +15,9 @@ from cosmic.base.errors import SpecError
 from cosmic.design.design_batch import batch_of
 from cosmic.design.plain_data import dump_yaml
 from cosmic.search.sharding.automatic_sharding import shard
-from cosmic.search.sharding.program_parts import Part, count_shared_once
-from cosmic.search.sharding.sharded_programs import (
+from cosmic.search.sharding.program_parts import (
+    Part,
+    count_shared_once,
     design_with,
     load_sharded_design,
     program_parts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cosmic.base.optimise import optimise
 from cosmic.search.cluster_sizing import (
     MOST_ACCELERATORS,
     batch_near,
@@ -51,12 +52,12 @@ def test_every_number_fits_and_larger_limits_allow_no_fewer(limit: int) -> None:
 def test_the_fewest_that_meet_a_goal_are_what_trying_all_finds(goal: int) -> None:
     all_numbers = [8 * each for each in smooth_numbers(1000)]
     expected = next((npus for npus in all_numbers if npus >= goal), None)
-    assert fewest_accelerators(8, 8000, lambda npus: npus >= goal) == expected
+    assert optimise(fewest_accelerators(8, 8000), lambda npus: npus >= goal) == expected
 
 
 def test_a_goal_that_is_not_met_has_no_number() -> None:
-    assert fewest_accelerators(8, 1000, lambda _: False) is None
-    assert fewest_accelerators(8, 8, lambda _: True) == 8
+    assert optimise(fewest_accelerators(8, 1000), lambda _: False) is None
+    assert optimise(fewest_accelerators(8, 8), lambda _: True) == 8
 
 
 def test_a_batch_has_the_odd_factors_of_the_accelerators() -> None:

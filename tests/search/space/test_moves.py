@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.search.space.point_moves import Moves
+from cosmic.search.learning.agent_memory import Moves
 from cosmic.search.space.space_files import load_space
 from tests.search.space.spaces import space
 

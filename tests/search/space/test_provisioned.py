@@ -17,8 +17,7 @@ from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.search.certify.certifying import certify
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.problem import UNMET_PROVISION, make_problem
-from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
-from cosmic.search.provision.space_provisioning import provision_base
+from cosmic.search.provision.provisioning import WeightedDesign, provision_base, provision_designs
 from cosmic.search.search_loop import Found, Progress, search
 from cosmic.search.search_verdict import proof_of
 from cosmic.search.space.space_files import load_space

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
+from cosmic.search.learning.agent_memory import Moves
 from cosmic.search.space.parameter_set import ParameterSet
-from cosmic.search.space.point_moves import Moves
 from cosmic.search.space.space_files import load_space
 from tests.batches import check_all
 from tests.search.space.spaces import BASE, space

@@ -17,7 +17,7 @@ from cosmic.search.problem import make_problem
 from cosmic.search.search_loop import resume_study, search
 from cosmic.search.space.space_files import json_schema, load_space
 from cosmic.search.study.study import open_study, tell_runs
-from cosmic.search.study.study_replay import replay_study
+from cosmic.search.study.study_comparison import replay_study
 from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.user_engines import engine, engines
 from tests.simulate.engines.conftest import METRICS, SPACE, Tiles, tiles

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import FAMILIES, random_design
 from cosmic.base import caching
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate import step_evaluation as evaluation
 from cosmic.simulate.recording import recorded_evaluation
-from cosmic.simulate.recording.design_structure import structure_of
 from cosmic.simulate.recording.recorded_evaluation import Recorder, run_recorded_point
-from cosmic.simulate.recording.recorded_program import RecordedProgram
+from cosmic.simulate.recording.recorded_program import RecordedProgram, structure_of
 from cosmic.simulate.step_evaluation import RESULTS
+from tests.relations.random_designs import FAMILIES, random_design
 
 POINT = load_design("llama3-8b@dgx-h100:8")
 STRUCTURE = structure_of(POINT, {})

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.all_relations import RELATIONS
-from cosmic.accuracy.relations.engine_agreement import compare_engines
-from cosmic.accuracy.relations.random_designs import random_design, with_tiers
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.network.switch_tiers import tiers_of
+from cosmic.report.container import plain_data
 from cosmic.report.design_view import cluster_of
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate import step_evaluation
@@ -24,6 +22,9 @@ from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.bottleneck import network_loads
 from cosmic.step.step_profile import profile_step
 from tests.leaves import LEAVES
+from tests.relations.all_relations import RELATIONS
+from tests.relations.engine_agreement import compare_engines
+from tests.relations.random_designs import random_design, with_tiers
 
 pytestmark = pytest.mark.usefixtures("leaves")
 SYSTEM = "llama3-70b@dgx-h100:512"
@@ -210,14 +211,14 @@ def test_the_busiest_of_links_and_uplinks_is_stated() -> None:
     found = profile_step(batch_of(point))
     loads = [each for each in network_loads(found) if each.dimension == 1]
     assert {each.part: each.uplinks[0] / each.bytes for each in loads} == pytest.approx({"dp": 64.0, "pp": 0.0})
-    cluster = cluster_of(found, 10.0)
+    cluster = plain_data(cluster_of(found, 10.0))
     assert cluster is not None
     outer = cluster["dims"][1]
     rate = point.network.dims[1].bandwidth_bytes_per_s
     assert outer["utilization"] == pytest.approx(sum(each.uplinks[0] for each in loads) / (rate * 10))
     assert outer["label"] == "switch of 64, 64:1 out of 32"
     sent = sum(each.bytes for each in loads)
-    whole = cluster_of(profile_step(batch_of(design(mesh, 1.0))), 10.0)
+    whole = plain_data(cluster_of(profile_step(batch_of(design(mesh, 1.0))), 10.0))
     assert whole is not None
     assert whole["dims"][1]["utilization"] == pytest.approx(sent / (rate * 10))
     assert whole["dims"][1]["label"] == "switch of 64"

@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from cosmic.accuracy.relations.random_designs import list_links, random_design
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.network_layer import Fault
@@ -19,6 +18,7 @@ from cosmic.simulate.metrics import Infeasible, Metrics
 from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
 from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.workload.mapping_rules import evaluate_rules
+from tests.relations.random_designs import list_links, random_design
 
 MACHINE = {
     "model": "llama3-8b",

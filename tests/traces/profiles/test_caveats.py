@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cosmic.traces.kernel_work import parse_work
-from cosmic.traces.profiles.target_machines import machine_named
-from cosmic.traces.profiles.trace_projection import projection_caveats
+from cosmic.step.kernel_prices import parse_work
+from cosmic.traces.profiles.trace_projection import machine_named, projection_caveats
 
 BF16, FP8, STREAM = (
     parse_work(text) for text in ("gemm bf16 1 64 64 64", "gemm fp8 1 64 64 64", "stream bf16 elementwise 2 2 1 1 1 1")

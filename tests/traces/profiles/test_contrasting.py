@@ -15,9 +15,9 @@ from cosmic.search.compare.predicted_step_trace import predict_side
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.step.step_profile import profile_step
-from cosmic.traces.profiles.kernel_classes import classify_kernel, work_shape
 from cosmic.traces.profiles.trace_contrast import (
     TraceSide,
+    classify_kernel,
     common_length,
     contrast_sides,
     critical_path,
@@ -25,6 +25,7 @@ from cosmic.traces.profiles.trace_contrast import (
     identical_traces,
     side_of_traces,
     span_s,
+    work_shape,
 )
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 

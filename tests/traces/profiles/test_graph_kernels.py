@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic.traces.kernel_work import KernelWork, parse_work
+from cosmic.step.kernel_prices import KernelWork, parse_work
 from cosmic.traces.profiles.operator_kernels import KernelLaunch, works_by_kernel
 
 NVJET, ADD = "nvjet_sm90_tst_256x128", "vectorized_elementwise_kernel<8>"

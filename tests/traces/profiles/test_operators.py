@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.traces.kernel_work import KernelWork
+from cosmic.step.kernel_prices import KernelWork
 from cosmic.traces.profiles.operator_kernels import KernelLaunch, operator_works
 from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor
 

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.traces.kernel_work import parse_work
-from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
+from cosmic.step.kernel_prices import kernel_seconds, parse_work
 from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
-from cosmic.traces.profiles.target_machines import ProjectedTraces, RankGroup, WhatIf, machine_named, recorded_machine
 from cosmic.traces.profiles.trace_projection import (
     LayerRun,
+    ProjectedTraces,
+    RankGroup,
+    WhatIf,
     count_step_tokens,
     find_layer_runs,
+    machine_named,
     project_traces,
+    recorded_machine,
     scale_layers,
     scale_works,
 )

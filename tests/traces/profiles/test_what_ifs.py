@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
-from cosmic.traces.profiles.target_machines import RankGroup, WhatIf, machine_named
-from cosmic.traces.profiles.trace_projection import project_traces
+from cosmic.traces.profiles.trace_projection import RankGroup, WhatIf, machine_named, project_traces
 from cosmic.traces.replay import ReplayChanges, recorded_times, replay_traces
 from cosmic.traces.trace import CollectiveType
 

@@ -17,11 +17,10 @@ from cosmic.design.loading import parse_overrides
 from cosmic.evaluation import step_of
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.trace_generation import generate_traces
-from cosmic.traces.chakra.text_workloads import read_layers, traces_of_layers
 from cosmic.traces.chakra.trace_reader import read_traces
-from cosmic.traces.comm_groups import read_groups
+from cosmic.traces.chakra.workload_files import read_layers, traces_of_layers
 from cosmic.traces.synthesis.trace_model import TraceLength, fit_model, synthesize
-from cosmic.traces.trace import TraceSet
+from cosmic.traces.trace import TraceSet, read_groups
 from cosmic.traces.trace_checks import list_problems
 from tests.traces.synthesis.jobs import Given
 

@@ -2,7 +2,7 @@
 
 import { CopyButton, download } from "../base/copy";
 import { times } from "../base/format";
-import type { Fact, Gain, ReportDocument, WorkloadVerdict } from "../document";
+import type { Fact, ReportDocument, SearchGain, WorkloadVerdict } from "../document";
 import type { Shared } from "../state";
 import { FactorBar, factorBounds } from "./bars";
 import { Exact } from "./exact";
@@ -141,7 +141,7 @@ function Actions({ shared, jump }: VerdictProps) {
   );
 }
 
-function Gains({ gains, bound, objective }: { gains: Gain[]; bound: string; objective: string }) {
+function Gains({ gains, bound, objective }: { gains: SearchGain[]; bound: string; objective: string }) {
   const bounds = factorBounds(gains.map((each) => each.times));
   return (
     <div class="gains">

@@ -24,7 +24,6 @@ inside, and are not used.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -33,7 +32,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,7 +53,7 @@ from cosmic.accuracy.calibrate.predicted_measurements import (
     require_valid,
     step_seconds,
 )
-from cosmic.accuracy.measured_rows import KINDS, MOST_BYTES, Fields, Row
+from cosmic.accuracy.measured_rows import KINDS, MOST_BYTES, Fields, Row, parse_table
 from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_design
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, require
@@ -68,7 +66,7 @@ from cosmic.design.plain_data import parse_yaml
 from cosmic.search.mapping.design_completion import complete_design
 from cosmic.search.study.measured_runs import LABEL_COLUMNS, SHORT_COLUMNS
 from cosmic.step.attention import Attention
-from cosmic.step.operator_work import Gemm
+from cosmic.step.gemm import Gemm
 from cosmic.step.step_profile import profile_step
 
 TIMES = ("step_s", "step_ms", "tokens_per_s", "tokens_per_s_per_accel", "tflops", "tflops_per_accel")
@@ -112,16 +110,8 @@ def read_tables(path: str | Path) -> list[MeasurementTable]:
 
 
 def _csv(text: str, path: str | Path, name: str) -> list[MeasurementTable]:
-    try:
-        reader = csv.DictReader(StringIO(text, newline=""), restval="")
-        columns = [column.strip() for column in reader.fieldnames or ()]
-        reader.fieldnames = columns
-        rows = [{key: value for key, value in row.items() if key is not None} for row in reader]
-    except csv.Error:
-        raise Unreadable("data", str(path), "is not a CSV file") from None
+    columns, rows = parse_table(text, path)
     require(bool(rows), name, 0, "there are no rows")
-    twice = [column for index, column in enumerate(columns) if column in columns[:index]]
-    require(not twice, name, ", ".join(twice), "is there twice among the columns")
     if "kind" in columns and not {"design", *TIMES} & set(columns) - {"step_ms"}:
         kinds = dict.fromkeys(row["kind"].strip() for row in rows)
         return [_of_rows(name, kind, [row for row in rows if row["kind"].strip() == kind]) for kind in kinds]

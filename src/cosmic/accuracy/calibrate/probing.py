@@ -8,8 +8,6 @@ machine that has PyTorch and none of this package's own dependencies.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +18,7 @@ from typing import Any, Protocol
 
 from cosmic.accuracy.calibrate.torch_device import torch_device
 from cosmic.base.errors import one_line, require
-from cosmic.base.files import check_writable, write_text
+from cosmic.base.files import check_writable, csv_text, write_text
 
 COLUMNS = (
     *("kind", "device", "timing", "dtype", "m", "n", "k", "ms", "batch", "heads", "kv_heads", "seq", "head_dim"),
@@ -176,11 +174,7 @@ def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
 
 def as_csv(rows: Sequence[Row]) -> str:
     """Return measurements as the file that `cosmic calibrate run` reads."""
-    text = io.StringIO()
-    out = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    out.writeheader()
-    out.writerows(rows)
-    return text.getvalue()
+    return csv_text(COLUMNS, ([row.get(column, "") for column in COLUMNS] for row in rows))
 
 
 def _gemm(device: ProbeDevice, shape: Sequence[int], dtype: str) -> Row | None:

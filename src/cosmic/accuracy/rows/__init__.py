@@ -1,5 +1,5 @@
 """Measured rows of each kind, a module each with a function `compare_rows`; `measured_rows` finds it by its name.
 
-Published training runs (`training_rows`) and published serving (`serving_rows`) need their mapping, software and model
-read from words: `training_software`, `serving_recipes`.
+Rows state what ran in columns. What published tables say in words or by habits of their own was read into these by the
+scripts `read_words.py` and `read_serving.py` of `calibration/`.
 """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
+from cosmic.accuracy.measured_rows import OWN_ACCELERATOR, Fields, Row, Verdict, compare_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design import catalog_entries, schema
 from cosmic.design.compute_layer import Compute
@@ -26,8 +26,6 @@ from cosmic.step.attention import Attention, AttentionRates, attention_backward_
 from cosmic.step.gemm import ChipLoad, gemm_seconds, matrix_unit
 from cosmic.step.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
 
-OWN = "h200-sxm-141gb"
-"""The accelerator of rows that name none."""
 FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
 FORWARD: tuple[PassPhase, ...] = ("forward",)
 OPERATORS: dict[str, tuple[str, tuple[PassPhase, ...]]] = {
@@ -106,7 +104,7 @@ def _graph_gemms(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _own_gemms(rows: Sequence[Row]) -> list[Verdict]:
-    return _gemms(rows, OWN, ("ms", MILLI), "repeated")
+    return _gemms(rows, OWN_ACCELERATOR, ("ms", MILLI), "repeated")
 
 
 def _gemms(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: ChipLoad) -> list[Verdict]:
@@ -182,7 +180,7 @@ def _attention(row: Row) -> list[Verdict]:
     causal = fields.text("causal", "0") == "1"
     visible = (1 + 1 / tokens) / 2 if causal else 1.0
     work = Attention(batch, heads, kv_heads, tokens, tokens, width, width, visible)
-    rates = attention_rates(*accelerator_layers(OWN, "accelerator"))
+    rates = attention_rates(*accelerator_layers(OWN_ACCELERATOR, "accelerator"))
     seconds = {"fwd": attention_seconds(work, rates), "bwd": attention_backward_seconds(work, rates)}
     added = {"fwd": offsets().attention_forward_s, "bwd": offsets().attention_backward_s}
     return [
@@ -224,7 +222,7 @@ def _amount(row: Row) -> str:
 
 def _streaming(fields: Fields) -> Verdict:
     operator, elements = fields.text("op"), fields.whole("rows") * fields.whole("cols", 1)
-    compute, memory = accelerator_layers(OWN, "accelerator")
+    compute, memory = accelerator_layers(OWN_ACCELERATOR, "accelerator")
     stream = Stream(memory.bandwidth_bytes_per_s * compute.memory_efficiency, compute.stream_ramp_bytes)
     if operator.startswith("adamw"):
         seconds = optimizer_seconds(elements, ADAMW_BYTES, stream)

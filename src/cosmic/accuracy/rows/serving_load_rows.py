@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
+from cosmic.accuracy.measured_rows import OWN_ACCELERATOR, Fields, Row, Verdict, compare_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -40,8 +40,6 @@ from cosmic.serving.serving_requests import MOST_REQUESTS, Requests
 from cosmic.serving.step_price import StepPrice
 from cosmic.simulate.metrics import Infeasible
 
-ACCELERATOR = "h200-sxm-141gb"
-"""Accelerator of rows that name none."""
 SCHEDULERS = {
     "chunked": {"prefill_first": False, "chunked_prefill": True},
     "whole": {"prefill_first": True, "chunked_prefill": False},
@@ -136,21 +134,21 @@ def _load(row: Row) -> list[Verdict]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedLoad:
+class MeasuredLoad:
     """A row as a deployment under its load, and the requests that were measured."""
 
     deployment: Deployment
     requests: Requests
 
 
-def _simulated(served_load: ServedLoad) -> ServingMetrics:
+def _simulated(served_load: MeasuredLoad) -> ServingMetrics:
     simulation = simulate_load(served_load.deployment, served_load.requests)
     if isinstance(simulation, Infeasible):
         raise SpecError("model", served_load.deployment.pool.design.model.name, simulation.reasons[0])
     return simulation.metrics
 
 
-def read_served_load(fields: Fields) -> ServedLoad:
+def read_served_load(fields: Fields) -> MeasuredLoad:
     """Return a row of a load."""
     scheduler = fields.text("scheduler")
     require(scheduler in SCHEDULERS, "scheduler", scheduler, f"must be one of {', '.join(SCHEDULERS)}")
@@ -162,7 +160,7 @@ def read_served_load(fields: Fields) -> ServedLoad:
     )
     batch = batch_of(replace(_design(fields), serving=serving))
     engine = replace(plain_engine(), **SCHEDULERS[scheduler])
-    return ServedLoad(Deployment(batch, Pool(batch, engine), None), _draw_requests(fields, load))
+    return MeasuredLoad(Deployment(batch, Pool(batch, engine), None), _draw_requests(fields, load))
 
 
 def _clients_or_rate(fields: Fields) -> Load:
@@ -233,4 +231,4 @@ def _design(fields: Fields) -> DesignPoint:
     precision = fields.text("precision", "bf16")
     require(precision == "bf16", "precision", precision, "must be bf16")
     workload = Workload(task="decode", sequence=1, global_batch=1, sequence_parallel=False, attention="flash2")
-    return build_machine(fields.text("accel", ACCELERATOR), 1).design(model, workload)
+    return build_machine(fields.text("accel", OWN_ACCELERATOR), 1).design(model, workload)

@@ -2,23 +2,17 @@
 
 A row names engine, model, system, precision, mapping, ISL, OSL and concurrency, and gives two times: its verdicts are
 ``id:ttft`` and ``id:tpot``. Most rows are SemiAnalysis' InferenceMAX (now InferenceX): lengths are drawn from 0.8 to 1
-times the stated ISL and OSL, and ten requests are sent for each one in flight. The others state exact lengths.
+times the stated ISL and OSL (the column spread), and ten requests are sent for each one in flight. The others state
+exact lengths.
 
-Rows of one pool are predicted in batches, rows of two pools one by one with what their pools take priced at once. The
-package carries the middle one of every five rows, in the order of their ids.
+    tp, dp, ep          of one pool: the mapping of an instance, dp being ranks of attention data parallelism
+    prefill, decode     of two pools: their instances, as 4 tp8 or 1 dp32, and the slots of a rank that decodes
+    clients             requests in flight of one instance, or of both pools
+    chunk_tokens …      how the engine was set (`EngineSettings`); what is empty is as usual
 
-How its engine was set is in `serving_recipes`. What its mapping means was found by comparing rows:
-
-- Some rows count their GPUs twice: ``moe_tp × moe_ep`` is the square of the number, and tp or attention_dp is that
-  product. ``tp 64, moe_tp 8, moe_ep 8`` are 8 GPUs (the id says tp8 ep8, and the times equal those of rows that say
-  ``tp 8, moe_ep 8``). ``tp 4, attention_dp 4, moe_ep 16`` are 4 GPUs: under vLLM with tensor parallelism (the times
-  equal those of rows that say ``tp 4, moe_ep 4``; its recipes replicate attention from 1,024 requests in flight on).
-- Where attention_dp is empty and experts lie on more GPUs than tp, attention is replicated on the rest. Where it is
-  empty and ``batch_size`` is below the concurrency, there are several deployments of one batch each.
-- Aggregated rows with more GPUs than a node has are InferenceMAX's disaggregated runs: tp is the number of all GPUs.
-- In disaggregated rows ``decode_batch_size`` is of a rank of attention: with the ranks and instances it gives the
-  concurrency where that is empty. It is no limit: that is in the recipes. Where no recipe is known, TensorRT-LLM's are
-  the next power of two below the requests of a rank.
+`calibration/read_serving.py` writes these columns from those of aiconfigurator. Rows of one pool are predicted in
+batches, rows of two pools one by one with what their pools take priced at once. The package carries the middle one of
+every five rows, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -27,26 +21,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from math import log2, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from cosmic.accuracy.measured_rows import Fields, Row, Verdict
-from cosmic.accuracy.rows.serving_recipes import (
-    FIXED,
-    EngineRecipe,
-    Fitted,
-    Instances,
-    Setting,
-    Split,
-    fitted_effects,
-    recipe_of,
-    split_of,
-)
+from cosmic.accuracy.rows.training_software import catalog_name
 from cosmic.base import units
 from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.design import catalog_entries
+from cosmic.design import catalog_entries, schema
 from cosmic.design.design_batch import Batch
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import read_model
@@ -71,6 +55,7 @@ from cosmic.serving.disaggregated_serving import (
 from cosmic.serving.step_price import StepPrice, with_collectives
 from cosmic.workload.mapping_rules import invalid_reasons
 
+FILE = "serving_recipes.yaml"
 POOL_ROUNDS = 10
 """Requests that each client sends, one after the other."""
 UNIFORM = sqrt(12)
@@ -92,7 +77,7 @@ def predict_pool(served: Sequence[ServedPool]) -> list[tuple[float, float]]:
     times_by_row: dict[int, tuple[float, float]] = {}
     for group in group_rows(served):
         times_seen = estimate_closed_loop(group.price, group.load)
-        cold = stack_column(group.members, "cold_s") / POOL_ROUNDS
+        cold = stack_column([member.recipe for member in group.members], "cold_s") / POOL_ROUNDS
         times = np.stack(np.broadcast_arrays(times_seen.mean_ttft_s + cold, times_seen.tpot_s), axis=1)
         times_by_row |= {
             row: (float(first), float(further)) for row, (first, further) in zip(group.places, times, strict=True)
@@ -104,7 +89,7 @@ def group_rows(served: Sequence[ServedPool]) -> list[RowGroup]:
     """Return rows in groups that share engine, model, precision and machine."""
     rows_by_setting: dict[tuple[Any, ...], list[int]] = {}
     for index, pool in enumerate(served):
-        rows_by_setting.setdefault((*pool.key, pool.recipe.drafts, pool.recipe.eager), []).append(index)
+        rows_by_setting.setdefault(pool.key, []).append(index)
     return [_group(indices, [served[index] for index in indices]) for indices in rows_by_setting.values()]
 
 
@@ -127,6 +112,8 @@ def _group(indices: list[int], members: list[ServedPool]) -> RowGroup:
 def _load(members: Sequence[ServedPool], usual_tokens: int) -> RankLoad:
     effects = fitted_effects()
     ranks = np.array([member.design.workload.dp for member in members], dtype=float)
+    settings = [member.recipe for member in members]
+    polling, holding = (stack_column(settings, name) for name in ("poll_steps", "hold_steps"))
     spread = stack_column(members, "spread")
     return RankLoad(
         clients=np.maximum(stack_column(members, "concurrency") / ranks, 1.0),
@@ -134,14 +121,14 @@ def _load(members: Sequence[ServedPool], usual_tokens: int) -> RankLoad:
         osl=stack_column(members, "osl") * (1 - spread / 2),
         osl_cv=spread / UNIFORM / (1 - spread / 2),
         tokens_per_step=effects.tokens_of(members[0].recipe.drafts) * np.ones(len(members)),
-        max_tokens=np.array([member.recipe.chunk(int(member.isl)) or usual_tokens for member in members], dtype=float),
+        max_tokens=np.array([member.recipe.chunk_tokens or usual_tokens for member in members], dtype=float),
         seats=np.maximum(stack_column(members, "seats") / ranks, 1.0),
         ranks=ranks,
         devices=np.array([member.design.workload.tp for member in members], dtype=float),
         mla=np.array([getattr(member.design.model, "mla", None) is not None for member in members], dtype=float),
-        poll_steps=stack_column(members, "polling"),
-        polled_steps=effects.polled * stack_column(members, "polling"),
-        hold_steps=hold_steps(effects, stack_column(members, "holding"), ranks),
+        poll_steps=polling,
+        polled_steps=effects.polled * polling,
+        hold_steps=hold_steps(effects, holding, ranks),
         rounds=POOL_ROUNDS,
         in_step=np.array([member.prefill_first for member in members]),
     )
@@ -152,7 +139,7 @@ def hold_steps(effects: Fitted, holding: Any, ranks: Any) -> Any:
     return np.where(ranks > 1, effects.held, 1.0) * holding
 
 
-def stack_column(members: Sequence[Measured], name: str) -> Any:
+def stack_column(members: Sequence[Any], name: str) -> Any:
     """Return one field of all *members*."""
     return np.array([getattr(member, name) for member in members], dtype=float)
 
@@ -215,7 +202,7 @@ def price_pools(served: Sequence[ServedPools]) -> PricedPools:
         if key not in filled:
             filled[key] = _price_prefill(row)
         pool, seconds = filled[key]
-        pools.append(replace(pool, instances=row.split.prefill.count))
+        pools.append(replace(pool, instances=row.prefills.count))
         sent.append(seconds)
     return PricedPools(
         PrefillTimes(**{field.name: _stack_parts(pools, field.name) for field in fields(PrefillTimes)}),
@@ -229,7 +216,7 @@ def _price_prefill(row: ServedPools) -> tuple[PrefillTimes, float]:
     price = StepPrice.for_design(row.prefill, load_engine(row.engine))
     isl = row.isl * (1 - row.spread / 2)
     seconds = transfer_s(price, isl, network_between(row.prefill.compute.accelerator or ""))
-    return price_prefill_pool(price, isl, float(row.room), ranks=row.split.prefill.dp), float(np.ravel(seconds)[0])
+    return price_prefill_pool(price, isl, float(row.room), ranks=row.prefills.dp), float(np.ravel(seconds)[0])
 
 
 def _price_decode(served: Sequence[ServedPools]) -> DecodeStepTable:
@@ -237,7 +224,7 @@ def _price_decode(served: Sequence[ServedPools]) -> DecodeStepTable:
     highest = np.minimum(stack_column(served, "concurrency"), stack_column(served, "slots"))
     lowest = np.minimum(1.0, highest / 2)
     numbers = np.geomspace(lowest, highest, POINTS, axis=1)
-    ranks = np.array([row.split.decode.count * row.split.decode.dp for row in served])
+    ranks = np.array([row.decodes.count * row.decodes.dp for row in served])
     context = (stack_column(served, "isl") + stack_column(served, "osl") / 2) * (1 - stack_column(served, "spread") / 2)
     steps = np.empty_like(numbers)
     rows_by_design: dict[Any, list[int]] = {}
@@ -298,203 +285,91 @@ def _verdict(pool: ServedPool | ServedPools, name: str, measured_s: float, predi
     )
 
 
-WIDEST = 8
-"""Most GPUs of a row that is really aggregated."""
-REPLICATED_FROM = 1024
-"""Requests in flight from which vLLM's recipes replicate attention, where a row leaves open if they do."""
-NONE = ("", "0", "0.0")
-PREFILLING = {"fp4": 4, "fp8": 8}
-"""GPUs of an instance that prefills, where a row does not say it: what holds the largest models."""
+# ---- reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceMapping:
-    """The mapping of one instance."""
+class EngineSettings:
+    """How the engine of a row was set; None leaves the engine's default."""
 
+    chunk_tokens: int | None = None
+    """Most tokens of a step that prefills."""
+    max_running: int | None = None
+    """Most requests that run at once, of each rank of attention."""
+    kv_bits: int | None = None
+    memory_fraction: float | None = None
+    """As in `cosmic.design.serving_engine.Engine`."""
+    poll_steps: int = 0
+    """Steps between two looks for new requests."""
+    hold_steps: int = 0
+    """Most steps for which a prefill is held back."""
+    drafts: int = 0
+    """Tokens that are drafted a step."""
+    eager: bool = False
+    """Whether decode steps launch their kernels one by one."""
+    cold_s: float = 0.0
+    """For which the first request of each client waits longer, as nothing warmed the server up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """Effects of recipes, fitted with the engines."""
+
+    acceptance: float
+    """Share of drafted tokens that are accepted, one after the other."""
+    polled: float
+    """Mean wait for a poll, over the steps between two polls."""
+    held: float
+    """Mean wait for prompts of other ranks of attention, over the most steps that it may be."""
+
+    def tokens_of(self, drafts: int) -> float:
+        """Return the tokens that a request gains a step: 1 + a + a² + … of accepted drafts.
+
+        >>> Fitted(acceptance=0.5, polled=0, held=0).tokens_of(2)
+        1.75
+        """
+        return float(sum(self.acceptance**index for index in range(drafts + 1)))
+
+
+@cache
+def fitted_effects() -> Fitted:
+    """Return what was fitted of the recipes."""
+    entry = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / FILE)
+    effects: Fitted = schema.read_value(Fitted, entry["recipes"], f"{FILE} recipes")
+    return effects
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Equal instances of an engine."""
+
+    count: int
     tp: int = 1
     dp: int = 1
-    """Ranks of attention data parallelism."""
-    ep: int = 1
-    """Ranks over which experts are spread. Those of attention, if any: where tp spreads or splits them prices alike."""
-    spread_experts: bool = False
-    """Whether the row says that experts lie on several GPUs, whole."""
 
+    @property
+    def npus(self) -> int:
+        """GPUs of all of them."""
+        return self.count * self.tp * self.dp
 
-def is_split(cells: Fields) -> bool:
-    """Return whether an aggregated row is of a disaggregated run."""
-    counted_twice = _count(cells, "moe_tp_size") == _count(cells, "moe_ep_size") > 1
-    return _count(cells, "tp_size") > WIDEST and not counted_twice
+    @classmethod
+    def read(cls, text: str) -> Instances:
+        """Return the instances that a text describes.
 
+        >>> Instances.read("4 tp8"), Instances.read("1 dp32").npus
+        (Instances(count=4, tp=8, dp=1), 32)
+        """
+        match = re.fullmatch(r"(\d+) (tp|dp)(\d+)|(\d+) tp(\d+) dp(\d+)", text)
+        require(match is not None, "instances", text, "must be as 4 tp8 or 1 dp32")
+        assert match is not None  # noqa: S101  as was required
+        if match[4]:
+            return cls(*map(int, match.groups()[3:]))
+        return cls(int(match[1]), **{match[2]: int(match[3])})
 
-def in_flight(cells: Fields, mode: str) -> float:
-    """Return the requests in flight; where a row does not say them, those of the batches that it says."""
-    if cells.text("concurrency"):
-        return cells.whole("concurrency")
-    if mode == "agg":
-        batch, ranks = cells.whole("batch_size"), _count(cells, "attention_dp_size")
-        return float(cells.assume("concurrency", batch * ranks, "a batch for each rank of attention"))
-    batch, ranks = cells.whole("decode_batch_size"), _count(cells, "decode_attention_dp_size")
-    requests = batch * ranks * _count(cells, "decode_num_workers")
-    return float(cells.assume("concurrency", requests, "a batch for each rank of attention that decodes"))
-
-
-def deployments(cells: Fields, concurrency: float) -> float:
-    """Return the number of deployments that share the requests of a row."""
-    if cells.text("attention_dp_size") not in NONE or not cells.text("batch_size") or _replicated(cells):
-        return 1.0
-    batch = cells.whole("batch_size")
-    if batch >= concurrency:
-        return 1.0
-    return float(cells.assume("deployments", concurrency / batch, "of one batch each"))
-
-
-def mapping_of_row(cells: Fields, engine: str) -> InstanceMapping:
-    """Return the mapping of one deployment of an aggregated row."""
-    tp, dp = _count(cells, "tp_size"), _count(cells, "attention_dp_size")
-    expert_tp, ep = _count(cells, "moe_tp_size"), _count(cells, "moe_ep_size")
-    has_attention_dp = cells.text("attention_dp_size") not in NONE
-    if has_attention_dp and expert_tp == ep > 1 and max(tp, dp) == ep * ep:
-        tp, dp = (1, ep) if dp > 1 else (ep, 1)
-        cells.assumed.append(f"devices: {ep} assumed, counted twice")
-    elif tp == dp > 1 and ep == tp * dp:
-        split = engine == "vllm" and (cells.number("concurrency") or 0) < REPLICATED_FROM
-        tp, dp, ep = (tp, 1, tp) if split else (1, tp, tp)
-        cells.assumed.append(f"devices: {ep} assumed, counted twice")
-    elif (replicas := _replicated(cells)) > 1:
-        dp = cells.assume("attention_dp", replicas, "to fill the experts' devices")
-    return InstanceMapping(tp=tp, dp=dp, ep=dp if expert_tp * ep >= dp else 1, spread_experts=ep > 1)
-
-
-def _replicated(cells: Fields) -> int:
-    """Return the ranks of attention that a row without their number needs for its experts; 0 if none."""
-    spread = _count(cells, "moe_tp_size") * _count(cells, "moe_ep_size")
-    tp = _count(cells, "tp_size")
-    if cells.text("attention_dp_size") not in NONE or spread <= tp or spread % tp:
-        return 0
-    return spread // tp
-
-
-# ---- pools
-
-
-def pools_of_row(cells: Fields, setting: Setting) -> Split:
-    """Return how a disaggregated row is split: as it says, else as the recipe of the run has it."""
-    if cells.text("mode") != "disagg":
-        return _split_of_all(cells, setting, _count(cells, "tp_size"))
-    for name in ("prefill", "decode"):
-        is_stated = any(cells.text(f"{name}_{part}") for part in ("tp_size", "attention_dp_size"))
-        require(is_stated, f"{name}_tp_size", "", "is not given")
-    if cells.text("decode_num_workers"):
-        return _split_of_row(cells, setting)
-    width, prefill = _width(cells, "decode"), _width(cells, "prefill")
-    if width == prefill > WIDEST:
-        return _split_of_all(cells, setting, width)
-    return _split_of_widths(cells, setting, prefill, width)
-
-
-def _split_of_row(cells: Fields, setting: Setting) -> Split:
-    """Return the split that a row states. A known recipe says the limit of a rank, and how its attention is mapped."""
-    parts = {
-        name: Instances(
-            _count(cells, f"{name}_num_workers"),
-            _count(cells, f"{name}_tp_size"),
-            _count(cells, f"{name}_attention_dp_size"),
-        )
-        for name in ("prefill", "decode")
-    }
-    decode = parts["decode"]
-    split = split_of(setting, sum(part.npus for part in parts.values()), (decode.count, decode.tp * decode.dp))
-    if split is not None:
-        return split
-    batch = None
-    if setting.engine == "trtllm":
-        batch = slots_below(setting.concurrency / (decode.count * decode.dp))
-        cells.assume("batch", batch, "of a rank that decodes, as no recipe is known")
-    return Split(prefill=parts["prefill"], decode=decode, batch=batch)
-
-
-def _split_of_all(cells: Fields, setting: Setting, npus: int) -> Split:
-    """Return the split of a row that states only the number of all GPUs."""
-    if (split := split_of(setting, npus)) is not None:
-        cells.assumed.append(f"pools: {_split_in_words(split)} assumed, as the recipe of the run has it")
-        return split
-    width = min(PREFILLING.get(setting.precision, WIDEST), npus // 2)
-    share = setting.isl / (setting.isl + 8 * setting.osl)  # a token of an answer costs about that of eight of a prompt
-    count = max(1, round(npus * share / width))
-    remaining = npus - count * width
-    require(remaining > 0, "tp_size", npus, "too few GPUs for two pools")
-    derived_split = Split(prefill=Instances(count, 1, width), decode=Instances(1, 1, remaining))
-    cells.assumed.append(f"pools: {_split_in_words(derived_split)} assumed, as no recipe is known")
-    return derived_split
-
-
-def _split_of_widths(cells: Fields, setting: Setting, prefill: int, decode: int) -> Split:
-    """Return the split of a row that states the GPUs of an instance of each pool, but not their number."""
-    for count in range(1, 16):
-        split = split_of(setting, decode=(count, decode))
-        if split is not None and split.prefill.tp * split.prefill.dp == prefill:
-            cells.assumed.append(f"pools: {_split_in_words(split)} assumed, as the recipe of the run has it")
-            return split
-    too_wide = decode > WIDEST
-    derived_split = Split(
-        prefill=Instances(max(1, round(decode / prefill / 2)), prefill, 1),
-        decode=Instances(1, 1 if too_wide else decode, decode if too_wide else 1),
-    )
-    cells.assumed.append(f"pools: {_split_in_words(derived_split)} assumed, as no recipe is known")
-    return derived_split
-
-
-def slots_below(requests: float) -> int:
-    """Return the power of two that a recipe has for so many requests: itself, or the next below.
-
-    >>> slots_below(8), slots_below(9), slots_below(36), slots_below(0.5)
-    (8, 8, 32, 1)
-    """
-    return int(2 ** int(log2(max(requests, 1))))
-
-
-def _width(cells: Fields, name: str) -> int:
-    return _count(cells, f"{name}_tp_size") * _count(cells, f"{name}_attention_dp_size")
-
-
-def _split_in_words(split: Split) -> str:
-    parts = (split.prefill, split.decode)
-    return " + ".join(f"{part.count} {'dp' if part.dp > 1 else 'tp'}{max(part.dp, part.tp)}" for part in parts)
-
-
-def _count(cells: Fields, name: str) -> int:
-    """Return a degree of parallelism; an empty cell or 0 is 1."""
-    return 1 if cells.text(name) in NONE else cells.whole(name)
-
-
-MODELS = {
-    "deepseek-r1": "deepseek-v3",
-    "deepseek-v3": "deepseek-v3",
-    "deepseek-v3.1": "deepseek-v3",
-    "glm-5": "glm-5",
-    "gpt-oss-20b": "gpt-oss-20b",
-    "gpt-oss-120b": "gpt-oss-120b",
-    "kimi-k2": "kimi-k2",
-    "kimi-k2.5": "kimi-k2.5",
-    "llama-3.1-8b": "llama3-8b",
-    "llama-3.1-70b": "llama3-70b",
-    "llama-3.3-70b": "llama3-70b",
-    "llama-3.1-405b": "llama3-405b",
-    "minimax-m2.5": "minimax-m2.5",
-    "qwen3-8b": "qwen3-8b",
-    "qwen3-32b": "qwen3-32b",
-    "qwen3-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-235b-a22b": "qwen3-235b-a22b",
-    "qwen3.5-397b-a17b": "qwen3.5-397b-a17b",
-}
-"""Models of the catalog, by the last part of a checkpoint's path without its endings (see `model_name`)."""
-ENDINGS = re.compile(r"-(instruct|fp8|fp4|nvfp4|mxfp4|bf16|int4|base|0528|v2)$")
-"""Endings of a checkpoint's name that say its tuning and format."""
-SPREAD = 0.2
-"""Spread of the lengths in rows that do not state them exactly."""
-IN_STEP = "0.5.1."
-"""The version of SGLang under which clients with exact lengths stay in step, as under any engine that prefills first.
-Under later versions they do not."""
+    def __str__(self) -> str:
+        if self.tp > 1 and self.dp > 1:
+            return f"{self.count} tp{self.tp} dp{self.dp}"
+        return f"{self.count} {'dp' if self.dp > 1 else 'tp'}{max(self.dp, self.tp)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -509,20 +384,10 @@ class Measured:
     isl: float
     osl: float
     spread: float
-    recipe: EngineRecipe
+    recipe: EngineSettings
     ttft_s: float
     tpot_s: float
     assumed: tuple[str, ...]
-
-    @property
-    def drafting(self) -> bool:
-        """Whether tokens are drafted."""
-        return self.recipe.drafts > 0
-
-    @property
-    def kv_element_bytes(self) -> float | None:
-        """Bytes of a number in the KV cache, where not as usual."""
-        return self.recipe.kv_bits / 8 if self.recipe.kv_bits else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,38 +398,16 @@ class ServedPool(Measured):
     prefill_first: bool
 
     @property
-    def polling(self) -> float:
-        """Steps between two polls for new requests."""
-        return float(self.recipe.poll_steps)
-
-    @property
-    def holding(self) -> float:
-        """Most steps for which prefills are held back."""
-        return float(self.recipe.hold_steps)
-
-    @property
     def seats(self) -> float:
         """Most requests that an instance runs at once."""
         return (self.recipe.max_running or float("inf")) * self.design.workload.dp
 
     @property
-    def cold_s(self) -> float:
-        """For which the first request of each client waits longer."""
-        return self.recipe.cold_s
-
-    @property
     def key(self) -> tuple[Any, ...]:
         """What rows must share to be predicted in one batch."""
-        point = self.design
-        return (
-            self.engine,
-            point.model,
-            point.workload.precision,
-            point.compute,
-            point.network,
-            self.prefill_first,
-            self.kv_element_bytes,
-        )
+        point, recipe = self.design, self.recipe
+        machine = (point.model, point.workload.precision, point.compute, point.network)
+        return (self.engine, *machine, self.prefill_first, recipe.kv_bits, recipe.drafts, recipe.eager)
 
     @property
     def shown(self) -> str:
@@ -582,7 +425,8 @@ class ServedPool(Measured):
 class ServedPools(Measured):
     """A row as a deployment of two pools."""
 
-    split: Split
+    prefills: Instances
+    decodes: Instances
     prefill: DesignPoint
     """One instance that prefills."""
     decode: DesignPoint
@@ -591,24 +435,23 @@ class ServedPools(Measured):
     @property
     def shown(self) -> str:
         """The mapping in words."""
-        parts = (self.split.prefill, self.split.decode)
-        return " + ".join(f"{part.count} x (tp {part.tp} dp {part.dp})" for part in parts)
+        return " + ".join(f"{part.count} x (tp {part.tp} dp {part.dp})" for part in (self.prefills, self.decodes))
 
     @property
     def npus(self) -> int:
         """GPUs of both pools."""
-        return self.split.npus
+        return self.prefills.npus + self.decodes.npus
 
     @property
     def room(self) -> int:
         """Prompts of a rank that a step of the prefill pool has room for."""
-        return max(1, int((self.recipe.chunk(int(self.isl)) or 0) // self.isl))
+        return max(1, int((self.recipe.chunk_tokens or 0) // self.isl))
 
     @property
     def slots(self) -> float:
         """Most requests that decode at once; infinite if nothing is known of a limit."""
-        ranks = self.split.decode.count * self.split.decode.dp
-        return self.split.batch * ranks if self.split.batch else float("inf")
+        ranks = self.decodes.count * self.decodes.dp
+        return self.recipe.max_running * ranks if self.recipe.max_running else float("inf")
 
 
 def read_serving_row(row: Row) -> ServedPool | ServedPools | Verdict:
@@ -623,121 +466,58 @@ def read_serving_row(row: Row) -> ServedPool | ServedPools | Verdict:
 
 
 def _read_deployment(cells: Fields, identity: str, mode: str) -> ServedPool | ServedPools:
-    engine, name = cells.text("backend"), model_name(cells.text("model_path"))
+    engine, model, system = cells.text("backend"), catalog_name(cells), cells.text("system")
     if engine not in catalog_entries.entry_names("engines"):
         raise UnknownName.among("backend", engine, "engine", catalog_entries.entry_names("engines"))
-    if name not in MODELS:
-        raise UnknownName.among("model_path", name, "model", list(MODELS))
-    if cells.text("system") not in AICONFIGURATOR:
-        raise UnknownName.among("system", cells.text("system"), "system", list(AICONFIGURATOR))
-    exact = FIXED in cells.text("silicon_data_source")
-    setting = Setting(
-        engine=engine,
-        version=cells.text("backend_version"),
-        model=MODELS[name],
-        system=cells.text("system"),
-        precision=_precision(cells),
-        isl=cells.whole("isl"),
-        osl=cells.whole("osl"),
-        concurrency=in_flight(cells, mode),
-        source=cells.text("silicon_data_source"),
-    )
+    if model not in catalog_entries.entry_names("models"):
+        raise UnknownName.among("model_path", model, "model", catalog_entries.entry_names("models"))
+    precision = cells.text("precision") or cells.assume("precision", "bf16")
+    require(precision in ("bf16", "fp8", "fp4", "int4"), "precision", precision, "no such precision")
+    recipe = _settings(cells)
     shared_fields: dict[str, Any] = {
         "row": cells.row,
         "id": identity,
         "set": f"serving {mode}",
         "engine": engine,
-        "isl": setting.isl,
-        "osl": setting.osl,
-        "spread": 0.0 if exact else SPREAD,
+        "concurrency": cells.number("clients") or cells.whole("concurrency"),
+        "isl": cells.whole("isl"),
+        "osl": cells.whole("osl"),
+        "spread": float(cells.number("spread") or 0.0),
         "ttft_s": cells.seconds("silicon_ttft_ms", 1e-3),
         "tpot_s": cells.seconds("silicon_tpot_ms", 1e-3),
+        "recipe": recipe,
+        "assumed": (*cells.assumed, *filter(None, cells.text("assumed").split(" | "))),
     }
-    if mode == "disagg" or is_split(cells):
-        return _of_pools(cells, setting, shared_fields)
-    return _of_one_pool(cells, setting, shared_fields, exact)
 
+    def design(tp: int, dp: int, ep: int) -> DesignPoint:
+        return _design(model, AICONFIGURATOR.get(system, system), _workload(tp, dp, ep, precision, recipe))
 
-def _of_one_pool(cells: Fields, setting: Setting, shared_fields: dict[str, Any], exact: bool) -> ServedPool:
-    require(cells.whole("pp_size", 1) == 1, "pp_size", cells.text("pp_size"), "serving in stages is not modelled")
-    mapping = mapping_of_row(cells, setting.engine)
-    setting = replace(setting, tp=mapping.tp, dp=mapping.dp, spread_experts=mapping.spread_experts)
-    recipe = recipe_of(setting)
-    design = _design(setting.model, AICONFIGURATOR[setting.system], _workload(mapping, setting.precision, recipe))
-    clients = setting.concurrency / deployments(cells, setting.concurrency)
-    if recipe.in_flight:
-        clients = cells.assume("concurrency", float(recipe.in_flight), "as the recipe of the run has it")
-    _note_drafts(cells, recipe.drafts)
+    if cells.text("decode"):
+        prefills, decodes = Instances.read(cells.text("prefill")), Instances.read(cells.text("decode"))
+        prefill, decode = (design(part.tp, part.dp, part.dp) for part in (prefills, decodes))
+        return ServedPools(**shared_fields, prefills=prefills, decodes=decodes, prefill=prefill, decode=decode)
+    rule = "says nothing of one instance: give tp, dp and ep, as calibration/read_serving.py writes them"
+    require(bool(cells.text("tp")) or not cells.text("tp_size"), "tp_size", cells.text("tp_size"), rule)
+    in_step = cells.text("in_step")
     return ServedPool(
         **shared_fields,
-        design=design,
-        concurrency=clients,
-        recipe=recipe,
-        prefill_first=load_engine(setting.engine).prefill_first and (not exact or setting.version.startswith(IN_STEP)),
-        assumed=tuple(cells.assumed),
+        design=design(*(cells.whole(name, 1) for name in ("tp", "dp", "ep"))),
+        prefill_first=in_step == "true" if in_step else load_engine(engine).prefill_first,
     )
 
 
-def _of_pools(cells: Fields, setting: Setting, shared_fields: dict[str, Any]) -> ServedPools:
-    for name in ("pp_size", "prefill_pp_size", "decode_pp_size"):
-        require(cells.whole(name, 1) == 1, name, cells.text(name), "serving in stages is not modelled")
-    split = pools_of_row(cells, setting)
-    setting = replace(setting, split=True, tp=split.prefill.tp, dp=split.prefill.dp)
-    recipe = replace(recipe_of(setting), drafts=split.drafts, max_running=split.batch)
-    _note_drafts(cells, recipe.drafts)
-    accelerator = AICONFIGURATOR[setting.system]
-    parts = {
-        name: _design(
-            setting.model,
-            accelerator,
-            _workload(InstanceMapping(tp=part.tp, dp=part.dp, ep=part.dp), setting.precision, recipe),
-        )
-        for name, part in (("prefill", split.prefill), ("decode", split.decode))
+def _settings(cells: Fields) -> EngineSettings:
+    """Return how the engine of a row was set; of two pools, slots are those of a rank that decodes."""
+    stated = {field.name: cells.number(field.name) for field in fields(EngineSettings) if field.name != "eager"}
+    whole = {
+        name: value if name in ("memory_fraction", "cold_s") else int(value) for name, value in stated.items() if value
     }
-    return ServedPools(
-        **shared_fields,
-        prefill=parts["prefill"],
-        decode=parts["decode"],
-        split=split,
-        concurrency=setting.concurrency,
-        recipe=recipe,
-        assumed=tuple(cells.assumed),
-    )
+    slots = {"max_running": cells.whole("slots")} if cells.text("slots") else {}
+    return EngineSettings(**whole, **slots, eager=cells.text("eager") == "true")  # type: ignore[arg-type]
 
 
-def model_name(path: str) -> str:
-    """Return the model's name, given the path of a checkpoint.
-
-    >>> model_name("nvidia/Llama-3.1-8B-Instruct-FP8"), model_name("Qwen/Qwen3.5-397B-A17B")
-    ('llama-3.1-8b', 'qwen3.5-397b-a17b')
-    """
-    name = path.rsplit("/", 1)[-1].lower()
-    while (shorter := ENDINGS.sub("", name)) != name:
-        name = shorter
-    return name
-
-
-def _precision(cells: Fields) -> str:
-    precision = cells.text("precision")
-    if not precision:
-        return str(cells.assume("precision", "bf16"))
-    require(precision in ("bf16", "fp8", "fp4", "int4"), "precision", precision, "no such precision")
-    return precision
-
-
-def _note_drafts(cells: Fields, drafts: int) -> None:
-    if drafts:
-        cells.assumed.append(f"speculation: {drafts} drafted tokens a step assumed, as the recipe of the run has it")
-
-
-def _workload(mapping: InstanceMapping, precision: str, recipe: EngineRecipe) -> Workload:
-    sizes: dict[str, Any] = {
-        "sequence": 1,
-        "global_batch": mapping.dp,
-        "tp": mapping.tp,
-        "dp": mapping.dp,
-        "ep": mapping.ep,
-    }
+def _workload(tp: int, dp: int, ep: int, precision: str, recipe: EngineSettings) -> Workload:
+    sizes: dict[str, Any] = {"sequence": 1, "global_batch": dp, "tp": tp, "dp": dp, "ep": ep}
     sizes["cache_dtype"] = {16: "bf16", 8: "fp8", None: "auto"}[recipe.kv_bits]
     return Workload(task="decode", precision=precision, sequence_parallel=False, **sizes)  # type: ignore[arg-type]
 

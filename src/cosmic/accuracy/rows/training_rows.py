@@ -2,17 +2,17 @@
 
 A row states sizes, a machine and a mapping. What it does not state is
 
-    of the software    the practice of its framework at its date, or words of its notes (`training_software`)
+    of the software    the practice of its framework at its date (`training_software`)
     of the mapping     searched, or read anew where it does not fit (below)
     of the model       that of the catalog with the row's name (`training_software.model_of_row`)
     of the network     the rate of the accelerator's usual system
 
 and the verdict notes it. The measured step is ``iter_time_s``; if empty, it follows from a rate, by the convention in
-which operations are counted. What the column flops_kind says of that, in any words:
+which operations are counted. The column flops_kind says of that, in words (`calibration/read_words.py` reads prose):
 
     model, hardware       hardware counts what is recomputed, too: a forward pass (full), or attention's (selective)
-    causal, non-causal    pairs of query and key under the mask, or all of them
-    6N, 8N                parameters alone, without attention, the latter with everything recomputed
+    causal, full, none    pairs of query and key that count: those under the mask, all of them, or none
+    peak=989              of the utilisation, in TFLOP/s, where it is not that of the accelerator
 
     f  = g + a            operations of a token: GEMMs g, and attention a, which doubles where all pairs count
     t  = f T / (R n)      T tokens of the step, n accelerators, R operations a second of each: MFU × peak, or stated
@@ -61,12 +61,12 @@ from cosmic.base.errors import SpecError, require
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import MeasuredMachine, build_machine, find_accelerator, find_fabric
+from cosmic.design.measured_hardware import MeasuredMachine, build_machine, find_accelerator
 from cosmic.design.memory_layer import MemoryTier
 from cosmic.design.model_layer import Transformer, count_active_parameters
 from cosmic.design.workload_layer import Recompute, RecomputeModule, Workload
 from cosmic.evaluation import evaluate_batch
-from cosmic.search.mapping.mapping_search import FoundMapping, build_grid, runs_and_share, search_mapping, step_seconds
+from cosmic.search.mapping.mapping_search import Mapped, build_grid, runs_and_share, search_mapping, step_seconds
 from cosmic.search.mapping.suggested_mapping import shared_batch
 from cosmic.simulate.step_evaluation import expected_step_error
 from cosmic.step.device_memory import footprint
@@ -83,6 +83,10 @@ SUPERCHIPS = ("gb200", "gb300")
 """Accelerators that share one Grace CPU and its NVLink-C2C by twos: 480 GB and 450 GB/s each way."""
 
 
+PAIRS = ("causal", "full", "none")
+"""Pairs of query and key that may count: those under the mask, all of them, or none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Convention:
     """How operations are counted."""
@@ -94,23 +98,16 @@ class Convention:
 
 
 def convention_of(text: str, usual: str = "full", *, hardware: bool = False) -> Convention:
-    """Return the convention that *text* describes; of attention, the *usual* one where it does not say.
+    """Return the convention of a column flops_kind; of attention, the *usual* one where it does not say.
 
-    >>> convention_of("model (6N*T+12*L*d*T^2, non-causal attention)")
-    Convention(hardware=False, attention='full')
-    >>> convention_of("hardware incl. full recompute: 96BslH^2(1+s/6h+V/16lh)")
-    Convention(hardware=True, attention='full')
-    >>> [convention_of(each, "causal").attention for each in ("6ND", "MFU, full attention", "model")]
-    ['none', 'full', 'causal']
+    >>> convention_of("model causal"), convention_of("hardware")
+    (Convention(hardware=False, attention='causal'), Convention(hardware=True, attention='full'))
     """
-    plain = text.lower().replace(" ", "")
-    counted = hardware or bool(re.search(r"hardware|hfu|(?<!\d)8nd?(?![a-z])|(?<!\d)96b", plain))
-    if re.search(r"non-?causal|fullattention|12\*?l|12l|(72|96)b\*?s|s/6h|quadratic", plain):
-        return Convention(counted, "full")
-    if "causal" in plain:
-        return Convention(counted, "causal")
-    only = re.search(r"(?<!\d)[68]\*?[np](d|\*|t|$|[^a-z+])?", plain) and not re.search(r"attention|att|\+", plain)
-    return Convention(counted, "none" if only or "withoutattention" in plain else usual)
+    words = text.lower().split()
+    known = ("model", "hardware", *PAIRS)
+    unknown = [word for word in words if word not in known and not word.startswith("peak=")]
+    require(not unknown, "flops_kind", text, f"must be of {', '.join(known)} and peak=TFLOP/s")
+    return Convention(hardware or "hardware" in words, next((word for word in words if word in PAIRS), usual))
 
 
 def flop_per_token(point: DesignPoint, convention: Convention) -> float:
@@ -153,9 +150,9 @@ def _achieved_rate(fields: Fields, point: DesignPoint) -> tuple[str, float]:
 
 
 def _peak_of_row(fields: Fields) -> float | None:
-    """Return the peak that a row's utilisation refers to, if its flops_kind says: "MFU of 989 TFLOP/s"."""
-    match = re.search(r"(?:of|peak)\s+(\d+(?:\.\d+)?)\s*TFLOP", fields.text("flops_kind"), re.IGNORECASE)
-    return float(match[1]) * TERA if match else None
+    """Return the peak that a row's utilisation refers to, if its flops_kind says: "model peak=989"."""
+    _, named, peak = fields.text("flops_kind").partition("peak=")
+    return float(peak) * TERA if named else None
 
 
 def peak_of(compute: Compute, precision: str) -> float:
@@ -236,7 +233,7 @@ def _hardware(fields: Fields, count: int, workload: Workload) -> MeasuredMachine
         count,
         fields.whole("accel_per_node", 8, "as usual") if fields.text("accel_per_node") else None,
         fields.number("inter_node_gbps_per_accel"),
-        find_fabric(fields.text("notes")),
+        fields.text("fabric"),
     )
     fields.assumed.extend(machine.assumed)
     if not workload.offload:
@@ -310,7 +307,6 @@ SCHEDULES = (
 )
 """Schedules by the start of their names in rows."""
 SPLIT = ("tp", "pp", "cp")
-ACCUMULATED = re.compile(r"(?:grad\w*[ _-]*)?accum\w*(?:[ _-]steps)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,16 +357,6 @@ def _replicates(fields: Fields, software: Software, count: int) -> bool:
     return (sharded or "fsdp" in fields.text("schedule").lower()) and (batch is None or batch >= count)
 
 
-def accumulations(fields: Fields) -> int | None:
-    """Return the microbatches that each replica accumulates, if the notes say.
-
-    >>> accumulations(Fields({"notes": "grad-accum 24.0; runs 3"})), accumulations(Fields({}))
-    (24, None)
-    """
-    match = ACCUMULATED.search(fields.text("notes"))
-    return max(1, int(float(match[1]))) if match else None
-
-
 def stated_of(
     fields: Fields, software: Software, model: Transformer, mesh: dict[str, int], batch: int
 ) -> StatedMapping:
@@ -379,7 +365,7 @@ def stated_of(
     free = set() if mesh else {"tp", "pp", "cp"}
     if model.experts is not None and "ep" not in held_fields:
         free.add("ep")
-    trips = accumulations(fields)
+    trips = _whole_number(fields, "accumulated")
     if micro := _whole_number(fields, "mbs"):
         held_fields["micro_batch"] = micro
     elif mesh and trips and batch % (mesh["dp"] * trips) == 0:
@@ -573,7 +559,7 @@ def _alternative_mappings(
     """Yield other ways in which a design that does not fit may be read, with what each assumes."""
     workload = point.workload
     starts = [(point, "")]
-    if workload.pp == 1 and workload.dp * workload.cp > 1 and workload.weight_sharding != "zero3":
+    if workload.pp == 1 and workload.dp * workload.cp > 1 and not workload.shards_weights:
         sharded = replace(point, workload=replace(workload, weight_sharding="zero3"))
         starts.append((sharded, "zero_stage: 3, "))
         yield sharded, "zero_stage: 3"
@@ -626,7 +612,7 @@ def _search_choices(
     best = _applied(point, mapping)
     names = [name for name in (*free, "recompute") if name != "recompute" or best.workload.recompute != "none"]
     values = ", ".join(f"{name} {getattr(best.workload, name)}" for name in names)
-    fields.assumed.append(f"{values} assumed: the fastest that fits of {mapping.searched} choices")
+    fields.assumed.append(f"{values} assumed: the fastest that fits of {mapping.tried} choices")
     return SettledChoice(best, _spread(best, fixed))
 
 
@@ -636,8 +622,8 @@ def _with_switches(point: DesignPoint, held_fields: dict[str, object]) -> dict[s
     return {name: value for name, value in switches.items() if value is not None} | held_fields
 
 
-def _applied(point: DesignPoint, mapping: FoundMapping) -> DesignPoint:
-    chosen = {key: value for key, value in mapping.mapping.items() if hasattr(point.workload, key)}
+def _applied(point: DesignPoint, mapping: Mapped) -> DesignPoint:
+    chosen = {key: value for key, value in mapping.best.items() if hasattr(point.workload, key)}
     return replace(point, workload=replace(point.workload, **chosen))
 
 

@@ -33,7 +33,7 @@ enum { RING, FULLY_CONNECTED, SWITCH, TOPOLOGIES };
 enum { LIFO, FIFO, EXPLICIT, POLICIES };
 enum { IN_ORDER, ALTERNATING, SMALLEST_FIRST, LESS_REMAINING, RULES };
 enum { ANY_QUEUE, FIRST_HALF, LAST_HALF, TURNS };
-enum { STEPWISE_RING, STEPWISE_HALVING, DIRECT, TREE, IN_SWITCH, GIVEN, ALGORITHMS };
+enum { STEPWISE_RING, STEPWISE_HALVING, DIRECT, TREE, IN_SWITCH, GIVEN, ROUNDS, ALGORITHMS };
 enum { PRIVATE, PER_NODE, POOL, MEMORIES };
 enum { ALL_REDUCE = 0, ALL_GATHER = 2, ALL_TO_ALL = 6, REDUCE_SCATTER = 7, KINDS = 10 };
 
@@ -81,7 +81,7 @@ typedef struct {
     Column plan_rotations, plan_run, run_times, run_variant, variant_visit;
     Column visit_level, visit_kind, visit_turn, visit_size, visit_final, visit_algorithm, visit_window;
     Column visit_forward, visit_backward, visit_tree, visit_spec;
-    Column program_run, step_times, step_relation, step_size, step_reduces;
+    Column program_run, step_times, step_relation, step_size, step_reduces, step_more;
     Column relation_first, to, source;
     Column parent, first_child, second_child;
     Column ring_first, ring_rank, ring_entity, ring_slot, ring_pair, pair_start, pair_place;
@@ -227,7 +227,7 @@ struct Stream {
     int64_t now, level, ring, position, members, queue;     /* now: the visit */
     int clockwise, tree;
     /* the machine: a program's step, or packets of `direct`, or arrivals in a tree */
-    int64_t step, run, run_left;
+    int64_t step, run, run_left, waiting;
     int64_t part, window, others, packets, reducing, inserted, sent, free, arrived, reduced;
     int64_t way, up, down;
     int32_t turn[];     /* of every phase: queue, clockwise, tree */

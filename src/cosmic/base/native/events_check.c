@@ -92,6 +92,7 @@ static int programs_valid(const Job *job) {
     int64_t relations = job->relation_first.count - 1, members = job->to.count, places = job->parent.count;
     if (!divides(job->program_run, programs, runs) || !within(job->step_times, runs, 1, INT32_MAX)) return 0;
     if (!within(job->step_relation, runs, 0, relations) || !within(job->step_size, runs, 0, MOST_BYTES)) return 0;
+    if (!within(job->step_more, runs, 0, 2)) return 0;
     if (!within(job->step_reduces, runs, 0, MOST_BYTES) || !divides(job->relation_first, relations, members)) return 0;
     if (!within(job->to, members, NO_MEMBER, members) || !within(job->source, members, NO_MEMBER, members)) return 0;
     for (int64_t relation = 0; relation < relations; relation++) {
@@ -104,7 +105,7 @@ static int programs_valid(const Job *job) {
         if (job->program_run.at[program] == job->program_run.at[program + 1]) return 0;
         for (int64_t run = job->program_run.at[program]; run < job->program_run.at[program + 1]; run++)
             length += job->step_times.at[run];
-        if (length >= INT32_MAX) return 0;
+        if (length >= INT32_MAX || job->step_more.at[job->program_run.at[program + 1] - 1]) return 0;
     }
     return within(job->parent, places, NO_MEMBER, INT32_MAX) && within(job->first_child, places, NO_MEMBER, INT32_MAX)
            && within(job->second_child, places, NO_MEMBER, INT32_MAX);
@@ -157,7 +158,7 @@ static int visit_fits(const Job *job, int64_t visit, int64_t placement) {
     if (members < 2) return 0;
     if (algorithm == TREE) return trees_fit(job, job->visit_tree.at[visit], members);
     if (algorithm == IN_SWITCH) return job->visit_size.at[visit] < MOST_BYTES / members;
-    if (algorithm != STEPWISE_RING && algorithm != STEPWISE_HALVING) return 1;
+    if (algorithm != STEPWISE_RING && algorithm != STEPWISE_HALVING && algorithm != ROUNDS) return 1;
     return program_fits(job, job->visit_forward.at[visit], members)
            && program_fits(job, job->visit_backward.at[visit], members);
 }

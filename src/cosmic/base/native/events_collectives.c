@@ -56,7 +56,7 @@ static void receive_from(Sim *sim, Stream *stream, int64_t position, int64_t ste
     ev_post_receive(sim, stream->rank->rank, at(sim->job->ring_rank, member), key, ev_then(code, stream, 0));
 }
 
-/* A list of steps, one packet at a time: send, receive, continue. */
+/* A list of steps, one round at a time: send, receive, continue. */
 
 static int64_t program_of(const Sim *sim, const Stream *stream) {
     return at(stream->clockwise ? sim->job->visit_forward : sim->job->visit_backward, stream->now);
@@ -69,9 +69,15 @@ static void begin_steps(Sim *sim, Stream *stream) {
     endpoint(sim, stream, 0, STEP_GO);
 }
 
+static void step_received(Sim *sim, Stream *stream) {
+    if (--stream->waiting == 0) endpoint(sim, stream, at(sim->job->step_reduces, stream->run), STEP_GO);
+}
+
 static void step_go(Sim *sim, Stream *stream) {
     const Job *job = sim->job;
     int64_t end = at(job->program_run, program_of(sim, stream) + 1);
+    int sent = 0, received = 0;
+    stream->waiting = 1;    /* for the end of the round: what it receives may be there already */
     for (;;) {
         while (stream->run < end && stream->run_left == 0) {
             stream->run++;
@@ -81,12 +87,22 @@ static void step_go(Sim *sim, Stream *stream) {
         int64_t member = at(job->relation_first, at(job->step_relation, stream->run)) + stream->position;
         int64_t to = at(job->to, member), source = at(job->source, member), step = stream->step++;
         stream->run_left--;
-        if (to != NO_MEMBER) send_to(sim, stream, to, at(job->step_size, stream->run), step);
+        int more = at(job->step_more, stream->run) != 0;
+        if (to != NO_MEMBER) {
+            sent = 1;
+            send_to(sim, stream, to, at(job->step_size, stream->run), step);
+        }
         if (source != NO_MEMBER) {
+            received = 1;
+            stream->waiting++;
             receive_from(sim, stream, source, step, STEP_RECEIVED);
+        }
+        if (more) continue;
+        if (received) {
+            step_received(sim, stream);
             return;
         }
-        if (to != NO_MEMBER) {
+        if (sent) {
             endpoint(sim, stream, 0, STEP_GO);
             return;
         }
@@ -282,7 +298,7 @@ static int has_closed_form(const Sim *sim, const Stream *stream) {
     const Job *job = sim->job;
     if (!job->closed_forms) return 0;
     int64_t algorithm = at(job->visit_algorithm, stream->now), window = at(job->visit_window, stream->now);
-    if (algorithm != DIRECT) return algorithm != TREE && algorithm != IN_SWITCH;
+    if (algorithm != DIRECT) return algorithm != TREE && algorithm != IN_SWITCH && algorithm != ROUNDS;
     int64_t at_once = window > 0 ? window : stream->members;
     return at(job->visit_kind, stream->now) != ALL_REDUCE && at_once >= stream->members - 1;
 }
@@ -839,7 +855,7 @@ void ev_machine(Sim *sim, Then then) {
     switch (then.code) {
     case REDUCE: of_stream(sim, stream, stream->reduction_ns, ev_then(then.row, stream, 0)); break;
     case STEP_GO: step_go(sim, stream); break;
-    case STEP_RECEIVED: endpoint(sim, stream, at(sim->job->step_reduces, stream->run), STEP_GO); break;
+    case STEP_RECEIVED: step_received(sim, stream); break;
     case DIRECT_GO: direct_go(sim, stream); break;
     case DIRECT_RECEIVED:
         stream->arrived++;

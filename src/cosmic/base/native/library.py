@@ -1,22 +1,29 @@
-"""The shared library beside this file, if there is one that was built from these very sources."""
+"""The shared library beside this file, if there is one that was built from these very sources.
+
+What its functions take and give is read from their heads in C, so that Python states no signature again.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from ctypes import CDLL
 
+Declared = TypeVar("Declared", bound="CDLL")
 
 FOLDER = Path(__file__).parent
 SWITCH = "COSMIC_NATIVE"
 """The environment variable that turns the library off where it is 0."""
 FLAGS = ("-O3", "-std=c99", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 """How it is compiled. No -ffast-math and no fused multiply-add: results are NumPy's, bit for bit."""
+
+_EXPORTED = re.compile(r"^COSMIC_EXPORT ([\w ]+?\*?) ?(cosmic_\w+)\(([^)]*)\)", re.MULTILINE)
 
 
 def native_library() -> CDLL | None:
@@ -36,13 +43,41 @@ def load_library(folder: Path) -> CDLL | None:
         path = folder / library_file_name(wanted)
         if not path.is_file():
             return None
-        from ctypes import CDLL, c_char_p  # noqa: PLC0415  only where there is something to load
+        from ctypes import CDLL  # noqa: PLC0415  only where there is something to load
 
-        library = CDLL(str(path))
-        library.cosmic_native_digest.restype = c_char_p
+        library = declare_functions(CDLL(str(path)), folder)
         return library if library.cosmic_native_digest() == wanted.encode() else None
     except (ImportError, OSError, AttributeError):  # another C library, half a file, a file of somebody else
         return None
+
+
+def declare_functions(library: Declared, folder: Path = FOLDER) -> Declared:
+    """Return *library* with the types of its functions declared, as the sources in *folder* have them.
+
+    Addresses are taken as numbers, by reference, or as None; numbers need no wrapping.
+    """
+    import ctypes  # noqa: PLC0415  `import cosmic.base.native` costs nothing
+
+    types: dict[str, Any] = {
+        "int64_t": ctypes.c_int64,
+        "int32_t": ctypes.c_int32,
+        "int": ctypes.c_int,
+        "double": ctypes.c_double,
+        "void": None,
+        "char *": ctypes.c_char_p,
+    }
+
+    def type_of(declared: str) -> Any:
+        plain = " ".join(declared.replace("const ", "").split())
+        return types.get(plain, ctypes.c_void_p if "*" in plain else None)
+
+    for path in source_files(folder):
+        for result, name, taken in _EXPORTED.findall(path.read_text()):
+            function = getattr(library, name)
+            function.restype = type_of(result)
+            heads = (re.fullmatch(r"(.*?)\w+", head.strip(), re.DOTALL) for head in taken.split(","))
+            function.argtypes = [type_of(head[1]) for head in heads if head and head[1]]
+    return library
 
 
 def source_files(folder: Path = FOLDER) -> list[Path]:

@@ -4,66 +4,71 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosmic.cli.answers.calibration_answers import CalibrateAnswer, ProbeAnswer, ValidateAnswer
-from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, SizeAnswer
-from cosmic.cli.answers.command_answers import CompletionAnswer, RunAnswer, SchemaAnswer, UiAnswer
-from cosmic.cli.answers.design_answers import (
-    DesignDiffAnswer,
-    DesignExportAnswers,
-    DesignImportAnswer,
-    StudyExportAnswer,
-    SweepAnswer,
+from cosmic.cli.answers.cluster_answers import (
+    CalibrateAnswer,
+    ClusterTasksAnswer,
+    FleetAnswer,
+    ProbeAnswer,
+    ServeAnswer,
+    ValidateAnswer,
 )
-from cosmic.cli.answers.evaluation_answers import (
+from cosmic.cli.answers.design_answers import (
     CatalogListAnswer,
     CatalogShowAnswer,
+    DesignExportAnswers,
+    DesignImportAnswer,
     DesignShowAnswer,
     EvaluateAnswer,
     ModelListAnswer,
+    ModelShowAnswer,
+    ProvisionAnswer,
+    StudyExportAnswer,
+    SweepAnswer,
     WorkloadAnswer,
 )
-from cosmic.cli.answers.model_answers import ModelShardAnswer, ModelShowAnswer
-from cosmic.cli.answers.network_answers import (
-    CollectiveBoundAnswer,
-    CollectiveCheckAnswer,
-    CollectiveConvertAnswer,
-    CollectiveSynthesizeAnswer,
-    ProvisionAnswer,
-)
-from cosmic.cli.answers.serving_answers import ServeAnswer
-from cosmic.cli.answers.space_answers import (
-    CertifyAnswer,
-    SampleAnswer,
-    SpaceCountAnswer,
-    SpaceSchemaAnswer,
-    SpaceShowAnswer,
-)
 from cosmic.cli.answers.study_answers import (
+    CertifyAnswer,
     CompareAnswer,
+    CompletionAnswer,
     DemoAnswer,
     ImportanceAnswer,
     LeaderboardAnswer,
     LeaderboardRules,
     ReplayAnswer,
     ReportAnswer,
+    RunAnswer,
+    SampleAnswer,
+    SchemaAnswer,
     SearchAnswer,
+    SpaceCountAnswer,
+    SpaceSchemaAnswer,
+    SpaceShowAnswer,
     StudyDoctorAnswer,
     StudyShowAnswer,
     StudyTellAnswer,
     TournamentAnswer,
+    UiAnswer,
 )
-from cosmic.cli.answers.trace_analysis_answers import TraceDiffAnswer, TraceProjectAnswer, TraceStatsAnswer
 from cosmic.cli.answers.trace_answers import (
     SimulateAnswer,
     TraceAnonymizeAnswer,
     TraceCheckAnswer,
     TraceConvertAnswer,
+    TraceDiffAnswer,
     TraceGenerateAnswer,
+    TraceProjectAnswer,
     TraceRepairAnswer,
     TraceShowAnswer,
+    TraceStatsAnswer,
     TraceSuiteAnswer,
     TraceSynthesizeAnswer,
 )
+from cosmic.network.collective_requests import CollectiveBound, SynthesizedSchedule
+from cosmic.network.schedules.schedule_checking import ScheduleVerdict
+from cosmic.report.schedule_files import ConvertedSchedule
+from cosmic.search.cluster_sizing import Sizing
+from cosmic.search.design_answers import DesignComparison
+from cosmic.search.sharding.sharding_result import Sharded
 from cosmic.workload.expert_loads import ExpertLoads
 
 ANSWERS: dict[str, Any] = {
@@ -76,7 +81,7 @@ ANSWERS: dict[str, Any] = {
     "cluster tasks": ClusterTasksAnswer,
     "completion": CompletionAnswer,
     "demo": DemoAnswer,
-    "design diff": DesignDiffAnswer,
+    "design diff": DesignComparison,
     "design experts": ExpertLoads,
     "design export": DesignExportAnswers,
     "design import": DesignImportAnswer,
@@ -85,20 +90,20 @@ ANSWERS: dict[str, Any] = {
     "design workload": WorkloadAnswer,
     "evaluate": EvaluateAnswer,
     "model list": ModelListAnswer,
-    "model shard": ModelShardAnswer,
+    "model shard": Sharded,
     "model show": ModelShowAnswer,
-    "network bound": CollectiveBoundAnswer,
-    "network check": CollectiveCheckAnswer,
-    "network convert": CollectiveConvertAnswer,
+    "network bound": CollectiveBound,
+    "network check": ScheduleVerdict,
+    "network convert": ConvertedSchedule,
     "network provision": ProvisionAnswer,
-    "network synthesize": CollectiveSynthesizeAnswer,
+    "network synthesize": SynthesizedSchedule,
     "report": ReportAnswer,
     "run": RunAnswer,
     "schema": SchemaAnswer,
     "search": SearchAnswer,
     "serve": ServeAnswer,
     "simulate": SimulateAnswer,
-    "size": SizeAnswer,
+    "size": Sizing,
     "space certify": CertifyAnswer,
     "space count": SpaceCountAnswer,
     "space sample": SampleAnswer,

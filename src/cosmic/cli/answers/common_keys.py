@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
-from cosmic.base.json_types import AlwaysFalse, AnyOf, Count, Keywords, PositiveCount, Ratio, Share, described, unit
+from cosmic.base.json_types import AlwaysFalse, AnyOf, Count, Keywords, PositiveCount, Ratio, described, unit
+from cosmic.simulate.metrics import DesignMetrics
 
 Identity = Annotated[
     str,
@@ -106,50 +107,6 @@ TokenRatePerUser = Annotated[
     unit("tokens/s"),
 ]
 UnknownMetrics = Annotated[Mapping[str, str], described("Metrics that are unknown, each with the reason.")]
-
-
-class DesignMetrics(TypedDict):
-    """Metrics of a design."""
-
-    step_s: StepTime
-    ttft_s: TimeToFirstToken
-    tpot_s: TimePerOutputToken
-    tokens_per_s: TokenRate
-    samples_per_s: SampleRate
-    cost_usd_per_sample: Annotated[float | None, unit("USD")]
-    """To own, for one sample of a model without a sequence; null of others, and where price or power are not known."""
-    mfu: ModelFlopUtilization
-    hfu: Share
-    """Hardware flop utilisation: recomputation counts as work."""
-    memory_bytes: PeakMemory
-    offloaded_bytes: float
-    """Bytes in the outer memory tiers, for each accelerator."""
-    cost_usd: PurchasePrice
-    network_usd: NetworkPrice
-    cost_usd_per_token: Annotated[float | None, unit("USD")]
-    """Cost to own, per token: depreciation, power and upkeep; null where price or power are not known."""
-    power_w: MeterPower
-    energy_j: float | None
-    """Energy of one step at the meter, by use; null where a power is not known."""
-    goodput: GoodputShare
-    effective_tokens_per_s: EffectiveTokenRate
-    train_days: TrainingDays
-    train_usd: TrainingCost
-    train_energy_j: TrainingEnergy
-    train_co2_kg: TrainingCarbon
-    perf_per_bandwidth: Annotated[float | None, unit("1/B")]
-    """Steps per second for each byte per second of an accelerator's network bandwidth."""
-    perf_per_network_cost: Annotated[float | None, unit("1/(s USD)")]
-    """Steps per second for each dollar of the network."""
-    ttft_p95_s: TimeToFirstTokenP95
-    tpot_p95_s: TimePerOutputTokenP95
-    goodput_per_s: float | None
-    """Requests a second within the limits of their class; null without a load, or without limits."""
-    tokens_per_s_per_npu: TokenRatePerNpu
-    tokens_per_s_per_user: TokenRatePerUser
-    energy_j_per_token: Annotated[float | None, unit("J")]
-    """Energy of an output token, accelerators and network at full power; null without a load, or where no power is
-    known."""
 
 
 UserEngineMetrics = Annotated[

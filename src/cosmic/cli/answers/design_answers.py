@@ -1,4 +1,4 @@
-"""What commands that compare, vary and convert designs print with `--json`."""
+"""What commands on designs, models, networks and the catalog print with `--json`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from cosmic.base.json_types import (
     AnyOf,
     Count,
     Keywords,
+    NonNegative,
+    NonNegativeRatio,
     PositiveCount,
-    Ratio,
     Share,
     described,
-    one_of,
     unit,
 )
 from cosmic.cli.answers.common_keys import (
+    CatalogSource,
+    CatalogSummary,
     GoodputShare,
     Identity,
     InfeasibleDesignAnswer,
+    InvalidMapping,
+    MemoryParts,
     MeterPower,
     ModelFlopUtilization,
     NetworkPrice,
@@ -40,139 +44,11 @@ from cosmic.cli.answers.common_keys import (
     TokenRatePerUser,
     TrainingDays,
     UnknownMetrics,
+    UserEngineMetrics,
 )
 from cosmic.frameworks.launch_arguments import NotModelled
-from cosmic.search.compare.design_differences import Difference
-
-
-class DesignStanding(TypedDict):
-    """Whether a design can run."""
-
-    identity: Identity
-    feasible: bool
-    """Whether the design can run."""
-    reasons: Reasons
-
-
-class ComparedDesign(DesignStanding):
-    """One of the two designs."""
-
-    design: str
-    """The design as it was named."""
-    settings: Mapping[str, Any]
-    """Fields that were changed, by path; of B, also those that it takes from A."""
-
-
-class DesignDiffCertainty(TypedDict):
-    """How sure the order of two designs is."""
-
-    relation: Annotated[str, one_of("mapping", "work", "format", "accelerator", "model", "several")]
-    """What they differ in: the mapping alone, the work, the number format, the accelerator, the model, or several of
-    these."""
-    pairs: Count
-    """Measured pairs that differ in the same."""
-    sources: Count
-    """Sources of those pairs."""
-    off_half: Share
-    """What the ratio of the two predictions was off by at most, of half those pairs."""
-    off_nine_tenths: Share
-    """The same of nine in ten."""
-    probability: Annotated[float, unit("share"), Keywords(minimum=0.5, maximum=1)]
-    """That the one predicted to be faster is."""
-    told_apart: bool
-    """Whether that is at least 0.9."""
-    sentence: str
-    """The same in words."""
-
-
-class RemappedField(TypedDict):
-    """One field."""
-
-    a: Any
-    """Its value in A's mapping; null if it has none."""
-    b: Any
-    """Its value in B's best mapping; null if it has none."""
-
-
-class ComparedMappings(TypedDict):
-    """Which mappings were compared, and how the gain in tokens per second splits."""
-
-    mode: Literal["best", "same", "fixed", "stated"]
-    """B has its best mapping, A's, its best with some fields of A's, or the one that it states."""
-    sentence: str
-    """The same in words."""
-    fixed: Sequence[str]
-    """Fields that --fix holds."""
-    change_speedup: Ratio | None
-    """B with A's mapping over A; null where one cannot run, or B states its mapping."""
-    remapping_speedup: Ratio | None
-    """B with its best mapping over B with A's; null likewise."""
-    reasons: Sequence[str]
-    """Why B cannot run with A's mapping, a sentence each."""
-    remapped: Mapping[str, RemappedField]
-    """Fields in which the two mappings of B differ, by path."""
-
-
-class MetricPair(TypedDict):
-    """One metric."""
-
-    a: Annotated[float | None, unit("that of the metric")]
-    """A's value; null if it has none."""
-    b: Annotated[float | None, unit("that of the metric")]
-    """B's value; null if it has none."""
-    ratio: Ratio | None
-    """B's over A's."""
-
-
-class DifferenceAttribution(TypedDict):
-    """How worth was computed."""
-
-    method: Literal["exact", "sampled", "one_at_a_time", "none"]
-    """Average over all orders of the changes, over a sample of them, over first and last; or none."""
-    designs: Count
-    """Designs evaluated, A and B among them."""
-    invalid: Count
-    """Designs between A and B that are invalid mappings."""
-    over_memory: Count
-    """Designs that exceed the memory; their times count all the same."""
-    together_s: float
-    """Joint effect of several differences."""
-
-
-class ComponentPair(TypedDict):
-    """One component."""
-
-    a: Annotated[float, unit("s")]
-    """Its time in A."""
-    b: Annotated[float, unit("s")]
-    """Its time in B."""
-    difference_s: float
-    """B's minus A's."""
-
-
-class DesignDifferences(TypedDict):
-    """What differs between two designs."""
-
-    metrics: Mapping[str, MetricPair]
-    """Every metric of either design, by name, in the unit of its name (see 'cosmic schema evaluate')."""
-    differences: Sequence[Difference]
-    """What differs, in groups of fields that change together; the largest worth first."""
-    attribution: DifferenceAttribution
-    breakdown: Mapping[str, ComponentPair]
-    """Components of the step, by name; empty where a step has no time."""
-
-
-class DesignDiffAnswer(DesignDifferences):
-    """A comparison of two designs: what differs, and what each difference is worth."""
-
-    verdict: str
-    """Which is faster and mostly why, in one sentence."""
-    certainty: DesignDiffCertainty | None
-    """How sure it is which takes less time for a token; null where one has no time, or they are the same design."""
-    a: ComparedDesign
-    b: ComparedDesign
-    mapping: ComparedMappings
-
+from cosmic.search.evaluated_design import EvaluatedDesign, RefusedDesign
+from cosmic.search.provision.bandwidth_problem import ProvisionedDimension, ProvisionedLoad, WholePorts
 
 _MovedFieldKeys = TypedDict(
     "_MovedFieldKeys", {"from": Annotated[Any, described("Its value in the base; null if it has none.")]}
@@ -319,3 +195,413 @@ class DesignImportAnswer(_DesignImportAnswerKeys):
     """Memory of the fullest accelerator; null if the design cannot run."""
     out: str | None
     """The file that was written, if one was."""
+
+
+class UserEngineAnswer(TypedDict):
+    """The answer of an engine that somebody brought; without metrics, the command ends with exit code 1."""
+
+    feasible: bool
+    """Whether it gave metrics."""
+    reasons: Reasons
+    identity: Identity
+    engine: str
+    """Its name."""
+    engine_identity: str
+    """Its version, and a digest of what is known of it."""
+    failed: bool
+    """Whether it crashed, took too long or gave no proper answer."""
+    metrics: UserEngineMetrics
+
+
+EvaluateAnswer = Annotated[
+    AnyOf[RefusedDesign, UserEngineAnswer, EvaluatedDesign],
+    described("The metrics of one design, or why it cannot run."),
+]
+
+
+class ResolvedDesign(TypedDict):
+    """The design as in a YAML file; quantities are strings with units, such as '80 GiB'."""
+
+    model: Mapping[str, Any]
+    """Shape of the model: layers, widths, heads, vocabulary."""
+    workload: Mapping[str, Any]
+    """Task, batch, precision, degrees of parallelism, schedule, recomputation."""
+    collective: Mapping[str, Any]
+    """How collectives run: algorithms by dimension, chunks, scheduling."""
+    network: Mapping[str, Any]
+    """Dimensions of the network, innermost first."""
+    compute: Mapping[str, Any]
+    """The accelerator: peak rates, efficiencies, power, price."""
+    memory: Mapping[str, Any]
+    """Capacity and bandwidth of memory, and outer tiers."""
+
+
+class DesignShowAnswer(TypedDict):
+    """One design, every name resolved and every default filled in."""
+
+    identity: Identity
+    invalid: InvalidMapping
+    design: ResolvedDesign
+    assumed: NotRequired[Sequence[str]]
+    """What was assumed about a model whose architecture is not known, a sentence each; only where something was."""
+
+
+class OperatorTotals(TypedDict):
+    """Operators of one kind in one phase."""
+
+    phase: str
+    """Phase of the step: forward, backward, step, …"""
+    kind: str
+    """Kind of operator."""
+    runs: Count
+    """How often they run."""
+    flop: float
+    """Their floating-point operations."""
+    moved_bytes: float
+    """Bytes that they read and write."""
+
+
+class CollectiveTotals(TypedDict):
+    """Identical collectives."""
+
+    phase: str
+    """Phase of the step."""
+    kind: str
+    """Which collective, such as all_gather."""
+    axes: str
+    """Axes of the mesh along which it runs, joined by ' · '."""
+    ranks: Annotated[int, Keywords(minimum=2)]
+    """Group size."""
+    times: PositiveCount
+    """How often it runs in a step."""
+    payload_bytes: float
+    """Payload of one."""
+    bytes: float
+    """Payload of all of them."""
+    hides: bool
+    """Whether compute can overlap it."""
+
+
+class ExplainedCollective(TypedDict):
+    """One collective and why it is needed (--why)."""
+
+    block: str
+    """Block of the model."""
+    phase: str
+    """Phase of the step."""
+    kind: str
+    """Which collective, such as all_gather."""
+    axes: str
+    """Axes of the mesh along which it runs, joined by ' · '."""
+    tensor: str
+    """The tensor."""
+    payload_bytes: float
+    """Payload of one."""
+    why: str
+    """How the tensor is produced and how it is needed."""
+
+
+class WorkloadAnswer(TypedDict):
+    """The operators, collectives and memory of one step, on the busiest rank of a design."""
+
+    identity: Identity
+    invalid: InvalidMapping
+    operators: Sequence[OperatorTotals]
+    """Operators, the most flop first."""
+    collectives: Sequence[AnyOf[CollectiveTotals, ExplainedCollective]]
+    """Collectives: identical ones together, the most bytes first; with --why every one, with its reason."""
+    memory: MemoryParts
+    """Peak memory by component; 'total' is their sum, 'capacity' that of the accelerator."""
+    offloaded: Mapping[str, Annotated[float, unit("B")]]
+    """Offloaded bytes, by tier."""
+    offload_traffic_bytes: float
+    """Bytes to and from outer tiers in a step."""
+
+
+class CatalogKindRow(TypedDict):
+    """A kind."""
+
+    kind: str
+    """What can be listed."""
+    entries: Count
+    """How many there are."""
+
+
+class CatalogModelRow(TypedDict):
+    """A model."""
+
+    name: str
+    """Name in the catalog."""
+    family: str
+    """Family of models: decoder, encoder, vision, …"""
+    layers: int | None
+    """Layers; null where the model is no plain transformer."""
+    hidden: int | None
+    """Width of the residual stream."""
+    heads: int | None
+    """Attention heads."""
+    parameters: int
+    """All parameters."""
+    active_parameters: int
+    """Parameters that one token uses."""
+    sequence: int | None
+    """Default sequence length in tokens; null if there is none."""
+    source: CatalogSource
+
+
+class CatalogAcceleratorRow(TypedDict):
+    """An accelerator."""
+
+    name: str
+    """Name in the catalog."""
+    vendor: str | None
+    """The vendor."""
+    year: str
+    """Year of release; '-' if it is not known."""
+    bf16_flop_per_s: float | None
+    """Dense peak in bfloat16."""
+    memory_bytes: float
+    """Memory capacity."""
+    memory_bandwidth_bytes_per_s: float
+    """Memory bandwidth."""
+    power_w: float | None
+    """Power."""
+    price_usd: float | None
+    """Price of one."""
+    source: CatalogSource
+
+
+class CatalogComponentRow(TypedDict):
+    """A node or a link. Quantities are texts with units, as in the catalog."""
+
+    name: str
+    """Name in the catalog."""
+    kind: str
+    """What it is: node, nic, switch, optic, cable, …"""
+    vendor: str | None
+    """The vendor; null if there are many."""
+    npus: int | None
+    """NPUs that it holds or connects; null for other components."""
+    bandwidth: str | None
+    """Bandwidth with its unit, such as '400 Gbps'."""
+    power: str | None
+    """Power with its unit, such as '8 W'."""
+    price: str | None
+    """Price with its unit, such as '500 USD'."""
+    source: CatalogSource
+
+
+class CatalogSystemRow(TypedDict):
+    """A system."""
+
+    name: str
+    """Name in the catalog; MODEL@NAME is a design, MODEL@NAME:NPUS one of another size."""
+    npus: int
+    """Default size."""
+    accelerator: str
+    """Its accelerator."""
+    network: str
+    """Dimensions of its network as text, innermost first."""
+    summary: CatalogSummary
+    source: CatalogSource
+
+
+class CatalogSpaceRow(TypedDict):
+    """A space."""
+
+    name: str
+    """Name in the catalog."""
+    base: str | Mapping[str, Any]
+    """The base design."""
+    summary: CatalogSummary
+    source: CatalogSource
+
+
+class CatalogAgentRow(TypedDict):
+    """An agent."""
+
+    name: str
+    """Name, for --agent."""
+    settings: str
+    """Its settings and their defaults, as NAME=VALUE."""
+    summary: CatalogSummary
+
+
+class CatalogEngineRow(TypedDict):
+    """An engine."""
+
+    name: str
+    """Name, for --engine, or of a design that serves."""
+    kind: str
+    """What it does: evaluates designs or fields of its own, or serves."""
+    metrics: str
+    """The metrics of an engine that somebody brought, separated by spaces; else empty."""
+    summary: CatalogSummary
+    source: CatalogSource
+
+
+class CatalogPolicyRow(TypedDict):
+    """A strategy, schedule, topology or algorithm."""
+
+    name: str
+    """Its name in designs."""
+    summary: CatalogSummary
+    source: NotRequired[CatalogSource]
+
+
+CatalogListAnswer = Annotated[
+    Sequence[
+        AnyOf[
+            CatalogKindRow,
+            CatalogModelRow,
+            CatalogAcceleratorRow,
+            CatalogComponentRow,
+            CatalogSystemRow,
+            CatalogSpaceRow,
+            CatalogAgentRow,
+            CatalogEngineRow,
+            CatalogPolicyRow,
+        ]
+    ],
+    described("Everything of one kind; without a kind, the kinds and how many entries each has."),
+]
+ModelListAnswer = Annotated[Sequence[CatalogModelRow], described("The models of the catalog.")]
+
+
+class CatalogShowAnswer(TypedDict):
+    """An entry of the catalog, or of what can be chosen by name, with its source."""
+
+    kind: str
+    """What it is: models, systems, topologies, …"""
+    name: str
+    """Its name."""
+    source: CatalogSource
+    entry: Mapping[str, Any]
+    """What its file says; of what has no file, what 'cosmic catalog list' says."""
+
+
+class ProgramOperatorRow(TypedDict):
+    """One operator of a program."""
+
+    part: str
+    """The part that it belongs to, and how often that is repeated."""
+    name: str
+    """What it makes."""
+    kind: str
+    """Its kind."""
+    reads: str
+    """The tensors that it reads, with their dimensions."""
+    makes: str
+    """The dimensions of what it makes."""
+    flop: float
+    """Flop of one run."""
+
+
+class CatalogModelAnswer(TypedDict):
+    """A model of the catalog."""
+
+    name: str
+    """Name in the catalog."""
+    family: str
+    """Family of models: decoder, encoder, vision, …"""
+    parameters: int
+    """All parameters."""
+    active_parameters: int
+    """Parameters that one token uses."""
+    bf16_bytes: int
+    """All parameters in bfloat16."""
+    sequence: int | None
+    """Usual sequence length in tokens; null if there is none."""
+    shape: Mapping[str, Any]
+    """Fields of a model, those with a usual value left out."""
+    source: CatalogSource
+
+
+class ModelProgramAnswer(TypedDict):
+    """A program, operator by operator."""
+
+    name: str
+    """Its name."""
+    flop: float
+    """Flop of a forward pass, at the sizes that the program states."""
+    parameters: int
+    """Elements of all weights."""
+    dims: Mapping[str, int]
+    """Every dimension with its size."""
+    operators: Sequence[ProgramOperatorRow]
+    """Every operator, in order."""
+
+
+ModelShowAnswer = Annotated[
+    AnyOf[CatalogModelAnswer, ModelProgramAnswer],
+    described("A model of the catalog, or a program, operator by operator."),
+]
+
+
+class ShadowPriceRow(TypedDict):
+    """One limit."""
+
+    limit: str
+    """As it was written."""
+    sense: Literal["<=", "==", ">="]
+    """How it compares."""
+    value: Annotated[float, unit("byte/s, or USD")]
+    """What it compares with, all bandwidths on the other side."""
+    binds: bool
+    """Whether it is met exactly."""
+    worth_per_unit: Annotated[float, unit("objective per unit of the limit")]
+    """What the objective falls by for each byte/s, or dollar, that the limit is moved outwards, or up."""
+
+
+class CollectiveBinding(TypedDict):
+    """One collective, or one part of a design's step."""
+
+    workload: str
+    """Whose it is."""
+    collective: str
+    """Its name."""
+    time_s: NonNegative
+    """How long it takes, by weight; of a design how long it keeps the busiest dimension busy."""
+    dims: Sequence[Count]
+    """The slowest dimensions, from 0 on."""
+    shares: Sequence[Share]
+    """How the dimensions share in it: by the multipliers of the optimum, of a design by the time they are busy."""
+
+
+class ProvisionAnswer(TypedDict):
+    """The best bandwidth of every network dimension under a budget, and why."""
+
+    source: str
+    """The design or network file."""
+    objective: Literal["time", "time_per_dollar"]
+    """What is least: time, or time multiplied by the network's cost."""
+    headline: str
+    """The result in one sentence."""
+    time_s: NonNegative
+    """Time at the best bandwidth: of a design its step, else of the workload; several are added by weight."""
+    base_time_s: NonNegative
+    """The same before: at the design's own bandwidth, else at equal bandwidth in all dimensions."""
+    cost_usd: NonNegative
+    """Price of the network."""
+    base_cost_usd: NonNegative
+    """Price of the network before."""
+    value: Annotated[float, unit("s, or s·USD"), Keywords(minimum=0)]
+    """The objective: seconds, or seconds times dollars."""
+    gain: NonNegativeRatio
+    """The objective before over the objective now."""
+    bound: Annotated[float | None, unit("s, or s·USD")]
+    """No bandwidth within the limits has a lower objective; null of a design, whose step is searched."""
+    duality_gap: Annotated[float | None, unit("share"), Keywords(minimum=0)]
+    """How far the objective may be above the optimum, relative to it; null of a design."""
+    bandwidth_bytes_per_s: Sequence[Annotated[float, unit("byte/s"), Keywords(minimum=0)]]
+    """Bandwidth of an NPU in each dimension, innermost first."""
+    dims: Sequence[ProvisionedDimension]
+    """The dimensions, innermost first."""
+    workloads: Sequence[ProvisionedLoad]
+    """What the network was provisioned for."""
+    shadow_prices: Sequence[ShadowPriceRow]
+    """What the budget and each limit cost."""
+    bindings: Sequence[CollectiveBinding]
+    """Which dimensions each collective waits for."""
+    ports: WholePorts | None
+    """The best bandwidth in whole ports; null without --ports."""

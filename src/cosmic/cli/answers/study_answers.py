@@ -1,23 +1,38 @@
-"""What searches and commands on studies print with `--json`."""
+"""What commands on spaces, studies and recipes, and on the program itself, print with `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from cosmic.base.json_types import AnyOf, Count, Keywords, PositiveCount, Ratio, Share, ShareOrNull, one_of, unit
+from cosmic.base.json_types import (
+    AnyOf,
+    Count,
+    Keywords,
+    NonNegative,
+    PositiveCount,
+    Ratio,
+    Share,
+    ShareOrNull,
+    described,
+    one_of,
+    unit,
+)
 from cosmic.cli.answers.common_keys import (
     CountsByName,
-    DesignMetrics,
+    Identity,
     LibraryVersions,
     MeasuredDesigns,
     PointValues,
+    StepTime,
     TriedDesign,
     UserEngineMetrics,
 )
-from cosmic.report.document_types import Gain
+from cosmic.design.answer import Answer
 from cosmic.search.importance import Factor
 from cosmic.search.leaderboard import BoardLine
+from cosmic.search.search_verdict import SearchGain
+from cosmic.simulate.metrics import DesignMetrics
 
 
 class SearchPlateau(TypedDict):
@@ -87,6 +102,7 @@ class SearchAnswer(TypedDict):
     """Designs evaluated per second; null if no time elapsed."""
     study: str | None
     """Directory of the study; null if it is not kept."""
+    answer: Answer
     changes: NotRequired[Sequence[str]]
     """With --from: what to change in the launch, a line for each argument."""
 
@@ -402,9 +418,339 @@ class ReportAnswer(TypedDict):
     """Trials that it holds."""
     verdict: str
     """The result of the study in one sentence."""
-    gains: Sequence[Gain]
+    gains: Sequence[SearchGain]
     """How much better the best design is."""
     bound: str
     """What bounds the best design, with its share of the step; empty if that is not known."""
     caveats: Sequence[str]
     """Caveats, a sentence each."""
+
+
+class ProvenDesign(TypedDict):
+    """One design."""
+
+    point: PointValues
+    metrics: DesignMetrics
+
+
+class NearBestDesigns(TypedDict):
+    """How many designs are near the best; null unless asked for."""
+
+    share: float
+    """How near: so much worse than the best, at most."""
+    count: Count | None
+    """How many designs; null if time ran out."""
+
+
+class SimulatedBestDesign(TypedDict):
+    """One design."""
+
+    point: PointValues
+    step_s: StepTime
+    simulated_step_s: float
+    """The step as the event engine simulates it."""
+
+
+class ProofAnswer(TypedDict):
+    """What is proven of a parameter set."""
+
+    space: str
+    """The space as it was named."""
+    designs: PositiveCount
+    """How many designs it has."""
+    objectives: Annotated[Sequence[str], Keywords(minItems=1)]
+    """The metrics that are optimised."""
+    limits: Sequence[str]
+    """The limits that designs must meet."""
+    method: Annotated[str, one_of("bounded", "enumerated")]
+    """How it was proven: by bounds, or because every design was evaluated."""
+    why_enumerated: str | None
+    """Why designs could not be bounded; null if they were."""
+    proven: bool
+    """Whether nothing is better by more than the gap that was asked for (1e-9 at least)."""
+    gap: Share | None
+    """By what share something may be better than the best; null if nothing is known of it."""
+    front: Sequence[ProvenDesign]
+    """The best design, or the front of several objectives; empty if none can run."""
+    within: NearBestDesigns | None
+    """How many designs are near the best; null unless asked for."""
+    judged: Count
+    """Boxes and designs that were evaluated."""
+    elapsed_s: float
+    """Time of the proof."""
+    certificate: str | None
+    """The file of the certificate; null if none was written."""
+    expected_error: Share | None
+    """Mean relative error of the best design's step that validation found for designs like it; null where none was
+    measured."""
+    expected_on: str | None
+    """What that error rests on; null if no design can run."""
+    simulated: Sequence[SimulatedBestDesign]
+    """The best designs that were met, simulated by the event engine."""
+    simulated_note: str | None
+    """Why fewer designs were simulated; null if none is missing."""
+
+
+class CertificateCheckAnswer(TypedDict):
+    """Whether a certificate holds."""
+
+    valid: bool
+    """Whether it holds."""
+    proven: bool | None
+    """Whether it claims a proof; null if it is refused."""
+    gap: Share | None
+    """By what share something may be better than its best; null if it is refused, or where that is not known."""
+    slack: Share | None
+    """What its checks allow: leaves and designs may be better by this share; null if it is refused."""
+    checked: Sequence[str]
+    """What was checked, a sentence each."""
+    refused: str | None
+    """Why it is refused; null if it holds."""
+
+
+CertifyAnswer = Annotated[
+    AnyOf[ProofAnswer, CertificateCheckAnswer],
+    described("What is proven of a parameter set; with --check, whether a certificate holds."),
+]
+
+
+class SpaceParameterRow(TypedDict):
+    """A parameter."""
+
+    name: str
+    """Its path, or a pattern of several."""
+    stack: str
+    """Layer of the stack: workload, collective, network, compute, memory."""
+    sets: Sequence[str]
+    """Paths of the fields that it sets."""
+    values: Annotated[Sequence[Any], Keywords(minItems=1)]
+    """The values that it takes, written as in files."""
+
+
+class SpaceShowAnswer(TypedDict):
+    """What may vary around a base design."""
+
+    name: str
+    """Name of the space."""
+    base: Identity
+    """Identity of the base design."""
+    parameters: Sequence[SpaceParameterRow]
+    """What may vary."""
+    derived: Mapping[str, str]
+    """Fields that follow from others, by path: the expression."""
+    constraints: Sequence[str]
+    """Expressions that every valid point fulfils."""
+    limits: Sequence[str]
+    """Limits on metrics."""
+    workloads: Mapping[str, Ratio]
+    """Workloads that a design has to run, by name: how often each runs in a round."""
+    objective: str
+    """The objective."""
+
+
+class StackCount(TypedDict):
+    """One layer."""
+
+    raw: Count
+    """All combinations of values."""
+    valid: Count
+    """Those that the constraints allow, all else as in the base design."""
+
+
+class SpaceCountAnswer(TypedDict):
+    """The number of points."""
+
+    raw: Count
+    """All combinations of values."""
+    valid: Count
+    """Those that the constraints allow."""
+    by_stack: Mapping[str, StackCount]
+    """The numbers of the set that opens one layer alone, by layer."""
+
+
+SampleAnswer = Annotated[
+    PointValues,
+    described("One valid point a line (JSON Lines): this is the schema of a line."),
+    Keywords(**{"x-lines": True}),
+]
+
+
+_SpaceSchemaAnswerKeys = TypedDict(
+    "_SpaceSchemaAnswerKeys",
+    {
+        "$schema": Annotated[
+            Literal["https://json-schema.org/draft/2020-12/schema"], described("The dialect of JSON Schema.")
+        ]
+    },
+)
+
+
+class SpaceSchemaAnswer(_SpaceSchemaAnswerKeys):
+    """A parameter set as JSON Schema of its points."""
+
+    title: str
+    """Name of the space."""
+    type: Literal["object"]
+    """A point is an object."""
+    properties: Mapping[str, Mapping[str, Any]]
+    """Each parameter: its values, its layer, the fields that it sets."""
+
+
+class RecipeStepRow(TypedDict):
+    """One step of a recipe."""
+
+    id: str
+    """Name of the step."""
+    command: str
+    """The command as it is typed."""
+    key: str
+    """Digest of all that it depends on."""
+    output: Mapping[str, Any]
+    """What the command printed with --json."""
+
+
+class RecipeRunRow(TypedDict):
+    """One combination of the grid."""
+
+    variables: Mapping[str, Any]
+    """Variables of the row."""
+    status: Literal["ok", "failed", "unexpected"]
+    """As above."""
+    error: str
+    """What went wrong; empty if nothing did."""
+    steps: Sequence[RecipeStepRow]
+    """Its steps."""
+    results: Mapping[str, Any]
+    """Results by name."""
+
+
+class RecipeRunAnswer(TypedDict):
+    """What a recipe gave."""
+
+    run: str
+    """Name of the run in the store."""
+    name: str
+    """Name of the recipe."""
+    tags: Sequence[str]
+    """Tags of the recipe."""
+    status: Literal["ok", "failed", "unexpected"]
+    """ok, failed (a step), or unexpected (a condition of expect does not hold)."""
+    version: str
+    """Version of COSMIC."""
+    sources: str
+    """Digest of the sources that results follow from."""
+    began: str
+    """When the run began (UTC)."""
+    elapsed_s: NonNegative
+    """Seconds that it took."""
+    executed: Count
+    """Steps that were run."""
+    cached: Count
+    """Steps whose results were known."""
+    rows: Sequence[RecipeRunRow]
+    """A row for each combination of the grid."""
+
+
+class StoredRunRow(TypedDict):
+    """A run of the store."""
+
+    run: str
+    """Name of the run."""
+    name: str
+    """Name of the recipe."""
+    tags: Sequence[str]
+    """Its tags."""
+    status: Literal["ok", "failed", "unexpected"]
+    """How it ended."""
+    began: str
+    """When it began (UTC)."""
+    executed: Count
+    """Steps that were run."""
+    cached: Count
+    """Steps whose results were known."""
+
+
+class ReplayedValue(TypedDict):
+    """A value that came out otherwise."""
+
+    where: str
+    """Place of the value."""
+    before: Any
+    """What it was."""
+    now: Any
+    """What it is."""
+
+
+class RecipeReplayAnswer(TypedDict):
+    """With --replay: what came out otherwise."""
+
+    run: str
+    """The run that was repeated."""
+    same: bool
+    """Whether everything came out again."""
+    differences: Sequence[ReplayedValue]
+    """Values that differ by more than 1e-9."""
+    sources_before: str
+    """Digest of the sources then."""
+    sources_now: str
+    """Digest of the sources now."""
+
+
+RunAnswer = Annotated[
+    AnyOf[RecipeRunAnswer, Sequence[StoredRunRow], RecipeReplayAnswer],
+    described("What a recipe gave; with --list, the runs of the store; with --replay, a comparison."),
+]
+
+
+class UiAnswer(TypedDict):
+    """The address of the live page, printed when it can be opened; the command keeps running."""
+
+    url: str
+    """The address to open, with a token that works once."""
+    port: Annotated[PositiveCount, Keywords(maximum=65535)]
+    """The port."""
+    directory: str
+    """The directory that holds the studies."""
+
+
+class PublishedCommandRow(TypedDict):
+    """A command."""
+
+    command: str
+    """The command, such as 'space count'."""
+    prints: str
+    """What its --json prints."""
+
+
+_PublishedSchemaKeys = TypedDict(
+    "_PublishedSchemaKeys",
+    {
+        "$schema": Annotated[
+            Literal["https://json-schema.org/draft/2020-12/schema"], described("The dialect of JSON Schema.")
+        ]
+    },
+)
+
+
+class PublishedSchema(_PublishedSchemaKeys):
+    """A schema."""
+
+    title: str
+    """The command."""
+    description: str
+    """What it prints."""
+
+
+SchemaAnswer = Annotated[
+    AnyOf[Sequence[PublishedCommandRow], PublishedSchema],
+    described("Without a command, the commands that have a schema; with one, its JSON Schema."),
+]
+
+
+class CompletionAnswer(TypedDict):
+    """The completion script."""
+
+    shell: Annotated[str, one_of("bash", "zsh", "fish")]
+    """The shell."""
+    script: str
+    """Text of the script."""

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cosmic.design.fabric import Bill, FabricTier, Site, builds
+from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, FabricTier, Site, builds
 
 
 class LeafTier(NamedTuple):
@@ -248,3 +248,30 @@ def _rail_leaves(site: Site) -> LeafTier:
         nodes,
         leaves_per_node,
     )
+
+
+# ---- Dimensions of which no switch is counted: priced by bandwidth, or part of a node
+
+
+class _UncountedBuild:
+    """All NPUs on one switch, of which nothing is counted."""
+
+    @staticmethod
+    def tiers(site: Site) -> tuple[FabricTier, ...]:
+        """Return none: `Dimension.oversubscription` acts on all traffic of the dimension."""
+        return ()
+
+    @staticmethod
+    def bill(site: Site) -> Bill:
+        """Return no parts."""
+        return Bill()
+
+
+@builds.register(BY_BANDWIDTH)
+class BandwidthBuild(_UncountedBuild):
+    """Links, ports and NICs cost in proportion to bandwidth: COSMIC's and LIBRA's model."""
+
+
+@builds.register(INCLUDED)
+class IncludedBuild(_UncountedBuild):
+    """Part of a node or rack as it is sold: it costs and draws nothing besides."""

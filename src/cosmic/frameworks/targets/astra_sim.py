@@ -196,7 +196,7 @@ def _step_memory(draft: Draft, job: StepTraces) -> dict[str, Any]:
     if not count:
         return NO_MEMORY
     copied = [tier for tier in tiers if tier.access == "copy"]
-    single_tier = len(copied) == 1 and copied[0].pool is None and job.point.workload.optimizer_device == "gpu"
+    single_tier = len(copied) == 1 and copied[0].pool is None and not job.point.workload.updates_on_host
     draft.warn(
         "ASTRA-sim has one outer tier of memory: it gets the rate of all transfers of the step together",
         when=not single_tier,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import ceil
 
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_facts import unsupported_fields, written_arguments
 from cosmic.frameworks.launch import Draft, Launch, targets
 from cosmic.frameworks.launch_quoting import ArgumentValue, quote_options
 from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
@@ -63,16 +64,14 @@ def launch_sglang(point: DesignPoint) -> Launch:
 
 def sglang_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]:
     """Return the arguments of a pool's servers, without what depends on where they run."""
-    draft = Draft()
+    draft = Draft(written_arguments(design.workload, "sglang", moe=design.moe))
     draft.add("--model-path", design.checkpoint.name)
     draft.add("--tp-size", pool.tp * pool.ranks)
     draft.add("--pp-size", pool.pp, when=pool.pp > 1)
     draft.add("--dp-size", pool.ranks, when=pool.ranks > 1)
     draft.add("--enable-dp-attention", when=pool.ranks > 1)
     draft.add("--ep-size", pool.ep, when=design.moe and pool.ep > 1)
-    eplb, redundant_experts = design.workload.enable_eplb, design.workload.num_redundant_experts
-    draft.add("--enable-eplb", when=design.moe and eplb)
-    draft.add("--ep-num-redundant-experts", redundant_experts, when=design.moe and eplb and redundant_experts > 0)
+    draft.take("--enable-eplb", "--ep-num-redundant-experts")
     draft.add("--dtype", DTYPES.get(design.workload.precision, ""), when=design.workload.precision in DTYPES)
     draft.add("--quantization", "fp8", when=design.checkpoint.quantize)
     bf16_cache = design.point.serving is not None and design.point.serving.kv_cache_dtype == "bf16"
@@ -82,10 +81,7 @@ def sglang_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValu
     draft.add("--cuda-graph-max-bs", captured_batches(design, pool), when=pool.role != "prefill")
     draft.add("--chunked-prefill-size", pool.batched_tokens * pool.ranks)
     draft.add("--mem-fraction-static", static_memory_fraction(design, pool))
-    if design.workload.lora_rank is not None:
-        draft.add("--enable-lora")
-        draft.add("--max-loras-per-batch", design.workload.lora_adapters)
-        draft.add("--max-lora-rank", design.workload.lora_rank)
+    draft.take("--enable-lora", "--max-loras-per-batch", "--max-lora-rank")
     own_draft = design.checkpoint.draft is None
     if design.draft_tokens > 0:
         draft.add("--speculative-algorithm", "EAGLE" if own_draft else "EAGLE3")
@@ -96,6 +92,7 @@ def sglang_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValu
     draft.add("--disaggregation-mode", pool.role, when=pool.role != "serve")
     draft.add("--disaggregation-transfer-backend", "nixl", when=pool.role != "serve")
     draft.add("--trust-remote-code", when=design.checkpoint.remote_code)
+    draft.take()
     return draft.arguments
 
 
@@ -139,7 +136,7 @@ def _unsupported(draft: Draft, design: Served) -> None:
             f"with ep {pool.ep}, SGLang splits each expert among {spread // pool.ep} GPUs, not {pool.etp}",
             when=design.moe and spread // pool.ep != pool.etp,
         )
-    draft.warn("SGLang runs int4 weights from quantized checkpoints only", when=design.workload.precision == "int4")
+    draft.warnings += unsupported_fields(design.workload, "sglang", moe=design.moe)
 
 
 # ---- scripts

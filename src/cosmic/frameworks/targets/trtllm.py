@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_facts import unsupported_fields
 from cosmic.frameworks.launch import Draft, Launch, targets, unsupported_reason
 from cosmic.frameworks.launch_quoting import ArgumentValue, dump_launch_yaml, quote_options
 from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
@@ -160,10 +161,7 @@ def _unsupported(draft: Draft, design: Served) -> None:
             f"with ep {pool.ep}, TensorRT-LLM splits each expert among {spread // pool.ep} GPUs, not {pool.etp}",
             when=design.moe and spread // pool.ep != pool.etp,
         )
-    draft.warn(
-        "TensorRT-LLM balances experts by a file of its own: give moe_config.load_balancer its num_slots",
-        when=design.moe and design.workload.enable_eplb,
-    )
+    draft.warnings += unsupported_fields(design.workload, "trtllm", moe=design.moe)
     draft.warn(
         f"TensorRT-LLM does not quantize when it loads: quantize {design.checkpoint.name} with ModelOpt first",
         when=design.checkpoint.quantize,

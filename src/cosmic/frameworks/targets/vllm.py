@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_facts import unsupported_fields, written_arguments
 from cosmic.frameworks.launch import Draft, Launch, targets
 from cosmic.frameworks.launch_quoting import ArgumentValue, quote_options
 from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
@@ -60,18 +61,12 @@ def launch_vllm(point: DesignPoint) -> Launch:
 
 def vllm_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]:
     """Return the arguments of a pool's servers, without what depends on where they run."""
-    draft = Draft()
+    draft = Draft(written_arguments(design.workload, "vllm", moe=design.moe))
     draft.add("--tensor-parallel-size", pool.tp)
     draft.add("--pipeline-parallel-size", pool.pp, when=pool.pp > 1)
     draft.add("--data-parallel-size", pool.ranks, when=pool.ranks > 1)
     draft.add("--enable-expert-parallel", when=design.moe and pool.ep > 1)
-    eplb, redundant_experts = design.workload.enable_eplb, design.workload.num_redundant_experts
-    draft.add("--enable-eplb", when=design.moe and eplb)
-    draft.add(
-        "--eplb-config",
-        f'{{"num_redundant_experts": {redundant_experts}}}',
-        when=design.moe and eplb and redundant_experts > 0,
-    )
+    draft.take("--enable-eplb", "--eplb-config")
     draft.add("--dtype", DTYPES.get(design.workload.precision, ""), when=design.workload.precision in DTYPES)
     draft.add("--quantization", "fp8", when=design.checkpoint.quantize)
     draft.add("--kv-cache-dtype", "fp8", when=design.cache_bytes == 1)
@@ -80,14 +75,12 @@ def vllm_arguments(design: Served, pool: EnginePool) -> dict[str, ArgumentValue]
     draft.add("--max-num-batched-tokens", pool.batched_tokens)
     draft.add("--gpu-memory-utilization", round(design.memory_fraction, 4))
     draft.add("--enable-prefix-caching", when=design.shares_prefixes)
-    if design.workload.lora_rank is not None:
-        draft.add("--enable-lora")
-        draft.add("--max-loras", design.workload.lora_adapters)
-        draft.add("--max-lora-rank", design.workload.lora_rank)
+    draft.take("--enable-lora", "--max-loras", "--max-lora-rank")
     draft.add("--speculative-config", _speculation(design), when=design.draft_tokens > 0)
     connector = {"kv_connector": "NixlConnector", "kv_role": ROLES.get(pool.role, "")}
     draft.add("--kv-transfer-config", json.dumps(connector), when=pool.role in ROLES)
     draft.add("--trust-remote-code", when=design.checkpoint.remote_code)
+    draft.take()
     return draft.arguments
 
 
@@ -116,7 +109,7 @@ def _unsupported(draft: Draft, design: Served) -> None:
             "vLLM runs an instance that spans hosts with data parallelism or with a larger mesh, not with both",
             when=pool.nodes > 1 and pool.ranks > 1 and pool.tp * pool.pp > pool.gpus,
         )
-    draft.warn("vLLM runs int4 weights from quantized checkpoints only", when=design.workload.precision == "int4")
+    draft.warnings += unsupported_fields(design.workload, "vllm", moe=design.moe)
 
 
 # ---- scripts

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.network.algorithm_terms import all_but_own, passes_of
+from cosmic.network.collective_rounds import ByRounds, Ints, Rounds, joined_rounds, message_round
 
 
 @algorithms.register("direct")
-class DirectAlgorithm:
+class DirectAlgorithm(ByRounds):
     """One step a pass, at the bandwidth bound; needs a link between every two NPUs."""
+
+    @staticmethod
+    def rounds(kind: CollectiveKind, members: int) -> Rounds:
+        """Return one round a pass: to every other member its part, or one's own part to every other member."""
+        if kind == "all_reduce":
+            return joined_rounds(
+                DirectAlgorithm.rounds("reduce_scatter", members), DirectAlgorithm.rounds("all_gather", members)
+            )
+        # Each begins with its next neighbour, so that no two send to one member at a time.
+        source: Ints = np.tile(np.arange(members, dtype=np.int64), members - 1)
+        target = (source + np.repeat(np.arange(1, members), members)) % members
+        chunk = {"reduce_scatter": target, "all_gather": source}.get(kind, source + members * target)
+        reduces = kind == "reduce_scatter"
+        return Rounds(members, (message_round(source, target, chunk[:, None], Fraction(1, members), reduces=reduces),))
 
     @staticmethod
     def steps(kind: CollectiveKind, p: Numeric) -> Numeric:

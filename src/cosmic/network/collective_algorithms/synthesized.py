@@ -7,18 +7,24 @@ import numpy as np
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.network.algorithm_terms import all_but_own, passes_of, tree_depth
+from cosmic.network.collective_algorithms.direct import DirectAlgorithm
+from cosmic.network.collective_rounds import ByRounds, Rounds
 
 SYNTHESIZED = "synthesized"
 
 
 @algorithms.register(SYNTHESIZED)
-class Synthesized:
+class Synthesized(ByRounds):
     """What a synthesiser finds for the links of a dimension, at least as fast as the textbook's algorithms there.
 
     What it takes is not a formula of the members: `cosmic.network.synthesized_costs` fits lines to schedules. This
-    class has
-    what no schedule can do without, for those who ask how much is sent.
+    class has what no schedule can do without, for those who ask how much is sent.
     """
+
+    @staticmethod
+    def rounds(kind: CollectiveKind, members: int) -> Rounds:
+        """Return those of a direct exchange: what every schedule has to move, at once."""
+        return DirectAlgorithm.rounds(kind, members)
 
     @staticmethod
     def steps(kind: CollectiveKind, p: Numeric) -> Numeric:

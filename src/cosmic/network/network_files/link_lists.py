@@ -27,6 +27,7 @@ from itertools import chain
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.files import csv_text
 from cosmic.base.units import BYTES_PER_S, SECONDS, format_quantity
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.network_files.named_nodes import (
@@ -155,17 +156,15 @@ def links_csv(graph: LinkGraph) -> str:
     >>> links_csv(parse_tacos("2\n0 1 50 0.5\n", "x"))
     'source,target,bandwidth,latency\n0,1,53.6870912 GB/s,500 ns\n'
     """
-    out = StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, *(TYPES if graph.switches else ())])
+    rows = []
     rates, latencies = graph.bandwidth_bytes_per_s.tolist(), graph.latency_s.tolist()
     for source, target, rate, latency in zip(
         graph.sources.tolist(), graph.targets.tolist(), rates, latencies, strict=True
     ):
         kinds = [KINDS[end >= graph.npus] for end in (source, target)] if graph.switches else []
         names = [graph.name(source), graph.name(target)]
-        writer.writerow([*names, format_quantity(rate, BYTES_PER_S), format_quantity(latency, SECONDS), *kinds])
-    return out.getvalue()
+        rows.append([*names, format_quantity(rate, BYTES_PER_S), format_quantity(latency, SECONDS), *kinds])
+    return csv_text([*COLUMNS, *(TYPES if graph.switches else ())], rows)
 
 
 # ---- ASTRA-sim's physical topology, as its ns-3 back end reads it

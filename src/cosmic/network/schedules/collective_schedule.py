@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.base.errors import require
+from cosmic.base.json_types import Count, PositiveCount
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce"]
@@ -35,9 +37,10 @@ class Schedule:
 
     graph: LinkGraph
     kind: Kind
+    """Which collective, such as all_gather."""
     size_bytes: float
     """The whole buffer of one NPU: the output of an all-gather, the input of the others."""
-    chunks_per_npu: int
+    chunks_per_npu: PositiveCount
     """Chunks of a member: k above."""
     groups: tuple[tuple[int, ...], ...]
     """The members of each group, in order; the groups have no member in common."""
@@ -48,20 +51,33 @@ class Schedule:
     end_s: Floats
     root: int = 0
     """Position of the root among the members of each group."""
+    reduces: npt.NDArray[np.bool_] | None = None
+    """Whether the receiver adds each transfer to what it has, or copies it; None where nobody says so."""
 
     @property
     def time_s(self) -> float:
-        """Seconds until the last transfer has ended."""
+        """Time until the last transfer has ended."""
         return float(self.end_s.max()) if len(self.end_s) else 0.0
 
     @property
-    def transfers(self) -> int:
-        """Number of transfers."""
+    def transfers(self) -> Count:
+        """Transfers of a chunk over a link."""
         return len(self.link)
 
     def chunk_bytes(self, group: int = 0) -> float:
         """Return the bytes of one chunk of a group."""
         return chunk_bytes(self.kind, self.size_bytes, len(self.groups[group]), self.chunks_per_npu)
+
+
+SCHEDULE_KEYS = {
+    "collective": "schedule.kind",
+    "size_bytes": "schedule.size_bytes",
+    "npus": "schedule.graph.npus",
+    "chunks_per_npu": "schedule.chunks_per_npu",
+    "transfers": "schedule.transfers",
+    "time_s": "schedule.time_s",
+}
+"""What the JSON of a value that has a schedule says of it, in sum."""
 
 
 def chunk_bytes(kind: Kind, size_bytes: float, members: int, chunks_per_npu: int) -> float:

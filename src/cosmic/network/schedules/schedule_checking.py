@@ -5,6 +5,7 @@
     too_short     a transfer takes less than latency + bytes / bandwidth
     duplicate     a chunk arrives where it already is, a part is added twice, or a switch never forwards it
     missing       a chunk does not arrive where it is to be, or a sum is not whole there
+    operation     the schedule says that a transfer copies what is a part of a sum, or adds up what is whole
 
 Copies are judged by the times that the schedule states: a chunk that arrives counts as there, even if it was sent too
 early. Sums are followed: what was sent too early brings nothing.
@@ -27,14 +28,25 @@ from typing import Literal, get_args
 import numpy as np
 
 from cosmic.base.errors import require
-from cosmic.network.link_graph import Ints
-from cosmic.network.schedules.collective_schedule import KINDS, NOWHERE, SUMS, Chunks, Schedule, check_groups, chunks_of
+from cosmic.base.json_types import Count, json_keys
+from cosmic.network.link_graph import Floats, Ints
+from cosmic.network.schedules.collective_schedule import (
+    KINDS,
+    NOWHERE,
+    SCHEDULE_KEYS,
+    SUMS,
+    Chunks,
+    Schedule,
+    check_groups,
+    chunks_of,
+)
 from cosmic.network.schedules.schedule_transfers import (
     Bools,
     TransferFlow,
     flow_of,
     follow_copies,
     follow_switched,
+    forwarded_pairs,
     look_up,
 )
 
@@ -70,12 +82,7 @@ def _find_plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -
         return _find_trees(schedule, flow, chunks)
     # An all-reduce is a sum along a tree to the home, then copies along a tree from it; transfers that end before the
     # home first sends are of the sum. A chunk that fits neither is followed bit by bit.
-    begun = np.full(chunks.count, np.inf)  # when its home first sends the whole sum
-    own = flow.source == chunks.home[flow.chunk]
-    np.minimum.at(begun, flow.chunk[own], flow.start_s[own])
-    tolerance = flow.tolerance_s
-    before_sum = flow.end_s <= begun[flow.chunk] + tolerance
-    after_sum = flow.start_s >= begun[flow.chunk] - tolerance
+    begun, before_sum, after_sum = _around_sums(flow, chunks)
     plain = np.ones(chunks.count, np.bool_)
     plain[flow.chunk[before_sum == after_sum]] = False
     plain &= _find_trees(schedule, flow.of(before_sum & ~after_sum), chunks)
@@ -88,6 +95,15 @@ def _find_plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -
     counts: Ints = np.bincount(chunk[members], minlength=chunks.count)
     plain &= counts == _other_members(schedule, chunks)
     return plain
+
+
+def _around_sums(flow: TransferFlow, chunks: Chunks) -> tuple[Floats, Bools, Bools]:
+    """Return when the home of each chunk first sends, and which transfers end before, or begin after that."""
+    begun = np.full(chunks.count, np.inf)
+    own = flow.source == chunks.home[flow.chunk]
+    np.minimum.at(begun, flow.chunk[own], flow.start_s[own])
+    tolerance = flow.tolerance_s
+    return begun, flow.end_s <= begun[flow.chunk] + tolerance, flow.start_s >= begun[flow.chunk] - tolerance
 
 
 def _other_members(schedule: Schedule, chunks: Chunks) -> Ints:
@@ -122,6 +138,47 @@ def _find_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools
     for wrong in follow_switched(flow):
         plain[flow.chunk[wrong]] = False
     return plain
+
+
+# ---- what each transfer carries: a part that is added up, or a whole that is copied
+
+
+def reducing_transfers(schedule: Schedule) -> Bools:
+    """Return which transfers reduce: as the schedule says, else as follows from what each carries."""
+    return schedule.reduces if schedule.reduces is not None else infer_reducing(schedule)
+
+
+def infer_reducing(schedule: Schedule) -> Bools:
+    """Return which transfers carry a part of a sum; of copies none, of a reduce-scatter and a reduction all.
+
+    An all-reduce copies what has the parts of all members: plain chunks from when their home sends them; of others the
+    parts are followed from transfer to transfer.
+    """
+    if schedule.kind != "all_reduce":
+        return np.full(schedule.transfers, schedule.kind in SUMS)
+    flow, chunks = flow_of(schedule), chunks_of(schedule)
+    plain = _find_plain_chunks(schedule, flow, chunks)
+    reduces = _around_sums(flow, chunks)[1]
+    rows = np.flatnonzero(~plain[flow.chunk])
+    groups = {int(chunk): schedule.groups[int(chunks.group[chunk])] for chunk in np.unique(flow.chunk[rows]).tolist()}
+    held = {(chunk, member): 1 << bit for chunk, group in groups.items() for bit, member in enumerate(group)}
+    # Arrivals before departures at the same time: what has just come may be sent on.
+    events = [(float(flow.end_s[row]), 0, row) for row in rows.tolist()]
+    events += [
+        (min(float(flow.start_s[row]) + flow.tolerance_s, float(flow.end_s[row])), 1, row) for row in rows.tolist()
+    ]
+    into, out, match = forwarded_pairs(flow)
+    passed_on = {int(after): int(into[before]) for after, before in zip(out, match, strict=True) if before >= 0}
+    carried: dict[int, int] = {}
+    for _, is_send, row in sorted(events):
+        chunk, source, target = (int(column[row]) for column in (flow.chunk, flow.source, flow.target))
+        if is_send:
+            before = passed_on.get(row)
+            carried[row] = held.get((chunk, source), 0) if before is None else carried.get(before, 0)
+            reduces[row] = carried[row] != (1 << len(groups[chunk])) - 1
+        elif flow.keeps[target]:
+            held[chunk, target] = held.get((chunk, target), 0) | carried.get(row, 0)
+    return reduces
 
 
 # ---- others, event by event
@@ -195,27 +252,52 @@ class _ChunkSums:
 
 # ---- Whether a schedule can run as it is, and does what it is for. It shares no code with what makes schedules
 
-Violation = Literal["not_causal", "overlapping", "too_short", "duplicate", "missing"]
+Violation = Literal["not_causal", "overlapping", "too_short", "duplicate", "operation", "missing"]
 VIOLATIONS: tuple[Violation, ...] = get_args(Violation)
 SHOWN = 5
 """Violations of a kind that are put in words."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleViolations:
+    """Violations of one kind."""
+
+    count: Count
+    """How many there are."""
+    examples: tuple[str, ...]
+    """The first few, a sentence each."""
+
+
+@json_keys("valid", "violations", own=False, **SCHEDULE_KEYS)
 @dataclass(frozen=True, eq=False)
 class ScheduleVerdict:
-    """What a check found."""
+    """Whether a schedule can run as it is and does what it is for. Exit code 1 if not."""
 
-    transfers: int
-    time_s: float
+    schedule: Schedule
     counts: Mapping[Violation, int]
     """How many violations there are, by kind."""
     examples: Mapping[Violation, tuple[str, ...]]
     """The first few in words."""
 
     @property
+    def transfers(self) -> int:
+        """How many transfers were checked."""
+        return self.schedule.transfers
+
+    @property
+    def time_s(self) -> float:
+        """Time until the last transfer has ended."""
+        return self.schedule.time_s
+
+    @property
     def valid(self) -> bool:
         """Whether there is no violation."""
         return not any(self.counts.values())
+
+    @property
+    def violations(self) -> dict[str, ScheduleViolations]:
+        """Violations by kind: not_causal, overlapping, too_short, duplicate, missing."""
+        return {kind: ScheduleViolations(count, self.examples[kind]) for kind, count in self.counts.items()}
 
 
 def check_schedule(schedule: Schedule) -> ScheduleVerdict:
@@ -243,12 +325,13 @@ def check_schedule(schedule: Schedule) -> ScheduleVerdict:
         "overlapping": _find_overlapping(schedule, flow),
         "too_short": _find_too_short(schedule, flow, chunks),
         "duplicate": np.unique(needless),
+        "operation": _find_wrong_operations(schedule),
     }
     counts: dict[Violation, int] = {kind: len(found_rows) for kind, found_rows in rows.items()}
     counts["missing"] = missing
     examples = {kind: tuple(_transfer_words(schedule, kind, found_rows[:SHOWN])) for kind, found_rows in rows.items()}
     examples["missing"] = tuple(_missing_words(schedule, islice(lost, SHOWN)))
-    return ScheduleVerdict(schedule.transfers, schedule.time_s, counts, examples)
+    return ScheduleVerdict(schedule, counts, examples)
 
 
 def _check_columns(schedule: Schedule) -> None:
@@ -268,6 +351,12 @@ def _check_columns(schedule: Schedule) -> None:
     for name, column, most in (("link", schedule.link, schedule.graph.links), ("chunk", schedule.chunk, total)):
         for row in np.flatnonzero((column < 0) | (column >= most))[:1]:
             require(False, f"transfer {row}: {name}", int(column[row]), f"is none: there are {most:,}, from 0")
+
+
+def _find_wrong_operations(schedule: Schedule) -> Ints:
+    """Return transfers of which a schedule says something else than follows from what they carry."""
+    none: Ints = np.zeros(0, np.int64)
+    return none if schedule.reduces is None else np.flatnonzero(schedule.reduces != infer_reducing(schedule))
 
 
 def _find_overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
@@ -328,6 +417,7 @@ def _transfer_words(schedule: Schedule, kind: Violation, rows: Ints) -> Iterator
         "overlapping": "while another transfer is on the link",
         "too_short": "in less time than its bytes take",
         "duplicate": "where it is already, or goes no further",
+        "operation": "and is a part of a sum to add up, or a whole to copy, as the schedule does not say",
     }[kind]
     for row in rows.tolist():
         ends = [graph.name(int(column[schedule.link[row]])) for column in (graph.sources, graph.targets)]

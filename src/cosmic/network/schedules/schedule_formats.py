@@ -2,13 +2,11 @@
 
 Formats that are read: our CSV, TACOS' two, and MSCCL-XML.
 
-`perfetto_text` writes Chrome's trace format: a track for each link, grouped by the node that sends.
+`schedule_timeline_text` has a track for each link, grouped by the node that sends.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import read_text
+from cosmic.base.timelines import TimelineRows, TimelineSpan, Track, perfetto_text
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, Schedule, check_groups
 from cosmic.network.schedules.msccl_xml import is_msccl, parse_msccl, time_steps
@@ -29,39 +28,34 @@ from cosmic.network.schedules.schedule_tables import (
     parse_v1,
 )
 
-# ---- A schedule in Chrome's trace format, which Perfetto opens: a track for each link, grouped by the node that sends
+# ---- A schedule as a timeline: a track for each link, grouped by the node that sends
 
 
-def perfetto_text(schedule: Schedule) -> str:
-    """Return the events of a schedule as JSON; times are microseconds."""
-    about = {"collective": schedule.kind, "size_bytes": schedule.size_bytes, "time_s": schedule.time_s}
-    lines = ",\n".join(_perfetto_events(schedule))
-    return f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n{lines}\n]}}\n'
-
-
-def _perfetto_events(schedule: Schedule) -> Iterator[str]:
-    """Yield names of processes and tracks, then a complete event for each transfer."""
-    graph = schedule.graph
-    used = np.unique(schedule.link)
-    for node in np.unique(graph.sources[used]).tolist():
-        name = f"{'NPU' if node < graph.npus else 'switch'} {graph.name(node)}"
-        yield json.dumps({"ph": "M", "name": "process_name", "pid": node, "args": {"name": name}})
-        yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": node, "args": {"sort_index": node}})
-    for link in used.tolist():
-        common = {"ph": "M", "pid": int(graph.sources[link]), "tid": link + 1}
-        yield json.dumps(common | {"name": "thread_name", "args": {"name": graph.describe(link)}})
-    rows = zip(
-        schedule.link.tolist(), schedule.chunk.tolist(), schedule.start_s.tolist(), schedule.end_s.tolist(), strict=True
-    )
+def schedule_timeline_text(schedule: Schedule) -> str:
+    """Return the timeline of a schedule as Perfetto reads it."""
+    graph, used = schedule.graph, np.unique(schedule.link).tolist()
     nodes = graph.sources.tolist()
-    for link, chunk, start, end in rows:
-        times = f'"ts":{start * 1e6!r},"dur":{(end - start) * 1e6!r}'
-        yield f'{{"ph":"X","name":"chunk {chunk}","cat":"transfer","pid":{nodes[link]},"tid":{link + 1},{times}}}'
+    places = {link: place for place, link in enumerate(used)}
+    columns = (schedule.link, schedule.chunk, schedule.start_s, schedule.end_s)
+    rows = TimelineRows(
+        about={"collective": schedule.kind, "size_bytes": schedule.size_bytes, "time_s": schedule.time_s},
+        unit="ns",
+        processes={
+            node: f"{'NPU' if node < graph.npus else 'switch'} {graph.name(node)}"
+            for node in sorted({nodes[link] for link in used})
+        },
+        tracks=[Track(nodes[link], graph.describe(link), link + 1) for link in used],
+        spans=(
+            TimelineSpan(places[link], f"chunk {chunk}", "transfer", start * 1e6, (end - start) * 1e6)
+            for link, chunk, start, end in zip(*(column.tolist() for column in columns), strict=True)
+        ),
+    )
+    return perfetto_text(rows)
 
 
 # ---- Read a schedule of any known format: our CSV, TACOS' two, and MSCCL-XML
 
-FORMATS = "our CSV (source,target,chunk,start_s,end_s), TACOS' log (src,dst,chunk,arrival_us), TACOS 1.1 or MSCCL-XML"
+FORMATS = "our CSV (source,target,chunk,start_s,end_s,operation), TACOS' log (src,dst,chunk,arrival_us), TACOS 1.1 or MSCCL-XML"
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,9 @@ class Message(NamedTuple):
 class WiredFabric:
     """Carries messages over the links of a graph, one at a time on each link."""
 
-    def __init__(self, graph: LinkGraph, clock: EventClock, route: Route, ticks_per_s: float = NANOSECONDS) -> None:
+    def __init__(
+        self, graph: LinkGraph, clock: EventClock[int], route: Route, ticks_per_s: float = NANOSECONDS
+    ) -> None:
         self._graph, self._clock, self._route, self._ticks = graph, clock, route, ticks_per_s
         self._latency_s = graph.latency_s.tolist()
         self._rate = graph.bandwidth_bytes_per_s.tolist()

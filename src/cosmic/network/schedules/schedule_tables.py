@@ -1,6 +1,7 @@
 """Schedules as tables: our CSV, TACOS' log of transfers, and the CSV of its version 1.1.
 
-    ours           source,target,chunk,start_s,end_s
+    ours           source,target,chunk,start_s,end_s,operation; the operation is copy, or reduce where the receiver adds
+                   what comes to what it has; a table without it leaves that to be inferred
     TACOS' log     src,dst,chunk,arrival_us; a transfer begins as long before its arrival as its link takes, and chunks
                    have whole bytes
     version 1.1    four lines of counts, then a line a link with its chunks in the order of sending, and no times
@@ -21,9 +22,12 @@ from io import StringIO
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.files import csv_text
 from cosmic.network.link_graph import Floats, Ints, LinkGraph, graph_of
 from cosmic.network.network_files.named_nodes import check_size, node_of, read_number, read_whole_number
 from cosmic.network.schedules.collective_schedule import Kind, Schedule, chunk_bytes, chunks_of
+from cosmic.network.schedules.schedule_checking import reducing_transfers
+from cosmic.network.schedules.schedule_transfers import Bools
 
 # ---- Which link a transfer between two nodes takes; several may join the same two
 
@@ -69,6 +73,8 @@ def links_of_times(
 
 
 HEADER = ("source", "target", "chunk", "start_s", "end_s")
+OPERATION = "operation"
+COPY, REDUCE = "copy", "reduce"
 LOG_HEADER = ("src", "dst", "chunk", "arrival_us")
 V1_HEADER = ("srcid", "destid", "latency (ns)", "bandwidth (gb/s)")
 V1_LINES = ("npus count", "links count", "chunks count", "chunk size")
@@ -105,14 +111,14 @@ def schedule_csv(schedule: Schedule) -> str:
         schedule.chunk.tolist(),
         schedule.start_s.tolist(),
         schedule.end_s.tolist(),
+        [REDUCE if adds else COPY for adds in reducing_transfers(schedule).tolist()],
     )
-    rows = (f"{a},{b},{chunk},{start!r},{end!r}" for a, b, chunk, start, end in zip(*columns, strict=True))
-    return "\n".join([",".join(HEADER), *rows]) + "\n"
+    return csv_text((*HEADER, OPERATION), zip(*columns, strict=True))
 
 
 def is_table(text: str) -> bool:
     """Return whether *text* has the header of our CSV or of TACOS' log."""
-    return _read_header(text) in (HEADER, LOG_HEADER)
+    return _read_header(text) in ((*HEADER, OPERATION), HEADER, LOG_HEADER)
 
 
 def _read_header(text: str) -> tuple[str, ...]:
@@ -123,7 +129,10 @@ def _read_header(text: str) -> tuple[str, ...]:
 def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
     """Return the schedule that our CSV or TACOS' log states."""
     head = _read_header(text)
-    rule = f"the header must be {','.join(HEADER)} or {','.join(LOG_HEADER)}"
+    reduces = None
+    if head == (*HEADER, OPERATION):
+        head, (text, reduces) = HEADER, _split_operations(text, where)
+    rule = f"the header must be {','.join((*HEADER, OPERATION))} or {','.join(LOG_HEADER)}"
     require(head in (HEADER, LOG_HEADER), where, ",".join(head), rule)
     source, target, chunk, times = _load_columns(text, len(head), about.graph.nodes) or _read_columns(
         text, head, about, where
@@ -137,8 +146,24 @@ def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
     takes = graph.latency_s[links] + sizes / graph.bandwidth_bytes_per_s[links]
     start = times[0] if head == HEADER else end - takes
     return sort_transfers(
-        Schedule(graph, about.kind, about.size_bytes, k, about.groups, links, chunk, start, end, about.root)
+        Schedule(graph, about.kind, about.size_bytes, k, about.groups, links, chunk, start, end, about.root, reduces)
     )
+
+
+def _split_operations(text: str, where: str) -> tuple[str, Bools]:
+    """Return a table without its last column, and which of its transfers reduce."""
+    rest: list[str] = []
+    operations: list[bool] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        before, _, operation = line.rpartition(",")
+        operation = operation.strip().lower()
+        rule = f"an operation is {COPY} or {REDUCE}"
+        require(not rest or operation in (COPY, REDUCE), f"{where} line {number}", operation, rule)
+        rest.append(before)
+        operations.append(operation == REDUCE)
+    return "\n".join(rest) + "\n", np.array(operations[1:], np.bool_)
 
 
 def _load_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
@@ -188,6 +213,7 @@ def sort_transfers(schedule: Schedule) -> Schedule:
         chunk=schedule.chunk[order],
         start_s=schedule.start_s[order],
         end_s=schedule.end_s[order],
+        reduces=None if schedule.reduces is None else schedule.reduces[order],
     )
 
 

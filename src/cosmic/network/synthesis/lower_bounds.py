@@ -39,7 +39,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.linear_algebra import multiply
+from cosmic.base.json_types import json_keys
+from cosmic.base.numeric import multiply
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, chunk_bytes
 from cosmic.network.synthesis.graph_symmetry import Symmetry, symmetry_of
@@ -225,23 +226,28 @@ MOST_LENGTHENED = 20_000_000
 """How many links are looked at meanwhile, at most."""
 
 
+@json_keys(without=("cut",))
 @dataclass(frozen=True)
 class Bounds:
     """Lower bounds on the time of a collective, in seconds."""
 
     node_s: float
+    """What an NPU must send or receive over its own links."""
     cut_s: float
+    """What must cross the links between two parts of the network."""
     ingress_s: float
-    """With chunks of the stated number; 0 where none is."""
+    """Whole chunks into an NPU; 0 without a number of chunks."""
     distance_s: float
+    """The way to the farthest NPU."""
     cut: tuple[int, ...]
     """The nodes on the smaller side of the cut that binds."""
     in_turn_s: float = 0.0
-    """Of an all-reduce that is a reduce-scatter, then an all-gather; 0 of other kinds, and where switches add up."""
+    """A reduce-scatter and then an all-gather, which is no bound on other all-reduces; 0 for other collectives, and where
+    switches add up."""
 
     @property
     def seconds(self) -> float:
-        """The largest: no schedule takes less."""
+        """The largest of the bounds: no schedule takes less."""
         return max(self.node_s, self.cut_s, self.ingress_s, self.distance_s)
 
 

@@ -14,11 +14,9 @@ Groups of accelerators that take part in a collective are checked against the ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from ctypes import CDLL, POINTER, Structure, byref, c_double, c_int64, c_void_p
+from collections.abc import Iterator, Sequence
+from ctypes import Structure, byref, c_double, c_int64, c_void_p
 from dataclasses import dataclass
-from functools import cache
-from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
@@ -26,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import require
+from cosmic.base.graphs import nearest_first
 from cosmic.base.native.library import native_library
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import KINDS, Kind
@@ -74,7 +73,7 @@ def cut_rate(net: Net, members: Ints, root: int | None, sinks: Ints, rate: float
         lowest = _Flow(net, member).lowest(root, [int(sink) for sink in sinks], rate, cut)
     else:
         result, ends = c_double(rate), np.ascontiguousarray(sinks, np.int32)
-        status = _declare_functions(library).cosmic_cut_rate(
+        status = library.cosmic_cut_rate(
             byref(_FlowInputs.of(net)),
             member.ctypes.data,
             -1 if root is None else root,
@@ -112,7 +111,7 @@ def member_distances(net: Net, members: Ints, sources: Ints) -> Distances:
             result.largest[row], result.total[row] = _shortest_distances(net, member, source, result.load)
         return result
     starts = np.ascontiguousarray(sources, np.int32)
-    status = _declare_functions(library).cosmic_distances(
+    status = library.cosmic_distances(
         byref(_FlowInputs.of(net)),
         member.ctypes.data,
         starts.ctypes.data,
@@ -155,20 +154,16 @@ def near_first(net: Net, source: int) -> list[int]:
 
 
 def _shortest_distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
-    distance, via = [inf] * net.nodes, [-1] * net.nodes
-    distance[source] = 0.0
-    heap, order = [(0.0, source)], []
-    while heap:
-        far, node = heappop(heap)
-        # A shorter way was found after this entry was pushed.
-        if far > distance[node]:
-            continue
-        order.append(node)
+    def moves(node: int, far: float) -> Iterator[tuple[int, float, int]]:
         for link in net.out_links[net.out_first[node] : net.out_first[node + 1]].tolist():
-            neighbour, length = int(net.target[link]), far + float(net.capacity[link])
-            if length < distance[neighbour]:
-                distance[neighbour], via[neighbour] = length, link
-                heappush(heap, (length, neighbour))
+            yield int(net.target[link]), far + float(net.capacity[link]), link
+
+    distance, via, order = [inf] * net.nodes, [-1] * net.nodes, []
+    for node, far, link in nearest_first(source, 0.0, moves, tie=int):
+        distance[node] = far
+        order.append(node)
+        if link is not None:
+            via[node] = link
     behind = [0.0] * net.nodes
     for node in reversed(order[1:]):
         behind[node] += float(member[node])
@@ -320,23 +315,6 @@ class _FlowInputs(Structure):
         inputs = _FlowInputs(nodes=net.nodes, links=len(net.source), **columns)
         inputs.kept = arrays  # alive as long as the pointers to it
         return inputs
-
-
-@cache
-def _declare_functions(core: CDLL) -> CDLL:
-    """Return the library with the types of its functions declared."""
-    core.cosmic_cut_rate.restype = core.cosmic_distances.restype = c_int64
-    core.cosmic_cut_rate.argtypes = [
-        POINTER(_FlowInputs),
-        c_void_p,
-        c_int64,
-        c_void_p,
-        c_int64,
-        POINTER(c_double),
-        c_void_p,
-    ]
-    core.cosmic_distances.argtypes = [POINTER(_FlowInputs), c_void_p, c_void_p, c_int64, *[c_void_p] * 3]
-    return core
 
 
 # ---- Who takes part in a collective: groups of accelerators, checked against a network

@@ -6,9 +6,8 @@ Accelerators keep what they receive, and so do switches that add up and copy. Ot
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ctypes import CDLL, POINTER, Structure, byref, c_double, c_int64, c_void_p
+from ctypes import Structure, byref, c_int64, c_void_p
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -218,9 +217,9 @@ def plan_trees(problem: SpreadProblem, growing: Growing) -> bool:
     library = native_library()
     if library is None:
         return synthesis_python.plan_trees(problem, growing, load)
-    core, inputs = _declare_functions(library), _make_inputs(problem)
+    inputs = _make_inputs(problem)
     numbers = (growing.target_s, growing.mu, int(growing.paths), growing.rounds, growing.seed)
-    status = core.cosmic_synthesis_plan(byref(inputs.structure), *numbers, load.ctypes.data)
+    status = library.cosmic_synthesis_plan(byref(inputs.structure), *numbers, load.ctypes.data)
     if status < 0:
         raise MemoryError
     problem.need[:], problem.plan[:] = inputs.need, inputs.plan
@@ -233,12 +232,12 @@ def play_transfers(problem: SpreadProblem, playing: Playing) -> Transfers:
     library = native_library()
     if library is None:
         return synthesis_python.play_transfers(problem, playing)
-    core, inputs = _declare_functions(library), _make_inputs(problem)
+    inputs = _make_inputs(problem)
     integers = [np.empty(room, np.int32) for _ in range(2)]
     reals = [np.empty(room, np.float64) for _ in range(2)]
     numbers = (int(playing.steal), playing.window, int(playing.lenient), int(playing.in_turn), playing.seed, room)
     pointers = [column.ctypes.data for column in integers] + [column.ctypes.data for column in reals]
-    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *pointers)
+    done = library.cosmic_synthesis_play(byref(inputs.structure), *numbers, *pointers)
     if done < 0:
         raise MemoryError
     link, chunk = (column[:done].astype(np.int64) for column in integers)
@@ -292,12 +291,3 @@ def _make_inputs(problem: SpreadProblem) -> _Inputs:
     }
     structure = _Structure(**counts, **{name: array.ctypes.data for name, array in arrays.items()})
     return _Inputs(structure, arrays["need"], arrays["plan"], arrays)
-
-
-@cache
-def _declare_functions(core: CDLL) -> CDLL:
-    """Return the library with the types of its functions declared."""
-    core.cosmic_synthesis_plan.restype = core.cosmic_synthesis_play.restype = c_int64
-    core.cosmic_synthesis_plan.argtypes = [POINTER(_Structure), c_double, c_double, *[c_int64] * 3, c_void_p]
-    core.cosmic_synthesis_play.argtypes = [POINTER(_Structure), *[c_int64] * 6, *[c_void_p] * 4]
-    return core

@@ -15,12 +15,13 @@ later by this one, those first that the fewest nodes have. Without a plan, every
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cosmic.base.event_clock import EventClock
 from cosmic.network.link_graph import Floats
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _WORD = (1 << 64) - 1
+FINISHES, DISPATCHES = range(2)
+"""The order of events at one time: transfers end, then links that are free begin others."""
 
 
 def mix_digits(seed: int, chunk: int, position: int) -> int:
@@ -198,8 +201,9 @@ class _TransferPlay:
         self.holders = [1] * len(self.need)
         self.touched: list[int] = []
         count = len(self.machines)
-        self.events = [(release, count + chunk) for chunk, release in enumerate(problem.release_s.tolist())]
-        heapify(self.events)
+        self.clock: EventClock[float] = EventClock()
+        for chunk, release in enumerate(problem.release_s.tolist()):
+            self.clock.at(release, self._finish_transfer, count + chunk, FINISHES, count + chunk)
         self.tail = [self._tails(chunk) for chunk in range(len(self.need))]
         self.done: list[tuple[int, int, float, float]] = []
 
@@ -207,14 +211,7 @@ class _TransferPlay:
         """Return all transfers."""
         from cosmic.network.synthesis.synthesis_native import Transfers  # noqa: PLC0415  which imports this module
 
-        while self.events:
-            now = self.events[0][0]
-            while self.events and self.events[0][0] == now:
-                self._finish_transfer(heappop(self.events)[1])
-            for machine in self.touched:  # grows by none: what begins now ends later, or in another round
-                self.machines[machine].touched = False
-                self._dispatch(machine, now)
-            self.touched = []
+        self.clock.run()
         columns = list(zip(*self.done, strict=True)) if self.done else [(), (), (), ()]
         integers = [np.array(column, np.int64) for column in columns[:2]]
         reals = [np.array(column, np.float64) for column in columns[2:]]
@@ -239,7 +236,16 @@ class _TransferPlay:
     def _touch(self, machine: int) -> None:
         if not self.machines[machine].touched:
             self.machines[machine].touched = True
+            if not self.touched:
+                self.clock.at(self.clock.now, self._dispatch_touched, None, DISPATCHES)
             self.touched.append(machine)
+
+    def _dispatch_touched(self, _: None) -> None:
+        """Let links that are free begin a transfer, in the order in which something came to them."""
+        for machine in self.touched:  # grows by none: what begins now ends later, or in another round
+            self.machines[machine].touched = False
+            self._dispatch(machine, self.clock.now)
+        self.touched = []
 
     def _arrive(self, chunk: int, node: int) -> None:
         routes, state, need = self.routes, self.state[chunk], self.need[chunk]
@@ -266,7 +272,7 @@ class _TransferPlay:
         end = now + self.routes.by_size[self.routes.size[chunk]][link]
         machine.busy, machine.now, machine.free_s = True, entry, end
         self.done.append((link, chunk, now, end))
-        heappush(self.events, (end, index))
+        self.clock.at(end, self._finish_transfer, index, FINISHES, index)
 
     def _arrival(self, chunk: int, route: int, now: float, promise: bool) -> float:
         """Return when a transfer that begins now would arrive, given what switches have been promised."""

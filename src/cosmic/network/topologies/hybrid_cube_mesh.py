@@ -8,8 +8,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from cosmic.base.arithmetic import is_power_of_two
-from cosmic.base.numeric import Numeric
+from cosmic.base.numeric import Numeric, is_power_of_two
 from cosmic.design.network_layer import Edges, topologies
 from cosmic.network.topologies.fully_connected import FullyConnected
 from cosmic.network.topologies.grid_product import Product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cosmic.base.arithmetic import divisors
+from cosmic.base.numeric import divisors
 from cosmic.design.network_layer import topologies
 from cosmic.network.topologies.fully_connected import FullyConnected
 from cosmic.network.topologies.grid_product import Product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cosmic.base.arithmetic import even_factors
+from cosmic.base.numeric import even_factors
 from cosmic.design.network_layer import topologies
 from cosmic.network.topologies.grid_product import Product
 from cosmic.network.topologies.ring import RingTopology

@@ -1,4 +1,1 @@
-"""Charts as SVG and as text for a terminal; nothing here knows of searches.
-
-`plots`, `category_charts` and `terminal_plots` draw on `scales` with the elements of `svg`.
-"""
+"""Charts as SVG (`plots`) and as text for a terminal (`terminal_plots`), both on `drawing`; nothing here knows of searches."""

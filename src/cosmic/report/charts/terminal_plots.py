@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from unicodedata import east_asian_width
 
 from cosmic.base.errors import one_line
-from cosmic.report.charts.scales import Axis, AxisScale, Point, Series, fit_scale, scale_of, shown_points
+from cosmic.report.charts.drawing import Axis, AxisScale, Point, Series, fit_scale, scale_of, shown_points
 
 BLANK = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -31,13 +31,7 @@ class Cloud:
 
 
 def plot_curves(
-    series: Sequence[Series],
-    width: int = 72,
-    height: int = 14,
-    *,
-    x: Axis,
-    y: Axis,
-    braille: bool = True,
+    series: Sequence[Series], width: int = 72, height: int = 14, *, x: Axis, y: Axis, braille: bool = True
 ) -> list[str]:
     """Return at most *height* lines of at most *width* columns: curves with their names at their ends, and axes.
 
@@ -76,13 +70,7 @@ def plot_curves(
 
 
 def plot_scatter(
-    clouds: Sequence[Cloud],
-    width: int = 72,
-    height: int = 18,
-    *,
-    x: Axis,
-    y: Axis,
-    braille: bool = True,
+    clouds: Sequence[Cloud], width: int = 72, height: int = 18, *, x: Axis, y: Axis, braille: bool = True
 ) -> list[str]:
     """Return at most *height* lines of at most *width* columns: a scatter plot, later clouds on top.
 

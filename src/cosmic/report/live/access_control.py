@@ -30,14 +30,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from cosmic.base.files import write_text
-from cosmic.report.live import server_pages
 from cosmic.report.live.connections import CONNECTION, Limits, Rates
 from cosmic.report.live.request_checks import (
     BAD_METHOD,
@@ -153,7 +154,9 @@ SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
 )
 ENTRANCE_ADDRESS = "/api/enter"
-PUBLIC_ADDRESSES = ("/", *server_pages.FRONT_FILES)
+FRONT_FILES = {"/app.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"}
+"""The files of the front end, by address: no request names a file."""
+PUBLIC_ADDRESSES = ("/", *FRONT_FILES)
 """Addresses that anybody may ask for."""
 JSON_TYPES = (b"application/json", b"application/json;charset=utf-8")
 
@@ -340,7 +343,7 @@ async def send_refusal(send: Send, path: str, status: int, said: str) -> None:
         body, kind = json.dumps({"error": said}).encode(), b"application/json"
     else:
         body, kind = (
-            server_pages.problem_page(status, said).encode(errors="backslashreplace"),
+            problem_page(status, said).encode(errors="backslashreplace"),
             b"text/html; charset=utf-8",
         )
     await _send_response(send, status, body, [(b"content-type", kind), *extra])
@@ -389,3 +392,44 @@ class LaunchFile:
         """Remove the file."""
         self._timer.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+PAGE_TEMPLATE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+{links}</head>
+<body>
+{body}
+</body>
+</html>
+"""
+STYLE_LINK = '<link rel="stylesheet" href="/style.css">\n'
+SCRIPT_TAG = '<script src="/app.js" defer></script>\n'
+
+
+def application_page() -> str:
+    """Return the page of the application."""
+    return PAGE_TEMPLATE.format(
+        title="COSMIC",
+        links=STYLE_LINK + SCRIPT_TAG,
+        body='<div id="app"></div>\n<noscript>This page needs JavaScript. The command line needs none: cosmic --help'
+        "</noscript>",
+    )
+
+
+def problem_page(status: int, sentence: str) -> str:
+    """Return the page of an error."""
+    titles = {403: "Access denied", 404: "Not found", 429: "Too many requests"}
+    title = titles.get(status, "Request failed")
+    body = f'<main>\n<h1>{title}</h1>\n<p>{escape(sentence)}</p>\n<p><a href="/">All studies</a></p>\n</main>'
+    return PAGE_TEMPLATE.format(title=f"{status} · COSMIC", links="" if status == 403 else STYLE_LINK, body=body)
+
+
+@cache
+def front_file(address: str) -> bytes:
+    """Return a built file of the front end, one of `FRONT_FILES`."""
+    return files("cosmic.report").joinpath("front", address.removeprefix("/")).read_bytes()

@@ -30,7 +30,7 @@ from cosmic.base._version import __version__
 from cosmic.base.errors import CosmicError, UnknownName, require
 from cosmic.base.files import dump_json
 from cosmic.design.loading import dump_design
-from cosmic.report.live import request_checks, requested_designs, search_form, server_pages, study_library
+from cosmic.report.live import access_control, request_checks, requested_designs, search_form, study_library
 from cosmic.report.live.access_control import AccessKeys, RequestGuard, Session
 from cosmic.report.live.connections import Limits, Streams
 from cosmic.report.live.request_checks import BUSY, CONFLICT, NOT_FOUND, TOO_MANY, Refusal, error_sentence, status_of
@@ -350,7 +350,7 @@ async def _answer_missing(request: Request, error: Exception) -> Response:
     said = str(Refusal(status, "address", path, rule))
     if path.startswith("/api"):
         return AsciiJsonResponse({"error": said}, status)
-    return HTMLResponse(server_pages.problem_page(status, said), status)
+    return HTMLResponse(access_control.problem_page(status, said), status)
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
@@ -383,13 +383,13 @@ def _file_response(content: bytes, kind: str, name: str) -> Response:
 def _add_pages(app: FastAPI, site: LiveSite) -> None:
     @app.get("/")
     async def page() -> Response:
-        return HTMLResponse(server_pages.application_page())
+        return HTMLResponse(access_control.application_page())
 
-    for address, kind in server_pages.FRONT_FILES.items():
+    for address, kind in access_control.FRONT_FILES.items():
 
         @app.get(address)
         async def front(address: str = address, kind: str = kind) -> Response:
-            return Response(server_pages.front_file(address), media_type=kind)
+            return Response(access_control.front_file(address), media_type=kind)
 
     @app.get("/api/session")
     async def session(request: Request) -> Response:

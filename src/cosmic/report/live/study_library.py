@@ -25,6 +25,7 @@ from cosmic.base.errors import CosmicError, SpecError
 from cosmic.base.files import FileError, read_bytes
 from cosmic.report.container import Binary, pack_container
 from cosmic.report.design_view import NamedDesign, design_of
+from cosmic.report.document_types import SeriesJson
 from cosmic.report.live.request_checks import NOT_FOUND, Refusal, error_sentence
 from cosmic.report.live.search_processes import SearchProcesses
 from cosmic.report.live.study_paths import StudyRoot
@@ -37,8 +38,7 @@ from cosmic.search.search_inputs import Inputs
 from cosmic.search.study.study import INPUTS, LOCK, Study, parse_study
 from cosmic.search.study.study_comparison import Course
 from cosmic.search.study.study_comparison import compare_studies as study_comparison_compare_studies
-from cosmic.search.study.study_database import StudyError
-from cosmic.search.study.trial_storage import Storage
+from cosmic.search.study.trial_storage import Storage, StudyError
 from cosmic.search.trials import Trials
 from cosmic.simulate.user_engines import direction, metrics_of
 
@@ -426,7 +426,7 @@ class DocumentCache:
 def pack_study(library: Library, name: str) -> bytes:
     """Return the document of a study as a container: its report's, without the searches of single layers."""
     report = make_report(library.study(name), beside={})
-    return pack_container(report.document, report.binary)
+    return pack_container(report.contents, report.binary)
 
 
 def render_study_report(library: Library, name: str) -> bytes:
@@ -449,12 +449,12 @@ def pack_design(named: NamedDesign, engine: str = "analytic", limits: Sequence[M
     return pack_container(design_of(named, engine, binary, limits), binary)
 
 
-def _curve_to_end(objective: str, course: Course) -> list[list[float]]:
+def _curve_to_end(objective: str, course: Course) -> list[tuple[int, float]]:
     """Return how a search converged, to its last evaluation: a search that found nothing better went on too."""
     values = loss(objective, course.losses)
-    points = [[int(evaluation), float(value)] for evaluation, value in zip(course.evaluations, values, strict=True)]
+    points = [(int(evaluation), float(value)) for evaluation, value in zip(course.evaluations, values, strict=True)]
     if points and points[-1][0] < course.evaluated:
-        points.append([course.evaluated, points[-1][1]])
+        points.append((course.evaluated, points[-1][1]))
     return points
 
 
@@ -462,7 +462,8 @@ def compare_studies(library: Library, names: list[str]) -> dict[str, Any]:
     """Return a comparison of studies: what each found, and how it converged."""
     comparison = study_comparison_compare_studies([library.study(name) for name in names])
     curves = [
-        {"name": course.name, "points": _curve_to_end(comparison.objective, course)} for course in comparison.courses
+        SeriesJson(name=course.name, points=_curve_to_end(comparison.objective, course))
+        for course in comparison.courses
     ]
     name = comparison.objective
     about = {"objective": name, "label": metric_label(name), "unit": metric_unit(name), "better": direction(name)}

@@ -16,7 +16,7 @@ from pathlib import Path
 from cosmic.base.errors import SpecError, require
 from cosmic.report.live.request_checks import NOT_FOUND, Refusal
 from cosmic.search.study.study import INPUTS, LOCK, TRIALS
-from cosmic.search.study.study_database import StudyError
+from cosmic.search.study.trial_storage import StudyError
 
 LONGEST_NAME = 200
 MOST_STUDIES = 2000

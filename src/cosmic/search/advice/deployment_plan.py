@@ -18,7 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.optimise import Steps, optimise
 from cosmic.base.units import SECONDS, format_quantity
+from cosmic.design.answer import Answer, Answered, Provenance
 from cosmic.design.design_point import DesignPoint
 from cosmic.search.advice.service_question import Service
 from cosmic.serving.deployment_candidates import (
@@ -31,11 +33,10 @@ from cosmic.serving.deployment_candidates import (
     load_of,
     named_load,
 )
-from cosmic.serving.deployment_estimates import DeploymentEstimates, estimate_design
 from cosmic.serving.deployment_search import FoundDeployments, search_in_one, search_in_two
-from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.served_evaluation import DeploymentEstimates, estimate_design
+from cosmic.serving.serving_metrics import ServingMetrics, Slo, all_hold, shares_used
 from cosmic.serving.simulation_check import choose_part, simulate_part_of_design
-from cosmic.serving.slo import Slo, all_hold, shares_used
 from cosmic.simulate.metrics import Infeasible
 
 # ---- How many accelerators a service takes: deployments of one machine after another, the best of each simulated
@@ -120,14 +121,20 @@ class DeploymentSizing:
 
     def find_smallest(self, most: float = inf) -> Checked | None:
         """Return the deployment on the smallest machine that holds; machines larger than *most* are not tried."""
+        return optimise(self.steps(most), self._check_and_record)
+
+    def steps(self, most: float) -> Steps[Filling, Checked | None, Checked | None]:
+        """Ask for deployments to simulate, on one machine after another; return the one on the smallest that holds."""
         size = self.next_size(self.kinds[0].npus) if self.kinds else None
         if size is None or size > most:
             return None
-        first = self.try_size(size)
-        deployment = self._try_smaller(first) if first else self._try_larger(size, most)
-        return deployment and self._retry_failed(deployment)
+        first = yield from self._try_size(size)
+        deployment = yield from (self._try_smaller(first) if first else self._try_larger(size, most))
+        if deployment is None:
+            return None
+        return (yield from self._retry_failed(deployment))
 
-    def _retry_failed(self, deployment: Checked) -> Checked:
+    def _retry_failed(self, deployment: Checked) -> Steps[Filling, Checked | None, Checked]:
         """Return what holds on the largest machine that failed, of those that what was seen of others made doubtful.
 
         What the closed form misses of queues weighs least where a pool is least busy: those come first.
@@ -140,48 +147,48 @@ class DeploymentSizing:
         promising = options.runs & (options.used.max(axis=0) <= 1)
         order = [int(row) for row in np.argsort(options.busy, kind="stable") if promising[row]]
         for row in [option_row for option_row in order if option_row not in simulated][:MAX_RETRIES]:
-            checked = self._check_and_record(options, row, fails)
+            checked = yield Filling(options, row, fails)
             if checked is not None and checked.holds:
                 return checked
         return deployment
 
-    def _try_larger(self, size: int, most: float) -> Checked | None:
+    def _try_larger(self, size: int, most: float) -> Steps[Filling, Checked | None, Checked | None]:
         """Return what holds on a larger machine than *size*, on which nothing does."""
         for attempt in range(1, MAX_SIZES + 1):
             target = size * (GROWTH_FACTOR if attempt <= SMALL_STEPS else min(GROWTH_FACTOR**attempt, MAX_GROWTH))
             larger = self.size_within(size, floor(target)) or self.next_size(size + 1)
             if larger is None or larger > most:
                 return None
-            deployment = self.try_size(larger)
+            deployment = yield from self._try_size(larger)
             if deployment:
-                return self._try_between(size, deployment)
+                return (yield from self._try_between(size, deployment))
             size = larger
         return None
 
-    def _try_between(self, fails: int, deployment: Checked) -> Checked:
+    def _try_between(self, fails: int, deployment: Checked) -> Steps[Filling, Checked | None, Checked]:
         """Return what holds on the smallest machine that is tried between one that fails and one that holds."""
         self.budget += EXTRA_SIMULATIONS
         while deployment.candidate.npus > GROWTH_FACTOR * fails and self.may_simulate:
             middle = self.size_within(fails, (fails + deployment.candidate.npus) // 2) or self.next_size(fails + 1)
             if middle is None or middle >= deployment.candidate.npus:
                 break
-            smaller = self.try_size(middle)
+            smaller = yield from self._try_size(middle)
             if smaller:
                 deployment = smaller
             else:
                 fails = middle
         return deployment
 
-    def _try_smaller(self, deployment: Checked) -> Checked:
+    def _try_smaller(self, deployment: Checked) -> Steps[Filling, Checked | None, Checked]:
         """Return what holds on smaller and smaller machines."""
         while self.may_simulate:
             size = deployment.candidate.npus
             smaller = self.size_within(0, min(size - 1, floor(size / GROWTH_FACTOR)))
             if smaller is None:
                 break
-            checked = self.try_size(smaller)
+            checked = yield from self._try_size(smaller)
             if checked is None:
-                return self._try_between(smaller, deployment)
+                return (yield from self._try_between(smaller, deployment))
             deployment = checked
         return deployment
 
@@ -209,8 +216,8 @@ class DeploymentSizing:
     def _exists(self, npus: int) -> bool:
         return self.service.sized(npus) is not None
 
-    def try_size(self, npus: int) -> Checked | None:
-        """Return the deployment on a machine of so many accelerators that holds; None if none does."""
+    def _try_size(self, npus: int) -> Steps[Filling, Checked | None, Checked | None]:
+        """Ask for deployments on a machine of so many accelerators; return one that holds, None if none does."""
         options = MachineFillings.fill(self.service.design, self.kinds, npus, self.limits)
         if options is None:
             return None
@@ -222,14 +229,14 @@ class DeploymentSizing:
             if row is None:
                 break
             tried.add(row)
-            checked = self._check_and_record(options, row, npus)
+            checked = yield Filling(options, row, npus)
             if checked is not None and checked.holds:
                 return checked
         return None
 
-    def _check_and_record(self, options: MachineFillings, row: int, npus: int) -> Checked | None:
+    def _check_and_record(self, filling: Filling) -> Checked | None:
         """Return a deployment as it is built, simulated, and note it."""
-        checked = self._check(options, row, npus)
+        checked = self._check(filling.options, filling.row, filling.npus)
         if checked is not None:
             self.checked.append(checked)
         return checked
@@ -296,7 +303,7 @@ class DeploymentSizing:
 
     def _check(self, options: MachineFillings, row: int, npus: int) -> Checked | None:
         rows = options.rows
-        option = rows.candidates(options.estimates, [row], self.limits)[0]
+        option = rows.candidates([row], self.limits)[0]
         machine = self.service.sized(npus)
         assert machine is not None  # noqa: S101  as there is such a size
         loaded = replace(machine, serving=self.service.design.serving)
@@ -360,9 +367,17 @@ class MachineFillings:
         chosen, instances, filling = zip(*fillings, strict=True)
         name, load_value = named_load(load_of(base))
         rows = deployment_rows(base, chosen, name, load_value, instances, np.maximum(filling, 1))
-        estimates = rows.estimates()
+        estimates = rows.estimates
         used = [np.broadcast_to(shares, (len(chosen),)) for shares in shares_used(estimates.metrics, limits)]
         return cls(rows, estimates, np.nan_to_num(np.array(used, dtype=float), nan=inf))
+
+
+class Filling(NamedTuple):
+    """One of the deployments that fill a machine of so many accelerators, to simulate."""
+
+    options: MachineFillings
+    row: int
+    npus: int
 
 
 def fills_machine(candidate: Candidate, npus: int) -> bool:
@@ -428,7 +443,7 @@ MAX_SIZE_RATIO = 2.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Answered):
     """What a search for a deployment found."""
 
     one: FoundDeployments
@@ -444,6 +459,33 @@ class Plan:
     seconds: float
     untried: tuple[int, int] | None = None
     """The largest machine that failed and the one chosen, where not all sizes between them were tried."""
+    service: Service | None = field(default=None, repr=False, compare=False)
+    """What was asked."""
+    seed: int = 0
+
+    @property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        best, service = self.chosen, self.service
+        verdict = (
+            f"cannot serve: {'; '.join(self.reasons)}"
+            if best is None
+            else f"cheapest: {accelerators_text(best.candidate.npus)}, {best.candidate}"
+        )
+        between = "between {:,} accelerators, which fail, and {:,} not all sizes were tried"
+        return Answer(
+            question="deployment",
+            verdict=verdict,
+            reasons=self.reasons,
+            assumptions=(
+                *(() if service is None else service.assumed),
+                *([between.format(*self.untried)] if self.untried else []),
+            ),
+            provenance=Provenance(
+                inputs={} if service is None else {"design": service.source, "settings": dict(service.settings)},
+                seed=self.seed,
+            ),
+        )
 
     @property
     def chosen(self) -> Checked | None:
@@ -513,7 +555,8 @@ def plan_deployments(
     best = within[0] if within and within[0].holds else None
     untried = _untried_sizes(sizings, best) if best else None
     needed = _fewest_needed(service, (one_pool, two_pools), checked)
-    return Plan(one_pool, two_pools, tuple(within), reasons, needed, time.monotonic() - began, untried)
+    seconds = time.monotonic() - began
+    return Plan(one_pool, two_pools, tuple(within), reasons, needed, seconds, untried, service, seed)
 
 
 def _untried_sizes(sizings: Sequence[DeploymentSizing], best: Checked) -> tuple[int, int] | None:

@@ -18,14 +18,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations, product
 from math import gcd, inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from cosmic.base.arithmetic import divisors
 from cosmic.base.caching import keep_cached, read_cached
 from cosmic.base.errors import SpecError
+from cosmic.base.json_types import Ratio
+from cosmic.base.numeric import divisors
+from cosmic.base.optimise import Steps, optimise
 from cosmic.design import schema
 from cosmic.design.collective_layer import algorithms
 from cosmic.design.design_batch import batch_of, batch_of_changes
@@ -182,19 +185,21 @@ class Change:
     """A changed design that can run, and what comes of it."""
 
     kind: Kind
-    """An action of an engineer, or something to buy."""
+    """Something that an engineer does, or something to buy."""
     settings: dict[str, Any]
-    """The fields that change, as in files."""
-    speedup: float | None
-    """Throughput over that of the design; None where that cannot run."""
+    """The fields that change, by path, as in files."""
+    speedup: Ratio | None
+    """Its throughput over that of the design; None where that cannot run."""
     tokens_per_s: float | None
-    """None of a model without tokens."""
+    """Tokens per second of all accelerators together; None of a model without a sequence."""
     samples_per_s: float | None
-    """None of a model with tokens."""
+    """Samples per second of all accelerators together, of a model without a sequence; None of others."""
     step_s: float
+    """Time of one step: a training step, a prefill, or one decoded token for all sequences at once."""
     memory_bytes: float
+    """Peak memory of the accelerator that needs most."""
     condition: str = ""
-    """When it is open, such as ``if accuracy allows``."""
+    """When it is open, such as 'if accuracy allows'; empty if always."""
     moves: int = 1
     """How many moves it is made of."""
 
@@ -238,21 +243,29 @@ def find_improvements(point: DesignPoint, base: Metrics, most: int = 2 * MAX_ACT
     There are at most *most* of either kind.
     """
     rate = base.throughput_per_s
-    moves = list(list_moves(point))
+    chosen = optimise(_improving_moves(list(list_moves(point)), rate, most), partial(_try_moves, point))
+    return [_make_change(point, trial, rate) for trial in chosen]
+
+
+Trying = Steps[Sequence[tuple[Move, ...]], list["_MoveTrial"], list["_MoveTrial"]]
+"""Steps that ask for moves to make together, and return the trials to show."""
+
+
+def _improving_moves(moves: Sequence[Move], rate: float, most: int) -> Trying:
+    """Ask for single moves, then for the pairs that these promise; return those that are faster than *rate*."""
     savers = [move for move in moves if move.saves]
-    singles = _try_moves(point, [(move,) for move in moves if not move.saves])
+    singles = yield [(move,) for move in moves if not move.saves]
     least = MIN_SPEEDUP * rate
     fast = [single for single in singles if single.excess == 0 and single.rate > least]
     actions = _best_of_levers(trial for trial in fast if trial.kind == "action")
-    pairs = _try_moves(point, _promising_pairs(singles, savers, rate))
+    pairs = yield _promising_pairs(singles, savers, rate)
     fast_pairs = [pair for pair in pairs if pair.excess == 0]
     purchases = _best_of_levers(
         [trial for trial in fast if trial.kind == "purchase"]
         + [fast_pair for fast_pair in fast_pairs if fast_pair.kind == "purchase" and fast_pair.rate > least]
     )
     chosen = sorted([*_select_pairs(fast_pairs, actions, rate), *actions[:MAX_ACTIONS]], key=lambda trial: -trial.rate)
-    chosen_trials = [*chosen[:most], *purchases[: min(most, MAX_PURCHASES)]]
-    return [_make_change(point, trial, rate) for trial in chosen_trials]
+    return [*chosen[:most], *purchases[: min(most, MAX_PURCHASES)]]
 
 
 def _promising_pairs(singles: Sequence[_MoveTrial], savers: Sequence[Move], rate: float) -> list[tuple[Move, ...]]:
@@ -330,7 +343,13 @@ def find_repairs(point: DesignPoint) -> list[Change]:
     start: DesignPoint = schema.assign_fields(point, first)
     if first and evaluate_batch(batch_of(start)).feasible[0]:
         return [_make_change(point, _evaluate_moves(start, [((), {})])[0], None, first)]
-    singles = _try_moves(start, [(move,) for move in list_moves(start)])
+    trials = optimise(_repairing_moves(list(list_moves(start))), partial(_try_moves, start))
+    return [_make_change(point, trial, None, first) for trial in trials]
+
+
+def _repairing_moves(moves: Sequence[Move]) -> Trying:
+    """Ask for single moves, then for pairs of those that come near; return what makes a design run."""
+    singles = yield [(move,) for move in moves]
     running = _best_of_levers(single for single in singles if single.excess == 0)
     if not any(trial.kind == "action" for trial in running):
         valid = sorted((single for single in singles if isfinite(single.excess)), key=lambda trial: trial.excess)
@@ -340,10 +359,11 @@ def find_repairs(point: DesignPoint) -> list[Change]:
         switches = [move for move in near if move.is_switch][: 2 * PAIRED_SWITCHES]
         numbers = [move for move in near if not move.is_switch][: 2 * PAIRED_NUMBERS]
         pairs = [*combinations(numbers, 2), *product(switches, numbers), *combinations(switches, 2)]
-        running += _best_of_levers(trial for trial in _try_moves(start, pairs) if trial.excess == 0)
+        tried = yield pairs
+        running += _best_of_levers(trial for trial in tried if trial.excess == 0)
     actions = sorted((trial for trial in running if trial.kind == "action"), key=lambda trial: bool(trial.condition))
     bought = [trial for trial in running if trial.kind == "purchase"]
-    return [_make_change(point, trial, None, first) for trial in (*actions[:MAX_ACTIONS], *bought[:MAX_PURCHASES])]
+    return [*actions[:MAX_ACTIONS], *bought[:MAX_PURCHASES]]
 
 
 def _first_of_levers(trials: Iterable[_MoveTrial]) -> list[_MoveTrial]:

@@ -14,8 +14,8 @@ from itertools import pairwise, permutations
 from math import gcd
 from typing import Any, Literal, get_args
 
-from cosmic.base.arithmetic import divisors
 from cosmic.base.errors import SpecError
+from cosmic.base.numeric import divisors
 from cosmic.design import catalog_entries, schema
 from cosmic.design.catalog_parts import outer_tiers
 from cosmic.design.collective_layer import MultiDim, Scheduling, algorithms

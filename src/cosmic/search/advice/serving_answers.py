@@ -9,19 +9,21 @@ number.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypedDict, Unpack
 
+from cosmic.design.answer import Answer, Answered, Improvement, Provenance
 from cosmic.design.catalog_entries import entry_names
-from cosmic.design.design_point import DesignPoint
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.serving_layer import Load
 from cosmic.frameworks.launch import targets, unsupported_reason
-from cosmic.search.advice.deployment_plan import Plan, next_machine_size, plan_deployments
+from cosmic.search.advice.deployment_plan import Plan, accelerators_text, next_machine_size, plan_deployments
 from cosmic.search.advice.moves import ACCURACY, ENGINE, NARROWER, TOKEN_BUDGETS
 from cosmic.search.advice.service_question import Asked, Service, read_service
-from cosmic.search.design_wording import seconds_text
+from cosmic.search.design_wording import seconds_text, setting_option
 from cosmic.serving.deployment_candidates import (
     Candidate,
     InstanceKind,
@@ -32,14 +34,13 @@ from cosmic.serving.deployment_candidates import (
     serving_of,
     shape_of,
 )
-from cosmic.serving.deployment_estimates import estimate_design
 from cosmic.serving.deployment_search import best_mappings, best_split, cheapest_in_one
 from cosmic.serving.request_simulation import SimulatedLoad
+from cosmic.serving.served_evaluation import estimate_design
 from cosmic.serving.serving_accuracy import published_errors
-from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.serving_metrics import ServingMetrics, Slo, read_rate, read_slo
 from cosmic.serving.serving_requests import MOST_REQUESTS, Requests
 from cosmic.serving.simulation_check import compare_with_simulation, simulate_design
-from cosmic.serving.slo import Slo, read_rate, read_slo
 from cosmic.simulate.metrics import Infeasible
 
 # ---- What an operator of a service can change: its instances, engine, number formats, limits, pools, and their number
@@ -211,7 +212,7 @@ class SmallestMachine:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServiceAnswer(Answered):
     """What a service achieves."""
 
     design: DesignPoint
@@ -233,10 +234,14 @@ class Answer:
     """Whether the simulation was asked for; if so, its metrics are shown first, and limits are compared with them."""
     fewest: SmallestMachine | None = None
     """Of a service that cannot run: the fewest accelerators that could."""
+    service: Service | None = field(default=None, repr=False, compare=False)
+    """What was asked."""
+    limits: tuple[Slo, ...] = ()
+    """The limits that it was asked to hold."""
 
     def __repr__(self) -> str:
         """Say what clients see in a line: a notebook shows it."""
-        machine = f"{self.design.model.name} on {self.design.network.npus:,} accelerators"
+        machine = f"{self.design.model.name} on {accelerators_text(self.design.network.npus)}"
         if self.metrics is None:
             return f"<Answer: {machine} cannot serve: {'; '.join(self.reasons)}>"
         shown = self.shown
@@ -244,6 +249,41 @@ class Answer:
             f"{name} {seconds_text(float(getattr(shown, name.lower()).p95_s))}" for name in ("TTFT", "TPOT")
         )
         return f"<Answer: {machine}, {self.instances:,} × {self.shape}: P95 {latencies}>"
+
+    @property
+    def answer(self) -> Answer:
+        """What every question is answered with."""
+        service = self.service
+        broken = [limit for limit, holds in self.holds.items() if not holds]
+        assumptions = () if service is None else service.assumed
+        errors = published_errors(serving_of(self.design).engine, disaggregated=serving_of(self.design).disaggregated)
+        constants = "" if errors is None else f"mean errors of {errors.runs:,} published runs {errors.kind}"
+        inputs = {} if service is None else {"design": service.source, "settings": dict(service.settings)}
+        return Answer(
+            question="deployment",
+            verdict=repr(self).removeprefix("<Answer: ").removesuffix(">"),
+            reasons=self.reasons or tuple(f"{limit} does not hold" for limit in broken),
+            assumptions=assumptions,
+            improvements=tuple(
+                Improvement(
+                    what=move.tried.what,
+                    gain=move.gain,
+                    condition=move.tried.condition,
+                    command=self.command_of(move),
+                )
+                for move in self.moves
+            ),
+            provenance=Provenance(inputs=inputs, constants=constants),
+        )
+
+    def command_of(self, move: ServingMove, replayed: Sequence[str] = ()) -> str:
+        """Return the command that serves with a move, within the same limits; empty where the question is not known.
+
+        *replayed* are the options that name a trace.
+        """
+        if self.service is None:
+            return ""
+        return serve_command_of(self.service, self.design, move.tried, self.limits, replayed)
 
     @property
     def shown(self) -> ServingMetrics:
@@ -276,7 +316,7 @@ class SimulationRequest:
 
 def answer_service(
     service: Service, limits: Sequence[Slo], simulation: SimulationRequest | None = None, *, seed: int = 0
-) -> Answer:
+) -> ServiceAnswer:
     """Return what a service achieves, in closed form and where asked for simulated, and what would help it.
 
     *seed* is of the short simulation that is run where none was asked for.
@@ -291,14 +331,16 @@ def answer_service(
             (tried, *(_try_service(mapping, simulation, seed) for mapping in mappings[1:])), key=_TriedService.seconds
         )
     design, closed, outcome = tried.design, tried.closed, tried.outcome
+    asked: dict[str, Any] = {"service": service, "limits": tuple(limits)}
     if closed is None:
-        return Answer(design, None, tried.reasons, searched, {}, fewest=_find_smallest_machine(service, limits))
+        fewest = _find_smallest_machine(service, limits)
+        return ServiceAnswer(design, None, tried.reasons, searched, {}, fewest=fewest, **asked)
     shown = outcome.metrics if outcome and simulation else closed
     holds = {f"{limit.metric.upper()} {limit}": bool(limit.holds(shown)) for limit in limits}
     moves = _select_helpful(list_service_changes(service, design, limits, mapped=not searched), closed, limits)
     if moves and outcome is not None:
         moves[0] = _confirm_move(moves[0], outcome.metrics, simulation, seed)
-    return Answer(
+    return ServiceAnswer(
         design,
         closed,
         (),
@@ -309,7 +351,42 @@ def answer_service(
         compare_with_simulation(closed, outcome.metrics) if outcome else {},
         outcome.load if outcome else None,
         leads=simulation is not None,
+        **asked,
     )
+
+
+def serve_command_of(
+    service: Service, design: DesignPoint, tried: ServiceChange, limits: Sequence[Slo], replayed: Sequence[str] = ()
+) -> str:
+    """Return the command that serves with a move, within the same limits."""
+    load, source = load_of(design), service.source
+    if tried.npus:
+        source = f"{source.rpartition(':')[0]}:{tried.npus}"
+    words = ["cosmic", "serve", source]
+    words += replayed or _load_options(load)
+    words += ["--prefix-hit", f"{load.prefix_hit:g}"] if load.prefix_hit else []
+    if not load.classes:  # which have limits of their own
+        words += [word for limit in limits if limit.metric != "e2e" for word in (f"--{limit.metric}", str(limit))]
+    usual = {"--engine": serving_of(design).engine, "--precision": design.workload.precision}
+    changed = {**mesh_of(shape_of(design.workload), experts=has_experts(design)), **tried.settings}
+    settings = {**service.settings, **{full_path(name): value for name, value in changed.items()}}
+    words += [word for name, value in {**usual, **tried.options}.items() for word in (name, value)]
+    words += [
+        word
+        for path, value in settings.items()
+        if path != "workload.precision"
+        for word in ("--set", setting_option(path, value))
+    ]
+    return shlex.join(words)
+
+
+def _load_options(load: Load) -> list[str]:
+    """Return the options that say a load."""
+    words: list[str] = []
+    if not load.classes:  # which a file has, each with its own lengths
+        words += ["--input", f"{load.mean('isl'):.0f}", "--output", f"{load.mean('osl'):.0f}"]
+    words += ["--rate", f"{load.rate:g} req/s"] if load.rate is not None else ["--concurrency", str(load.concurrency)]
+    return words + (["--spread", f"{load.isl_cv:g}"] if load.isl_cv else [])
 
 
 @dataclass(frozen=True)
@@ -469,7 +546,7 @@ def serve(
     *,
     simulation: SimulationRequest | None = None,
     **question: Unpack[ServingQuestion],
-) -> Answer:
+) -> ServiceAnswer:
     """Return what a deployment achieves under a load, where its time goes and what would help it.
 
     *source* is ``MODEL@SYSTEM:N`` or a design file, *settings* are fields as ``--set`` has them. A *simulation* follows

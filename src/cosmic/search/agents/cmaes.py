@@ -13,8 +13,8 @@ import numpy as np
 from cosmic.base.errors import require
 from cosmic.search.agent import Task, agents
 from cosmic.search.learning.optuna_sampler import OptunaAgent
+from cosmic.search.objectives import pareto_order
 from cosmic.search.optional_libraries import import_optional
-from cosmic.search.pareto import pareto_order
 
 INFEASIBLE_VALUE = 1e200
 """Above any loss: infeasible points have this value, scaled by their excess."""

@@ -9,7 +9,7 @@ from cosmic.search.learning.agent_memory import Novelty
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.trials import index_type
-from cosmic.simulate.recording.design_structure import STRUCTURAL
+from cosmic.simulate.recording.recorded_program import STRUCTURAL
 
 MAX_SORTED = 5_000_000
 """Points of a set that is sorted before it is gone through: more would not fit into memory."""

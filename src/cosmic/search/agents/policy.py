@@ -7,7 +7,7 @@ import numpy as np
 from cosmic.base.errors import require
 from cosmic.search.agent import Floats, Outcomes, Task, agents
 from cosmic.search.learning.agent_memory import Elite, Novelty, Weights, generation_size, join_outcomes
-from cosmic.search.pareto import pareto_ranks
+from cosmic.search.objectives import pareto_ranks
 from cosmic.search.space.diagram import Indices
 
 MIN_PROBABILITY = 1e-9

@@ -3,7 +3,7 @@
     space ──skeletons──▶ skeletons × choices × ranges ──monotonicity──▶ may corners speak for boxes?
                                    │                                        │ yes                │ no
                                    ▼                                        ▼                    ▼
-                              branch_and_bound (bounds: box_bounds)                  every design, evaluated
+                              branch_and_bound, by bounds of boxes                  every design, evaluated
                                                           └──────────▶ certificate ◀─────────────┘
                                                                             │
                                                        certificate_checker, which shares none of this

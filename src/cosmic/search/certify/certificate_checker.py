@@ -42,7 +42,7 @@ from cosmic.search.certify.certificate import (
     unpack_bytes,
 )
 from cosmic.search.objectives import losses as losses_of
-from cosmic.search.pareto import pareto_front
+from cosmic.search.objectives import pareto_front
 from cosmic.search.problem import Problem, make_problem
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
@@ -224,16 +224,26 @@ def check_blocks(certificate: Mapping[str, Any], problem: Problem) -> list[str]:
 
 
 def _check_count(certificate: Mapping[str, Any], problem: Problem, least: Any, best: Any) -> str:
-    share = certificate["within"].get("share")
-    refuse_unless(type(share) is float and 0 <= share < 1, "its share is no share")
-    less = BETTER[problem.objectives[0]] == "less"
-    max_loss = float(best[0, 0]) * (1 + share) if less else float(best[0, 0]) / (1 - share)
+    share = _read_share(certificate)
+    max_loss = _loss_within(problem, float(best[0, 0]), share)
     near = np.flatnonzero(least <= max_loss).tolist()
     total = sum(int(np.count_nonzero(_block_losses(problem, number)[:, 0] <= max_loss)) for number in near)
     refuse_unless(
         total == certificate["within"]["count"], f"{total:,} designs are within {100 * share:g} % of the best"
     )
     return f"{total:,} designs are within {100 * share:g} % of the best"
+
+
+def _read_share(certificate: Mapping[str, Any]) -> float:
+    """Return the share within which designs were counted."""
+    share = certificate["within"].get("share")
+    refuse_unless(type(share) is float and 0 <= share < 1, "its share is no share")
+    return float(share)
+
+
+def _loss_within(problem: Problem, best: float, share: float) -> float:
+    """Return the loss of a design that is a share worse than the best: of a rate so much less."""
+    return best * (1 + share) if BETTER[problem.objectives[0]] == "less" else best / (1 - share)
 
 
 def _choose_blocks(least: npt.NDArray[np.float64], count: int) -> list[int]:
@@ -559,14 +569,10 @@ class Leaves:
 
     def check_count(self) -> str:
         """Count the designs near the best again."""
-        claim = self.certificate["within"]
-        share, count = claim.get("share"), claim.get("count")
-        refuse_unless(type(share) is float and 0 <= share < 1, "its share is no share")
+        share, count = _read_share(self.certificate), self.certificate["within"].get("count")
         if count is None:
             return "it does not say how many designs are near the best"
-        less = BETTER[self.problem.objectives[0]] == "less"
-        best = float(self.best[0, 0])
-        total = self._count_within(best * (1 + share) if less else best / (1 - share))
+        total = self._count_within(_loss_within(self.problem, float(self.best[0, 0]), share))
         refuse_unless(total == count, f"{total:,} designs are within {100 * share:g} % of the best")
         return f"{total:,} designs are within {100 * share:g} % of the best"
 

@@ -32,7 +32,7 @@ from cosmic.search.certify.branch_and_bound import (
     count_within,
     root_boxes,
 )
-from cosmic.search.certify.interval_arithmetic import Floats
+from cosmic.search.certify.monotonicity import Floats
 from cosmic.search.certify.skeletons import NotProvable
 from cosmic.search.objectives import losses as losses_of
 from cosmic.search.problem import Problem, Results, make_problem

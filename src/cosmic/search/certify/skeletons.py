@@ -27,10 +27,9 @@ from cosmic.design.design_batch import Batch, Names, combine_codes, none_to_nan,
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import Component, ParameterSet
-from cosmic.simulate.recording.design_structure import is_structural, structure_of
-from cosmic.simulate.recording.program_interpreters import WHOLE, ProgramPlan
+from cosmic.simulate.recording.program_interpreters import ProgramPlan, compute_node
 from cosmic.simulate.recording.program_tape import GATHER, INDEX, OPERATION_NAMES, OPERATIONS, nodes_read_by
-from cosmic.simulate.recording.recorded_program import LookupTable, RecordedProgram, table_of
+from cosmic.simulate.recording.recorded_program import LookupTable, RecordedProgram, is_structural, structure_of
 from cosmic.simulate.step_evaluation import RECORDER
 
 RANGE_PATH = re.compile(r"network\.dims\.\d+\.(bandwidth|latency)")
@@ -369,21 +368,6 @@ class Group:
             values = [operand.function(*operand.leading, *table.arguments(row))[side] for row in rows]
             shaped = np.array(values, dtype=np.float64).reshape(len(kinds), len(choice.options))
             yield Term(gather, operand.function.__name__, side, number, shaped, which.reshape(-1))
-
-
-def compute_node(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
-    """Return what a node gives for numbers that are known."""
-    if node[0] == INDEX:
-        keys = np.broadcast_arrays(*(np.atleast_1d(operand) for operand in operands))
-        rows = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
-        return rows if any(np.ndim(operand) for operand in operands) else rows[0]
-    if node[0] == GATHER:
-        lookup = program.lookups[node[2]]
-        table = table_of(lookup.known)
-        value = table.value(table.column(lookup) + node[3], np.atleast_1d(operands[0]).astype(np.intp))
-        return value if np.ndim(operands[0]) else value[0]
-    name = OPERATION_NAMES[node[0]]
-    return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
 
 
 # ---- grouping

@@ -22,33 +22,30 @@ from cosmic.simulate.analytic_step import dissect_step, optimizer_s
 from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.trace_generation import generate_traces
 from cosmic.step.attention import Attention
-from cosmic.step.operator_work import Gemm
+from cosmic.step.gemm import Gemm
 from cosmic.step.scan import Scan
 from cosmic.step.step_profile import OperatorCost, StepProfile
 from cosmic.traces.chakra.trace_reader import read_metadata, read_traces
-from cosmic.traces.comm_groups import read_groups
-from cosmic.traces.profiles.kernel_classes import (
+from cosmic.traces.profiles.trace_contrast import (
     ATTENTION,
     COMMUNICATION,
     GEMMS,
     MEMORY,
     OPTIMIZER,
     TABLES,
-    WorkClass,
-    gemm_shape,
-)
-from cosmic.traces.profiles.trace_contrast import (
     ComparedOperator,
     ContrastBy,
     DeviceIdle,
     OperatorAmount,
     TraceContrast,
     TraceSide,
+    WorkClass,
     contrast_sides,
+    gemm_shape,
     identical_traces,
     side_of_traces,
 )
-from cosmic.traces.trace import TraceSet
+from cosmic.traces.trace import TraceSet, read_groups
 from cosmic.workload.mapping_rules import invalid_reasons
 
 # ---- A design's step as one side of a comparison of traces: its operators and collectives with predicted seconds
@@ -143,7 +140,7 @@ def _shape_text(shape: Gemm) -> str:
 
 
 def _attention_shape(cost: OperatorCost) -> str:
-    """Return the shape of attention as `cosmic.traces.profiles.kernel_classes.work_shape` does."""
+    """Return the shape of attention as `cosmic.traces.profiles.trace_contrast.work_shape` does."""
     shape = cost.use.kernel.shape
     if not isinstance(shape, Attention):
         return ""

@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import count_parameters
 from cosmic.evaluation import evaluate_batch
-from cosmic.search.agent import Flags
-from cosmic.search.agent import Floats as agent_Floats
+from cosmic.search.agent import Flags, Floats
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.parameters import Parameter
@@ -43,7 +41,7 @@ SHARE = "share of "
 class Features:
     """Features of some designs by name: numbers, or names."""
 
-    columns: Mapping[str, agent_Floats | tuple[str, ...]]
+    columns: Mapping[str, Floats | tuple[str, ...]]
     rows: int
 
     def of(self, names: Iterable[str]) -> Features:
@@ -68,7 +66,7 @@ class Encoding:
         """The columns of coordinates that are shares of a step."""
         return tuple(index for index, name in enumerate(self.numbers) if name.startswith(SHARE))
 
-    def __call__(self, features: Features) -> agent_Floats:
+    def __call__(self, features: Features) -> Floats:
         """Return coordinates, a row for each design; a name that was not seen is none of the known."""
         encoded = [np.asarray(features.columns[name], dtype=float)[:, None] for name in self.numbers]
         for name, seen_names in self.names.items():
@@ -88,7 +86,7 @@ def encoding_of(seen: Features, shared: Iterable[str]) -> Encoding:
 def join_features(parts: Sequence[Features]) -> Features:
     """Return features of several groups of designs as those of one: what all have, of one kind."""
     names = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    joined: dict[str, agent_Floats | tuple[str, ...]] = {}
+    joined: dict[str, Floats | tuple[str, ...]] = {}
     for name in names:
         columns = [part.columns[name] for part in parts]
         if all(isinstance(column, np.ndarray) for column in columns):
@@ -104,7 +102,7 @@ def join_features(parts: Sequence[Features]) -> Features:
 
 def field_features(batch: Batch, paths: Iterable[str]) -> Features:
     """Return the fields of designs at *paths*."""
-    features: dict[str, agent_Floats | tuple[str, ...]] = {}
+    features: dict[str, Floats | tuple[str, ...]] = {}
     for path in paths:
         values = batch[path]
         listed = values.tolist() if hasattr(values, "tolist") and path in batch.columns else [values] * batch.size
@@ -112,7 +110,7 @@ def field_features(batch: Batch, paths: Iterable[str]) -> Features:
     return Features(features, batch.size)
 
 
-def _column(values: Sequence[Any]) -> agent_Floats | tuple[str, ...]:
+def _column(values: Sequence[Any]) -> Floats | tuple[str, ...]:
     """Return numbers above zero as base-2 logarithms, truth values as 0 and 1, and anything else as text."""
     if all(isinstance(value, bool) for value in values):
         return np.array(values, dtype=float)
@@ -145,7 +143,7 @@ def arithmetic_features(batch: Batch) -> Features:
     )
 
 
-def memory_features(batch: Batch) -> agent_Floats:
+def memory_features(batch: Batch) -> Floats:
     """Return the bytes that the fullest device of each design needs, over those that it has; NaN if not known."""
     needed = evaluate_batch(batch).columns["memory_bytes"]
     return _widen_numbers(needed / batch["memory.capacity"], batch)
@@ -158,7 +156,7 @@ def derived_features(batch: Batch) -> Features:
     return arithmetic_features(batch) | Features({"memory": np.where(np.isfinite(features), features, 0.0)}, batch.size)
 
 
-def _widen_numbers(value: Any, batch: Batch) -> agent_Floats:
+def _widen_numbers(value: Any, batch: Batch) -> Floats:
     return np.array(np.broadcast_to(np.asarray(value, dtype=float), (batch.size,)))
 
 
@@ -185,9 +183,9 @@ def physics_features(batch: Batch) -> tuple[Features, Flags]:
     ), valid
 
 
-def sent_bytes(batch: Batch, valid: Flags) -> dict[str, agent_Floats]:
+def sent_bytes(batch: Batch, valid: Flags) -> dict[str, Floats]:
     """Return the payload of all collectives of a device in a step, by the part of the step that waits for them."""
-    bytes_by_part: dict[str, agent_Floats] = {}
+    bytes_by_part: dict[str, Floats] = {}
     rows = np.flatnonzero(valid)
     if not len(rows):
         return bytes_by_part
@@ -203,8 +201,6 @@ def sent_bytes(batch: Batch, valid: Flags) -> dict[str, agent_Floats]:
 
 
 # ---- Points encoded for models: as coordinates in which similar points are near each other
-
-Floats = npt.NDArray[np.float64]
 
 
 def encode_coordinates(space: ParameterSet) -> Callable[[Indices], Floats]:

@@ -25,7 +25,7 @@ from cosmic.search.learning.design_features import (
     join_features,
     memory_features,
 )
-from cosmic.search.learning.residuals import Residuals, fit_residuals
+from cosmic.search.learning.prediction_quality import Residuals, fit_residuals
 from cosmic.search.learning.surrogate_models import Ensemble
 from cosmic.search.objectives import losses
 from cosmic.search.problem import Problem

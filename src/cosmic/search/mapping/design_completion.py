@@ -25,7 +25,7 @@ from cosmic.design.plain_data import merge_trees, unflatten_paths
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
 from cosmic.search.mapping import suggested_mapping as mappings
-from cosmic.search.mapping.deployment_mappings import DEPLOYMENT_FIELDS
+from cosmic.search.mapping.mapping_search import DEPLOYMENT_FIELDS
 
 TASK = ANY_STEP["task"]
 """The task of a workload that is served: prompts are part of the load."""
@@ -160,11 +160,11 @@ def _complete_workload(
         mappings.suggest_mapping(base, chosen, set_fields) if trained else mappings.suggest_serving(base, set_fields)
     )
     suggested = (
-        tuple(key for key in searched_fields if key in suggestion.mapping and key not in set_fields)
-        if suggestion.searched
+        tuple(key for key in searched_fields if key in suggestion.best and key not in set_fields)
+        if suggestion.tried
         else ()
     )
-    chosen |= suggestion.mapping
+    chosen |= suggestion.best
     if "dp" not in set_fields:
         mappings.check_divides({axis: chosen[axis] for axis in ("tp", "cp", "pp")}, draft.network.npus)
     if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
@@ -177,7 +177,7 @@ def _complete_workload(
     if isinstance(draft.model, ProgramModel):  # what is split is for annotations to say
         chosen.setdefault("sequence_parallel", False)
     workload: Workload = schema.read_value(Workload, schema.write_value(chosen), "workload")
-    return workload, suggested, suggestion.searched
+    return workload, suggested, suggestion.tried
 
 
 def complete_served_design(
@@ -206,12 +206,12 @@ def complete_served_design(
         free = tuple(name for name in ("tp", *(["replicas"] if fills else [])) if name not in pool)
     fixed_mesh = {key: set_fields[key] for key in DEPLOYMENT_FIELDS if key in set_fields}
     suggestion = mappings.suggest_deployment(base, fixed_mesh, dict.fromkeys(free, True))
-    mesh = {key: suggestion.mapping[key] for key in DEPLOYMENT_FIELDS}
+    mesh = {key: suggestion.best[key] for key in DEPLOYMENT_FIELDS}
     workload: Workload = schema.read_value(Workload, schema.write_value({**task, **mesh}), "workload")
     point = replace(base, workload=workload)
     suggested = [key for key in DEPLOYMENT_FIELDS if key not in set_fields]
     if free:
         names = [f"prefill.{name}" for name in free]
-        point = point.changed({f"serving.{name}": suggestion.mapping[name] for name in names})
+        point = point.changed({f"serving.{name}": suggestion.best[name] for name in names})
         suggested += names
-    return point, tuple(suggested) if suggestion.searched else (), suggestion.searched
+    return point, tuple(suggested) if suggestion.tried else (), suggestion.tried

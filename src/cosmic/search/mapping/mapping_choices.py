@@ -4,8 +4,8 @@ Values that cannot exist for a model on its machine are left out, and so is what
 across hosts, context parallelism of short sequences, stages that are half empty. A switch without effect (a schedule
 without a pipeline) has one value, so that no mapping is met twice.
 
-`FRAMEWORKS` says what each training framework can launch: the values of each switch, and the rules between them. The
-exporters in `cosmic.frameworks` say the same of one design, as warnings; a test draws mappings that a framework
+`FRAMEWORKS` says what each training framework can launch: the values of each switch, which are declared beside it, and
+the rules between them. The exporters in `cosmic.frameworks` say the same of one design, as warnings; a test draws mappings that a framework
 allows and exports them without one.
 """
 
@@ -18,9 +18,10 @@ from math import gcd, log2
 from operator import mul
 from typing import Any
 
-from cosmic.base.arithmetic import divisors
 from cosmic.base.errors import UnknownName
+from cosmic.base.numeric import divisors
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_facts import FieldFacts, facts_of
 from cosmic.design.model_layer import (
     Experts,
     Recommender,
@@ -30,7 +31,7 @@ from cosmic.design.model_layer import (
     tensor_parts,
 )
 from cosmic.design.program_model import ProgramModel
-from cosmic.design.workload_layer import AXES, ContextParallel, Offloaded, Recompute, WeightSharding
+from cosmic.design.workload_layer import AXES, Workload
 from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 
@@ -38,32 +39,39 @@ from cosmic.workload.pipeline_cut import layers_of
 
 Placement = tuple[str, ...]
 PIPELINE_OUTSIDE: Placement = AXES
-REPLICAS_OUTSIDE: Placement = ("tp", "cp", "pp", "dp")
 ANY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """What a framework can launch."""
+    """What a framework can launch: values of fields, as declared beside them, and rules between fields."""
 
-    schedules: tuple[str, ...]
-    shardings: tuple[WeightSharding, ...]
-    recomputes: tuple[Recompute, ...]
-    cp_comm_types: tuple[ContextParallel, ...]
-    placements: tuple[Placement, ...] = (PIPELINE_OUTSIDE,)
-    tp_overlap: bool = False
-    """Whether tensor-parallel communication can overlap compute."""
-    ep_overlap: bool = False
-    """Whether expert-parallel communication can overlap compute."""
-    sequence_parallel: tuple[bool, ...] = (True,)
-    stage_layers: bool = True
+    name: str
+    like: str = ""
+    """The framework whose values it has where none are declared for itself."""
+    uneven_stages: bool = True
     """Whether the last pipeline stage can have fewer layers than the others."""
-    offloads: tuple[tuple[Offloaded, ...], ...] = ()
-    """What outer tiers of memory can hold; activations only without a pipeline."""
     rules: tuple[str, ...] = ()
     """What it demands of a mapping, besides what every mapping must meet."""
     expert_rules: tuple[str, ...] = ()
     """What it demands of a mapping of experts."""
+
+    def values(self, field: str) -> tuple[Any, ...]:
+        """Return the values of a field of the workload that it can launch, simplest first."""
+        launched = facts_of(Workload)[field].launched
+        return launched.get(self.name, launched.get(self.like, ()))
+
+    def launches(self, workload: Workload) -> bool:
+        """Return whether it can launch a workload as far as single fields go."""
+        return all(
+            getattr(workload, name) in self.values(name)
+            for name, about in facts_of(Workload).items()
+            if about.launched and not _launched_anyhow(about, workload)
+        )
+
+
+def _launched_anyhow(about: FieldFacts, workload: Workload) -> bool:
+    return about.launched_anyhow(workload) if about.launched_anyhow else bool(about.idle(workload))
 
 
 OVERLAPPED_EXPERTS = (
@@ -75,41 +83,23 @@ OVERLAPPED_EXPERTS = (
 
 FRAMEWORKS = {
     "megatron": Framework(
-        schedules=("1f1b", "interleaved"),
-        shardings=("zero1", "zero3"),
-        recomputes=("none", "selective", "full"),
-        cp_comm_types=("ring", "all_gather", "ulysses"),
-        placements=(PIPELINE_OUTSIDE, REPLICAS_OUTSIDE),
-        tp_overlap=True,
-        ep_overlap=True,
-        sequence_parallel=(True, False),
-        offloads=(("optimizer",), ("activations",)),
+        name="megatron",
         rules=('weight_sharding != "zero3" or pp == 1', "not tp_overlap or sequence_parallel"),
         expert_rules=(*OVERLAPPED_EXPERTS, "tp == 1 or sequence_parallel"),
     ),
     "torchtitan": Framework(
-        schedules=("1f1b", "interleaved", "zero_bubble", "dualpipe"),
-        shardings=("zero3",),
-        recomputes=("none", "alternate", "full"),
-        cp_comm_types=("ring", "all_gather"),
-        tp_overlap=True,
+        name="torchtitan",
         expert_rules=("(dp * cp) % ep == 0", "etp == tp", "ep == 1 or ep >= cp"),
     ),
     "deepspeed": Framework(
-        schedules=("1f1b",),
-        shardings=("zero1", "zero2", "zero3"),
-        recomputes=("none", "full"),
-        cp_comm_types=("ulysses",),
-        stage_layers=False,
-        offloads=(("optimizer",),),
+        name="deepspeed",
+        uneven_stages=False,
         rules=('pp == 1 or weight_sharding == "zero1"', 'tp == 1 or weight_sharding != "zero3"'),
         expert_rules=("dp % ep == 0", "etp in [1, tp]"),
     ),
 }
 FRAMEWORKS[ANY] = replace(
-    FRAMEWORKS["megatron"],
-    schedules=FRAMEWORKS["torchtitan"].schedules,
-    rules=("not tp_overlap or sequence_parallel",),
+    FRAMEWORKS["megatron"], name=ANY, like="megatron", rules=("not tp_overlap or sequence_parallel",)
 )
 """By name; ``any`` is what at least one of them, or a researcher's branch of one, can launch."""
 
@@ -171,19 +161,19 @@ def list_choices(base: DesignPoint, framework: Framework) -> list[MappingChoice]
         choices.append(_single_value("ep", divisors(gcd(experts.count, base.network.npus))))
     if not trained:
         return choices
-    choices += [_single_value("cp", _cp_degrees(base)), _single_value("cp_comm_type", framework.cp_comm_types)]
+    choices += [_single_value("cp", _cp_degrees(base)), _launched_values("cp_comm_type", framework)]
     if experts is not None:
         choices.append(
             _single_value("etp", tuple(etp for etp in tensor if pads_dimensions(base) or experts.ffn % etp == 0))
         )
-        choices.append(_single_value("ep_overlap", _switch_values(framework.ep_overlap)))
+        choices.append(_launched_values("ep_overlap", framework))
     return [
         *choices,
         _single_value("micro_batch", _micro_batches(base)),
-        _single_value("weight_sharding", framework.shardings),
+        _launched_values("weight_sharding", framework),
         MappingChoice(("recompute", "recompute_modules"), tuple(_recompute_modes(model, framework))),
-        _single_value("sequence_parallel", framework.sequence_parallel),
-        _single_value("tp_overlap", _switch_values(framework.tp_overlap)),
+        _launched_values("sequence_parallel", framework),
+        _launched_values("tp_overlap", framework),
     ]
 
 
@@ -197,6 +187,7 @@ def list_rules(base: DesignPoint, framework: Framework) -> list[str]:
     experts = [] if model_experts is None else _expert_rules(base, model_experts)
     if workload.task != "training":
         return [mesh, "global_batch % dp == 0", *experts]
+    schedules = framework.values("schedule")
     layers, trips = layers_of(model), "global_batch // (dp * micro_batch)"
     most = context_parts(model)  # heads of a state space are split over tp and cp
     return [
@@ -207,16 +198,16 @@ def list_rules(base: DesignPoint, framework: Framework) -> list[str]:
         "cp == 1 or sequence % (2 * cp * tp) == 0",
         "not sequence_parallel or sequence % (cp * tp) == 0",
         "tp > 1 or (sequence_parallel and not tp_overlap)",
-        f'cp > 1 or cp_comm_type == "{framework.cp_comm_types[0]}"',
+        f'cp > 1 or cp_comm_type == "{framework.values("cp_comm_type")[0]}"',
         f'cp_comm_type != "ulysses" or {model.heads} % (tp * cp) == 0'
         if isinstance(model, Transformer)
         else 'cp_comm_type != "ulysses"',
-        f'pp > 1 or schedule == "{framework.schedules[0]}"',
+        f'pp > 1 or schedule == "{schedules[0]}"',
         '(schedule == "interleaved") == (virtual_stages > 1)',
         f"pp * virtual_stages <= {layers}",
         f'schedule != "interleaved" or {trips} % pp == 0',
         f'schedule != "dualpipe" or (pp % 2 == 0 and {trips} % 2 == 0 and {trips} >= 2 * pp)',
-        f'dp * cp > 1 or weight_sharding == "{framework.shardings[0]}"',
+        f'dp * cp > 1 or weight_sharding == "{framework.values("weight_sharding")[0]}"',
         *framework.rules,
         *(framework.expert_rules if experts else ()),
         *experts,
@@ -242,8 +233,8 @@ def _single_value(field: str, values: tuple[Any, ...]) -> MappingChoice:
     return MappingChoice((field,), tuple((value,) for value in values))
 
 
-def _switch_values(possible: bool) -> tuple[bool, ...]:
-    return (False, True) if possible else (False,)
+def _launched_values(field: str, framework: Framework) -> MappingChoice:
+    return _single_value(field, framework.values(field))
 
 
 def scale_up(base: DesignPoint) -> int:
@@ -275,10 +266,11 @@ def _pipeline_choice(model: Transformer | ProgramModel, base: DesignPoint, frame
     They are one decision, as most of it means nothing without the rest. Where memory has outer tiers, what they hold
     belongs to it as well: activations are offloaded only without a pipeline.
     """
-    rows: list[tuple[Any, ...]] = [(1, framework.placements[0], framework.schedules[0], 1, None)]
-    for pp, placement, schedule in product(stage_counts(model, base)[1:], framework.placements, framework.schedules):
+    placements, schedules = framework.values("placement"), framework.values("schedule")
+    rows: list[tuple[Any, ...]] = [(1, placements[0], schedules[0], 1, None)]
+    for pp, placement, schedule in product(stage_counts(model, base)[1:], placements, schedules):
         for virtual in _virtual_stages(model, base) if schedule == "interleaved" else (1,):
-            fewer = _fewer_layers(model, pp, virtual) if framework.stage_layers and schedule != "dualpipe" else None
+            fewer = _fewer_layers(model, pp, virtual) if framework.uneven_stages and schedule != "dualpipe" else None
             if _can_cut(model, pp, virtual) and (schedule != "interleaved" or virtual > 1):
                 rows += [
                     (pp, placement, schedule, virtual, last_layers) for last_layers in dict.fromkeys((None, fewer))
@@ -286,7 +278,7 @@ def _pipeline_choice(model: Transformer | ProgramModel, base: DesignPoint, frame
     fields = ("pp", "placement", "schedule", "virtual_stages", "last_stage_layers")
     if not base.memory.tiers:
         return MappingChoice(fields, tuple(rows))
-    offloads: list[tuple[str, ...]] = [(), *framework.offloads]
+    offloads: list[tuple[str, ...]] = [(), *framework.values("offload")]
     spread = [(*row, offload) for row in rows for offload in offloads if row[0] == 1 or "activations" not in offload]
     return MappingChoice((*fields, "offload"), tuple(spread))
 
@@ -344,7 +336,7 @@ def _micro_batches(base: DesignPoint) -> tuple[int, ...]:
 
 def _recompute_modes(model: Transformer | ProgramModel, framework: Framework) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the modes of recomputation, those that recompute least first; selective ones with their modules."""
-    for mode in framework.recomputes:
+    for mode in framework.values("recompute"):
         if mode != "selective":
             yield mode, DEFAULT_MODULES
         elif isinstance(model, Transformer):  # whose modules these are

@@ -14,25 +14,45 @@ A grid holds the numbers of mappings as columns: every mesh, its experts, virtua
 allow. The rules are those of `cosmic.search.mapping.mapping_choices`, over arrays; a test compares the two. Switches
 without effect (a schedule without a pipeline) forbid nothing here: `as_chosen` brings them into the one form that a
 parameter set has.
+
+Of a design that serves one step of prefill or decode, all mappings are evaluated, as they share all switches. Latency
+counts as well as throughput. So the smallest mapping that fits settles the batch, and of all mappings that serve that
+batch the one with the shortest step is taken.
+
+Under a load all meshes are evaluated, and requests are to be done soonest: less time of a request is more requests a
+second of the same clients, or the same requests sooner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
+from itertools import product
 from operator import and_
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.numeric import sum_of
+from cosmic.base.numeric import divisors, sum_of
+from cosmic.base.optimise import Optimum, Steps, optimise
 from cosmic.design.design_batch import Batch
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.model_layer import Transformer, is_moe
-from cosmic.search.mapping.mapping_choices import BUDGET, DEFAULT_MODULES, FRAMEWORKS, PIPELINE_OUTSIDE, list_choices
+from cosmic.design.model_layer import Recommender, Transformer, is_moe
+from cosmic.design.serving_layer import PrefillPool
+from cosmic.design.workload_layer import AXES
+from cosmic.evaluation import evaluate_batch
+from cosmic.search.mapping.mapping_choices import (
+    BUDGET,
+    DEFAULT_MODULES,
+    FRAMEWORKS,
+    PASS_TOKENS,
+    PIPELINE_OUTSIDE,
+    list_choices,
+)
 from cosmic.simulate.analytic_step import BREAKDOWN, ROUNDING, compute_step_seconds
+from cosmic.simulate.metrics import BatchOutcome
 from cosmic.step.device_memory import memory_of
 from cosmic.workload.mapping_rules import evaluate_rules as rules_met
 from cosmic.workload.mesh_sizes import pads_dimensions
@@ -82,7 +102,10 @@ class MappingGrid:
         count, workload = self.microbatches[rows], self.base.workload
         schedule = switches["schedule"]
         valid: Mask = (virtual == 1) | (schedule == "interleaved")
-        if switches["weight_sharding"] != FRAMEWORK.shardings[0] and "weight_sharding" not in self.fixed:
+        if (
+            switches["weight_sharding"] != FRAMEWORK.values("weight_sharding")[0]
+            and "weight_sharding" not in self.fixed
+        ):
             valid &= self.columns["dp"][rows] * cp > 1  # one rank has none to shard weights with
         if schedule == "dualpipe":
             valid &= (pp == 1) | ((pp % 2 == 0) & (count % 2 == 0) & (count >= 2 * pp))
@@ -109,7 +132,7 @@ class MappingGrid:
         if numbers["tp"] == 1:
             mapping |= self._unless_fixed(sequence_parallel=True, tp_overlap=False)
         if numbers["cp"] == 1:
-            mapping |= self._unless_fixed(cp_comm_type=FRAMEWORK.cp_comm_types[0])
+            mapping |= self._unless_fixed(cp_comm_type=FRAMEWORK.values("cp_comm_type")[0])
         if numbers.get("ep", 1) == 1 and "ep_overlap" in mapping:
             mapping |= self._unless_fixed(ep_overlap=False)
         return mapping
@@ -293,23 +316,71 @@ Mode = tuple[str, tuple[str, ...]]
 """What is recomputed: the mode and the modules."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMapping:
-    """The best mapping of a search: its fields, whether it fits, and how many mappings it is the best of."""
-
-    mapping: dict[str, Any]
-    fits: bool
-    searched: int
+Mapped = Optimum[dict[str, Any]]
+"""The best mapping of a search, by its fields; where none fits into memory, the one that needs least."""
 
 
-def search_mapping(base: DesignPoint, fixed: Mapping[str, Any]) -> FoundMapping | None:
+def search_mapping(base: DesignPoint, fixed: Mapping[str, Any]) -> Mapped | None:
     """Return the best mapping of *base* for training that agrees with what is *fixed*.
 
     *base* has the fixed values and the batch. If no mapping fits into memory, it is the one that needs least; if no
     mapping at all has the fixed values, it is None.
     """
     grid = build_grid(base, fixed)
-    return None if grid is None else _MappingSearch(grid, fixed).run()
+    return None if grid is None else optimise(_MappingSearch(grid, fixed).steps(), partial(evaluate_mappings, grid))
+
+
+@dataclass(frozen=True, slots=True)
+class MappingTrial:
+    """Mappings to evaluate: rows of a grid that share all switches."""
+
+    switches: Mapping[str, Any]
+    rows: Rows
+    bounds: bool = False
+    """Whether the seconds of those that do not fit are asked for, too: they bound what other switches can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappingOutcome:
+    """What comes of a trial, by row."""
+
+    fits: Mask
+    needed: Floats
+    """The share of the memory that it needs; far more than of any other where it breaks a rule."""
+    seconds: Floats | None
+    """Of a step, infinite where it cannot run; None where nothing fits and no bounds were asked for."""
+    states: Floats | float = 0.0
+    """Where bounds were asked for: the share of the memory that states take, and what is beside them."""
+    activations: Floats | float = 0.0
+    saved: Mapping[str, Floats] = field(default_factory=dict)
+    """Where bounds were asked for: how many of the seconds other switches may save."""
+
+
+Asking = Steps[MappingTrial, MappingOutcome, None]
+"""Part of a search, which asks for trials and notes what comes of them."""
+
+
+def evaluate_mappings(grid: MappingGrid, trial: MappingTrial) -> MappingOutcome:
+    """Return what comes of some mappings of a grid."""
+    switches, rows = trial.switches, trial.rows
+    point = grid.base.changed({f"workload.{name}": value for name, value in switches.items()})
+    batch = Batch(point, {f"workload.{name}": column[rows] for name, column in grid.columns.items()})
+    runs, share = runs_and_share(batch)
+    allowed = np.isin(rows, grid.allowed(switches, rows)) if trial.bounds else runs
+    fits = runs & allowed & (share <= BUDGET)
+    # What breaks a rule comes after all that merely need too much memory.
+    outcome = MappingOutcome(fits, np.where(runs & allowed, share, 1e6 * share), None)
+    if trial.bounds or fits.any():
+        took = step_seconds(batch)
+        outcome = replace(outcome, seconds=np.where(runs, took["seconds"], np.inf))
+        if trial.bounds:
+            states = np.asarray(memory_of(batch).static / batch.base.memory.capacity_bytes)
+            saved = {
+                name: np.where(runs, sum_of(took[part] for part in parts), 0.0) for name, parts in SAVABLE_PARTS.items()
+            }
+            outcome = replace(outcome, states=states, activations=share - states, saved=saved)
+    batch.known.clear()
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,22 +415,22 @@ class _MappingSearch:
         """The row that needs least memory."""
         self.evaluations = self.searched = 0
 
-    def run(self) -> FoundMapping:
-        """Return the best mapping that a dozen evaluations find."""
+    def steps(self) -> Steps[MappingTrial, MappingOutcome, Mapped]:
+        """Ask for a dozen trials; return the best mapping among them."""
         light, *heavier = self.modes
         usual_modes, other_modes = heavier[:2], heavier[2:]
         coarse = self.grid.coarse(COARSE_ROWS)
-        self._try_lightly(light, usual_modes, coarse)
-        self._try_lightly(light, usual_modes, self._untried_near(coarse))
+        yield from self._try_lightly(light, usual_modes, coarse)
+        yield from self._try_lightly(light, usual_modes, self._untried_near(coarse))
         bounded_rows = np.flatnonzero(np.isfinite(self.bound))
         for name, value in self._list_other_switches():
             if self.best.row >= 0 or name == "weight_sharding":  # others need more memory
-                self._try_modes(
+                yield from self._try_modes(
                     {**self._switches(), name: value}, [light, *usual_modes], bounded_rows, self._savable(name, value)
                 )
-        self._try_modes(self._switches(), other_modes, bounded_rows)
+        yield from self._try_modes(self._switches(), other_modes, bounded_rows)
         chosen = self.best if self.best.row >= 0 else self.least
-        return FoundMapping(self.grid.as_chosen(chosen.row, chosen.switches), self.best.row >= 0, self.searched)
+        return Optimum(self.grid.as_chosen(chosen.row, chosen.switches), self.best.row >= 0, self.searched)
 
     def _list_other_switches(self) -> Iterator[tuple[str, Any]]:
         """Yield other values of switches, one at a time."""
@@ -386,15 +457,17 @@ class _MappingSearch:
         best = tried[np.argsort(seconds[tried], kind="stable")][:REFINED_MESHES]
         return np.setdiff1d(self.grid.around(best), tried)
 
-    def _try_lightly(self, light: Mode, heavier: Sequence[Mode], rows: Rows) -> None:
+    def _try_lightly(self, light: Mode, heavier: Sequence[Mode], rows: Rows) -> Asking:
         """Try rows with the first switches and mode *light*, for their bounds; what does not fit, with *heavier*."""
         if len(rows):
-            self._try({**self.first, **_mode_switches(light)}, rows, bounds=True)
-            self._try_modes(self.first, heavier, rows)
+            trial = MappingTrial({**self.first, **_mode_switches(light)}, rows, bounds=True)
+            outcome = yield trial
+            self._note(trial, outcome)
+            yield from self._try_modes(self.first, heavier, rows)
 
     def _try_modes(
         self, switches: Mapping[str, Any], modes: Sequence[Mode], rows: Rows, saved: Floats | float = 0.0
-    ) -> None:
+    ) -> Asking:
         """Try with each of *modes* the rows that promise a shorter step, except those that fitted with one before.
 
         *saved* are the seconds of each row's bound that *switches* may save.
@@ -406,7 +479,10 @@ class _MappingSearch:
             promising = self.grid.allowed(chosen, promising)
             promising = promising[np.argsort(bound[promising], kind="stable")][:COARSE_ROWS]
             if len(promising) and self.evaluations < MAX_EVALUATIONS:
-                rows = np.setdiff1d(rows, self._try(chosen, np.sort(promising)))
+                trial = MappingTrial(chosen, np.sort(promising))
+                outcome = yield trial
+                self._note(trial, outcome)
+                rows = np.setdiff1d(rows, trial.rows[outcome.fits])
 
     def _may_fit(self, switches: Mapping[str, Any], rows: Rows) -> Mask:
         """Return which rows may fit with *switches*; all of them as long as none does."""
@@ -416,29 +492,20 @@ class _MappingSearch:
         may: Mask = states + KEPT_ACTIVATIONS.get(switches["recompute"], 0.0) * self.activations[rows] <= BUDGET
         return may
 
-    def _try(self, switches: Mapping[str, Any], rows: Rows, *, bounds: bool = False) -> Rows:
-        """Evaluate *rows* with *switches*, and return those that fit; with *bounds*, note the bounds of all of them."""
+    def _note(self, trial: MappingTrial, outcome: MappingOutcome) -> None:
+        """Note what came of a trial: the best so far, and the bounds of all of its rows if it asked for them."""
+        rows = trial.rows
         self.searched += len(rows)
-        point = self.grid.base.changed({f"workload.{name}": value for name, value in switches.items()})
-        batch = Batch(point, {f"workload.{name}": column[rows] for name, column in self.grid.columns.items()})
-        runs, share = runs_and_share(batch)
-        allowed = np.isin(rows, self.grid.allowed(switches, rows)) if bounds else runs
-        fits = runs & allowed & (share <= BUDGET)
-        # What breaks a rule comes after all that merely need too much memory.
-        self._keep_least(switches, rows, np.where(runs & allowed, share, 1e6 * share))
-        if bounds or fits.any():
-            self.evaluations += 1
-            took = step_seconds(batch)
-            seconds = np.where(runs, took["seconds"], np.inf)
-            if bounds:
-                self.bound[rows] = seconds
-                self.states[rows] = memory_of(batch).static / batch.base.memory.capacity_bytes
-                self.activations[rows] = share - self.states[rows]
-                for name, parts in SAVABLE_PARTS.items():
-                    self.saved[name][rows] = np.where(runs, sum_of(took[part] for part in parts), 0.0)
-            self._keep_best(switches, rows, np.where(fits, seconds, np.inf))
-        batch.known.clear()
-        return rows[fits]
+        self._keep_least(trial.switches, rows, outcome.needed)
+        if outcome.seconds is None:
+            return
+        self.evaluations += 1
+        if trial.bounds:
+            self.bound[rows], self.states[rows] = outcome.seconds, outcome.states
+            self.activations[rows] = outcome.activations
+            for name, seconds in outcome.saved.items():
+                self.saved[name][rows] = seconds
+        self._keep_best(trial.switches, rows, np.where(outcome.fits, outcome.seconds, np.inf))
 
     def _keep_best(self, switches: Mapping[str, Any], rows: Rows, seconds: Floats) -> None:
         self.seconds[rows] = np.minimum(self.seconds[rows], seconds)
@@ -496,3 +563,162 @@ def step_seconds(batch: Batch) -> dict[str, Floats]:
         return dict.fromkeys(("seconds", *BREAKDOWN), np.full(batch.size, np.inf))
     parts = {"seconds": took.seconds, **took.parts}
     return {name: np.nan_to_num(np.broadcast_to(value, batch.size), nan=np.inf) for name, value in parts.items()}
+
+
+# ---- The best mapping of a design that serves: all of them are evaluated, as they share all switches
+
+DECODE_SEQUENCES = 64
+"""Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
+INVALID_PENALTY = 1e6
+"""By how much a mapping that breaks a rule is behind those that need too much memory."""
+
+
+def search_serving(base: DesignPoint, fixed: Mapping[str, Any]) -> Mapped:
+    """Return mesh, global_batch and micro_batch for prefill or decode; what is *fixed* is kept."""
+    meshes = list_meshes(base, fixed, base.network.npus)
+    if len(meshes) == 1 and "global_batch" in fixed:
+        return Optimum(_add_batch(base, meshes[0], fixed["global_batch"], fixed), fits=True, tried=1)
+    sized, needed = _size_batch(base, meshes, fixed)
+    if needed.min() > BUDGET:
+        index = int(needed.argmin())
+        return Optimum(sized[index], fits=bool(needed[index] <= 1), tried=len(sized))
+    smallest = sized[int(np.flatnonzero(needed <= BUDGET)[0])]
+    resized, needed = _size_batch(base, meshes, {**fixed, "global_batch": smallest["global_batch"]})
+    fitting = [mesh for mesh, share in zip(resized, needed, strict=True) if share <= 1]
+    seconds = step_seconds(_batch(base, fitting))["seconds"]
+    return Optimum(fitting[int(seconds.argmin())], fits=True, tried=len(resized))
+
+
+def list_meshes(base: DesignPoint, fixed: Mapping[str, Any], npus: int) -> list[dict[str, int]]:
+    """Return the meshes of *npus* to try, the smallest tp × pp first; one where it is stated in full."""
+    values = {"tp": [1], "pp": [1], "ep": [1]} | field_values(base, fixed)
+    values |= {name: [fixed[name]] for name in values if name in fixed}
+    cp = fixed.get("cp", 1)
+    meshes = []
+    for tp, pp in sorted(product(values["tp"], values["pp"]), key=lambda split: (split[0] * split[1], split[1])):
+        dp = npus // (tp * pp * cp)
+        if npus != dp * tp * pp * cp or fixed.get("dp", dp) != dp:
+            continue
+        expert_splits = [ep for ep in values["ep"] if (dp * cp) % ep == 0 or "ep" in fixed]
+        meshes += [{"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep} for ep in expert_splits]
+    return meshes or [stated_mesh(npus, fixed)]
+
+
+def stated_mesh(npus: int, fixed: Mapping[str, Any]) -> dict[str, int]:
+    """Return the one mesh that is stated, though it does not go with the accelerators."""
+    mesh = {axis: fixed.get(axis, 1) for axis in (*AXES, "ep")}
+    replicas = npus // (mesh["tp"] * mesh["cp"] * mesh["pp"])
+    return {**mesh, "dp": fixed.get("dp", max(replicas, 1))}
+
+
+def _size_batch(
+    base: DesignPoint, meshes: list[dict[str, int]], fixed: Mapping[str, Any]
+) -> tuple[list[dict[str, int]], Floats]:
+    """Return the meshes *meshes* with the largest batch that one of them has memory for, and what share they need."""
+    sequences = _replica_sequences(base, fixed)
+    while True:
+        sized = [_add_batch(base, mesh, fixed.get("global_batch", sequences * mesh["dp"]), fixed) for mesh in meshes]
+        runs, share = runs_and_share(_batch(base, sized))
+        needed = np.where(runs, share, INVALID_PENALTY * np.maximum(share, 1.0))
+        if needed.min() <= BUDGET or "global_batch" in fixed or sequences <= fixed.get("micro_batch", 1):
+            return sized, needed
+        sequences //= 2
+
+
+def _batch(base: DesignPoint, candidates: list[dict[str, int]]) -> Batch:
+    return Batch(
+        base, {f"workload.{key}": np.array([candidate[key] for candidate in candidates]) for key in candidates[0]}
+    )
+
+
+def _replica_sequences(base: DesignPoint, fixed: Mapping[str, Any]) -> int:
+    """Return the sequences of a replica where no batch is given; decoding, the most of them."""
+    if isinstance(base.model, Recommender):
+        return int(fixed.get("micro_batch", PASS_TOKENS))
+    micro_batch = fixed.get("micro_batch", 1)
+    return (
+        int(micro_batch * max(1, DECODE_SEQUENCES // micro_batch))
+        if base.workload.task == "decode"
+        else int(micro_batch)
+    )
+
+
+def _add_batch(base: DesignPoint, mesh: dict[str, int], batch: int, fixed: Mapping[str, Any]) -> dict[str, int]:
+    """Return *mesh* with the batch and the microbatch that suits it."""
+    of_replica, remainder = divmod(batch, mesh["dp"])
+    most = of_replica // mesh["pp"] if base.workload.task == "decode" else PASS_TOKENS // base.workload.sequence
+    usual = 1 if remainder else max((divisor for divisor in divisors(of_replica) if divisor <= most), default=1)
+    return {**mesh, "global_batch": batch, "micro_batch": fixed.get("micro_batch", usual)}
+
+
+# ---- The best mapping of a design that serves a load: all meshes are evaluated, and requests are to be done soonest
+
+BUSY_REQUESTS_PER_NPU = 256
+"""Requests in flight for each accelerator that keep any deployment busy."""
+DEPLOYMENT_FIELDS = (*AXES, "ep")
+"""The fields of a mapping that serves a load."""
+
+
+def search_deployment(base: DesignPoint, fixed: Mapping[str, Any], free: Mapping[str, Any]) -> Mapped:
+    """Return dp, tp, cp, pp and ep, and what is *free* of the prefill pool; what is *fixed* is kept.
+
+    That may be ``prefill.tp``, and with a stated dp ``prefill.replicas``: as many as take what dp leaves.
+    """
+    candidates = _list_candidates(base, fixed, free)
+    if len(candidates) == 1:
+        return Optimum(candidates[0], fits=True, tried=0)
+    columns = {
+        (f"serving.{key}" if key.startswith("prefill.") else f"workload.{key}"): np.array(
+            [candidate[key] for candidate in candidates]
+        )
+        for key in candidates[0]
+    }
+    outcome = evaluate_batch(Batch(base, columns))
+    layer = base.serving
+    assert layer is not None  # noqa: S101  only such designs come here
+    took = outcome.columns["ttft_s"] + layer.load.mean("osl") * outcome.columns["tpot_s"]
+    if outcome.feasible.any():
+        best = int(np.nanargmin(np.where(outcome.feasible, took, np.nan)))
+        return Optimum(candidates[best], fits=True, tried=len(candidates))
+    return Optimum(candidates[_nearest_mapping(base, columns, outcome)], fits=False, tried=len(candidates))
+
+
+def _nearest_mapping(base: DesignPoint, columns: Mapping[str, Any], outcome: BatchOutcome) -> int:
+    """Return which of the mappings that cannot serve the load would serve most; of those without room, the nearest."""
+    if base.serving is not None and base.serving.load.rate is not None:
+        crowd = {"serving.load.rate": None, "serving.load.concurrency": BUSY_REQUESTS_PER_NPU * base.network.npus}
+        most = evaluate_batch(Batch(base.changed(crowd), columns))
+        if most.feasible.any():
+            return int(np.nanargmax(np.where(most.feasible, most.columns["tokens_per_s"], np.nan)))
+    return int(outcome.excess.argmin())
+
+
+def _list_candidates(base: DesignPoint, fixed: Mapping[str, Any], free: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Return the meshes to try, each with the prefill pool's tp where that is free; smallest instances first."""
+    layer = base.serving
+    pool = layer.prefill if layer is not None and layer.disaggregated else None
+    if pool is None:
+        return list_meshes(base, fixed, base.network.npus)
+    meshes: list[dict[str, int]] = []
+    for tp in field_values(base, {}).get("tp", [1]) if "tp" in free else [pool.tp]:
+        if "replicas" in free:
+            meshes += _filled_meshes(base, fixed, pool, tp)
+            continue
+        decode_npus = base.network.npus - (0 if pool.system is not None else pool.npus // pool.tp * tp)
+        if decode_npus < 1:
+            continue
+        meshes += [{**mesh, "prefill.tp": tp} for mesh in list_meshes(base, fixed, decode_npus)]
+    usual = {"prefill.tp": pool.tp, "prefill.replicas": pool.replicas}
+    wanted_keys = {**dict.fromkeys(DEPLOYMENT_FIELDS), **{f"prefill.{name}": None for name in free}}
+    meshes = meshes or [stated_mesh(base.network.npus, fixed)]
+    return [{key: value for key, value in {**usual, **entry}.items() if key in wanted_keys} for entry in meshes]
+
+
+def _filled_meshes(base: DesignPoint, fixed: Mapping[str, Any], pool: PrefillPool, tp: int) -> Iterator[dict[str, int]]:
+    """Yield meshes of the stated dp, each with as many prefill instances as take all accelerators that it leaves."""
+    npus, instance_npus = base.network.npus, pool.pp * pool.dp * tp
+    for decode_npus in range(fixed["dp"], npus, fixed["dp"]):
+        replicas, remainder = divmod(npus - decode_npus, instance_npus)
+        for mesh in list_meshes(base, fixed, decode_npus) if remainder == 0 else ():
+            if mesh["dp"] * mesh["tp"] * mesh["cp"] * mesh["pp"] == decode_npus:
+                yield {**mesh, "prefill.tp": tp, "prefill.replicas": replicas}

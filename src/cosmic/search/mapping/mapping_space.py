@@ -115,24 +115,14 @@ def launchable_frameworks(point: DesignPoint) -> list[str]:
 
 def _can_launch(framework: Framework, point: DesignPoint) -> bool:
     w, experts = point.workload, is_moe(point.model)
-    switches = (
-        w.pp == 1 or w.schedule in framework.schedules,
-        w.dp * w.cp == 1 or w.weight_sharding in framework.shardings,
-        w.recompute in framework.recomputes,
-        w.cp == 1 or w.cp_comm_type in framework.cp_comm_types,
-        w.pp == 1 or w.placement in framework.placements,
-        framework.tp_overlap or not w.tp_overlap or w.tp == 1,
-        framework.ep_overlap or not w.ep_overlap or w.ep == 1,
-        w.tp == 1 or w.sequence_parallel in framework.sequence_parallel,
-        not w.offload or w.offload in framework.offloads,
-        w.pp == 1 or "activations" not in w.offload,
-    )
+    if not framework.launches(w) or (w.pp > 1 and "activations" in w.offload):
+        return False
     rules = (*framework.rules, *(framework.expert_rules if experts else ()))
     try:  # a set without parameters has one point, or none if a rule does not hold
         ParameterSet("rules", _with_expert_tensor(point), (), {}, rules)
     except SpecError:
         return False
-    return all(switches)
+    return True
 
 
 LayerChoices = Iterator[tuple[tuple[str, ...], list[tuple[Any, ...]]]]

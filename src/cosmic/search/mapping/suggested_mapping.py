@@ -14,32 +14,31 @@ from functools import wraps
 from math import floor, gcd, lcm, log2, prod
 from typing import Any
 
-from cosmic.base.arithmetic import divisors
 from cosmic.base.caching import keep_cached, read_cached
 from cosmic.base.errors import SpecError
+from cosmic.base.numeric import divisors
+from cosmic.base.optimise import Optimum
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_facts import fields_used
 from cosmic.design.model_layer import Recommender, is_moe
 from cosmic.design.workload_layer import AXES, Workload
-from cosmic.search.mapping.deployment_mappings import search_deployment, search_serving
 from cosmic.search.mapping.mapping_choices import BUDGET, DEFAULT_MODULES
-from cosmic.search.mapping.mapping_search import FoundMapping, runs_and_share, search_mapping
-
-SWITCHES = (
-    "schedule",
-    "virtual_stages",
-    "micro_batch",
-    "sequence_parallel",
-    "tp_overlap",
-    "ep_overlap",
-    "cp_comm_type",
-    "placement",
+from cosmic.search.mapping.mapping_search import (
+    Mapped,
+    runs_and_share,
+    search_deployment,
+    search_mapping,
+    search_serving,
 )
-MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute", "recompute_modules", *SWITCHES)
+
+MAPPING = fields_used(Workload, "searched")
 """The fields of a mapping for training."""
 SERVED_FIELDS = (*AXES, "ep", "global_batch", "micro_batch")
 """The fields of a mapping for a step of serving."""
-PLAIN_SWITCHES: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in SWITCHES}
+PLAIN_SWITCHES: dict[str, Any] = {
+    field.name: field.default for field in fields(Workload) if field.name in fields_used(Workload, "switch")
+}
 """Switches as a workload has them that says nothing of them: what a parameter set varies a mapping around."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
@@ -48,16 +47,16 @@ NPUS_PER_SEQUENCE = 8
 EXPERTS_ONLY = ("ep", "etp", "ep_overlap")
 
 
-KNOWN_MAPPINGS: dict[str, FoundMapping] = {}
+KNOWN_MAPPINGS: dict[str, Mapped] = {}
 """Suggestions of this process."""
 MAX_KNOWN = 1000
 
 
-def _keep_suggestion(compute: Callable[..., FoundMapping]) -> Callable[..., FoundMapping]:
+def _keep_suggestion(compute: Callable[..., Mapped]) -> Callable[..., Mapped]:
     """Keep what a suggestion gives, in memory and for other processes: it follows from the design and what is given."""
 
     @wraps(compute)
-    def suggestion(base: DesignPoint, *mappings: Mapping[str, Any]) -> FoundMapping:
+    def suggestion(base: DesignPoint, *mappings: Mapping[str, Any]) -> Mapped:
         key = f"{compute.__name__} {base.identity} {[sorted(mapping.items()) for mapping in mappings]}"
         if key not in KNOWN_MAPPINGS:
             if len(KNOWN_MAPPINGS) >= MAX_KNOWN:
@@ -65,10 +64,10 @@ def _keep_suggestion(compute: Callable[..., FoundMapping]) -> Callable[..., Foun
             KNOWN_MAPPINGS[key] = computed(key, base, *mappings)
         return KNOWN_MAPPINGS[key]
 
-    def computed(key: str, base: DesignPoint, *mappings: Mapping[str, Any]) -> FoundMapping:
+    def computed(key: str, base: DesignPoint, *mappings: Mapping[str, Any]) -> Mapped:
         if content := read_cached("mappings", key):
             with suppress(ValueError, TypeError):
-                return FoundMapping(**json.loads(content))
+                return Optimum(**json.loads(content))
         suggested = compute(base, *mappings)
         with suppress(TypeError):  # what is no JSON
             keep_cached("mappings", key, json.dumps(asdict(suggested)).encode())
@@ -78,7 +77,7 @@ def _keep_suggestion(compute: Callable[..., FoundMapping]) -> Callable[..., Foun
 
 
 @_keep_suggestion
-def suggest_mapping(base: DesignPoint, usual: Mapping[str, Any], set_fields: Mapping[str, Any]) -> FoundMapping:
+def suggest_mapping(base: DesignPoint, usual: Mapping[str, Any], set_fields: Mapping[str, Any]) -> Mapped:
     """Return the mapping for training, with its global batch: what is *set_fields*, and the best of the rest.
 
     *usual* is the workload as catalog and user give it, with the mapping that the system prefers. If that does not fit,
@@ -94,7 +93,7 @@ def suggest_mapping(base: DesignPoint, usual: Mapping[str, Any], set_fields: Map
     if not preferred.keys() <= fixed.keys() and base.network.npus % preferred_ranks == 0:
         suggested = _search_with_batch(base, {**plain_switches(preferred), **preferred}, usual, set_fields)
         if suggested.fits:
-            return replace(suggested, searched=0)
+            return replace(suggested, tried=0)
     return _search_with_batch(base, fixed, usual, set_fields)
 
 
@@ -119,7 +118,7 @@ def plain_switches(set_fields: Mapping[str, Any], usual: Mapping[str, Any] | Non
 
 def _search_with_batch(
     base: DesignPoint, fixed: Mapping[str, Any], usual: Mapping[str, Any], set_fields: Mapping[str, Any]
-) -> FoundMapping:
+) -> Mapped:
     """Return the best mapping that agrees with what is *fixed*, and its batch."""
     batch = set_fields["global_batch"] if "global_batch" in set_fields else suggest_batch(base, fixed, usual)
     set_values = {key: value for key, value in fixed.items() if value is not None}
@@ -128,20 +127,18 @@ def _search_with_batch(
         suggested = _recommender_mapping(point, fixed)
     else:
         searched = search_mapping(point, set_values) if _has_choice(base, fixed) else None
-        suggested = searched or FoundMapping(_fixed_mesh(base, fixed), fits=True, searched=0)
-    mapping = (
-        suggested.mapping if "etp" not in suggested.mapping or "etp" in fixed else _drop_default_etp(suggested.mapping)
-    )
-    return replace(suggested, mapping={**mapping, **fixed, "global_batch": batch})
+        suggested = searched or Optimum(_fixed_mesh(base, fixed), fits=True, tried=0)
+    mapping = suggested.best if "etp" not in suggested.best or "etp" in fixed else _drop_default_etp(suggested.best)
+    return replace(suggested, best={**mapping, **fixed, "global_batch": batch})
 
 
-def _recommender_mapping(point: DesignPoint, fixed: Mapping[str, Any]) -> FoundMapping:
+def _recommender_mapping(point: DesignPoint, fixed: Mapping[str, Any]) -> Mapped:
     """Return the mapping of a recommender, which replicas alone train, each with all its samples at once."""
     mesh = _fixed_mesh(point, fixed)
     samples = max(1, point.workload.global_batch // mesh["dp"])
     mapping = {"weight_sharding": "zero1", "micro_batch": samples, **mesh, **fixed}
     runs, share = runs_and_share(batch_of(replace(point, workload=replace(point.workload, **mapping))))
-    return FoundMapping(mapping, fits=bool(runs.all() and share.max() <= BUDGET), searched=0)
+    return Optimum(mapping, fits=bool(runs.all() and share.max() <= BUDGET), tried=0)
 
 
 def _has_choice(base: DesignPoint, fixed: Mapping[str, Any]) -> bool:
@@ -170,13 +167,13 @@ def _drop_default_etp(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @_keep_suggestion
-def suggest_serving(base: DesignPoint, set_fields: Mapping[str, Any]) -> FoundMapping:
+def suggest_serving(base: DesignPoint, set_fields: Mapping[str, Any]) -> Mapped:
     """Return mesh, global_batch and micro_batch for prefill or decode; what is *set_fields* is kept."""
     return search_serving(base, set_fields)
 
 
 @_keep_suggestion
-def suggest_deployment(base: DesignPoint, set_fields: Mapping[str, Any], free: Mapping[str, Any]) -> FoundMapping:
+def suggest_deployment(base: DesignPoint, set_fields: Mapping[str, Any], free: Mapping[str, Any]) -> Mapped:
     """Return the mesh of instances that serve the load of *base*: what is *set_fields*, and the best of the rest.
 
     With what is *free* of the prefill pool: ``prefill.tp``, ``prefill.replicas``.

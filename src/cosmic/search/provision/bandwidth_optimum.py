@@ -26,7 +26,7 @@ import numpy as np
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, require
-from cosmic.base.linear_algebra import least_squares, multiply
+from cosmic.base.numeric import least_squares, multiply
 from cosmic.design.network_layer import topologies
 from cosmic.search.provision.bandwidth_problem import (
     BandwidthProblem,

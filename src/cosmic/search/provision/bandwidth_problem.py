@@ -25,7 +25,7 @@ from cosmic.base.errors import SpecError, require
 from cosmic.base.expression_syntax import Call, Path, Syntax, parse_expression
 from cosmic.base.expression_syntax import Literal as QuantityLiteral
 from cosmic.base.json_types import Ratio, Share, unit
-from cosmic.base.linear_algebra import multiply
+from cosmic.base.numeric import multiply
 from cosmic.base.units import BYTES_PER_S, NUMBER, USD, PhysicalDimension
 from cosmic.search.provision.interior_point import Vector
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.linear_algebra import factorize, least_squares, multiply, null_space
+from cosmic.base.numeric import factorize, least_squares, multiply, null_space
 
 # ---- A point well inside linear limits, by Newton's method on a barrier; and the program that the solver is given
 

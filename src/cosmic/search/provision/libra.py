@@ -30,7 +30,7 @@ from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.cluster.cluster_cost import dimension_tiers
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.search.provision.bandwidth_problem import GIGA, Traffic, TrafficLoad
-from cosmic.traces.chakra.text_workloads import PHASES, UNUSED, Communicator, Kind, Phase, read_layers
+from cosmic.traces.chakra.workload_files import PHASES, UNUSED, Communicator, Kind, Phase, read_layers
 
 # ---- What a collective sends in each dimension of a hierarchical network, by LIBRA's rules
 

@@ -2,7 +2,7 @@
 
     program ──sharding_costs──▶ variables and costs ──elimination──▶ a sharding for every tensor, and a bound
                                                       │
-                              the planner (`planned_sharding`) prices it again
+                              the planner (`plan_part`) prices it again
 
 Read `automatic_sharding` first.
 """

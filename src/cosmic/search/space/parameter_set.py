@@ -47,7 +47,7 @@ from cosmic.search.space.expressions import (
 from cosmic.search.space.parameters import SYSTEM, Parameter, value_label
 
 if TYPE_CHECKING:
-    from cosmic.search.provision.candidate_bandwidth import Provision
+    from cosmic.search.provision.bandwidth_descent import Provision
 
 # ---- Values of derived fields: what an expression gives, as its field holds it
 
@@ -237,7 +237,7 @@ class Provisioner:
         results = [(self._base, True)] * len(rows)
         workloads = tuple((weight, Batch(space.base, space.columns(rows[inside]))) for weight, space in self._workloads)
         # The solver is needed by few sets, and loading it takes as long as loading a set.
-        from cosmic.search.provision.candidate_bandwidth import Candidates, provision_candidates  # noqa: PLC0415
+        from cosmic.search.provision.bandwidth_descent import Candidates, provision_candidates  # noqa: PLC0415
 
         best, feasible = provision_candidates(Candidates(workloads, len(inside)), self.provision)
         for row, rates, is_feasible in zip(inside.tolist(), best.tolist(), feasible.tolist(), strict=True):

@@ -21,8 +21,8 @@ from math import prod
 from typing import Any
 
 from cosmic.base import units
-from cosmic.base.arithmetic import factorizations
 from cosmic.base.errors import SpecError, UnknownName, as_key, require, suggest_names
+from cosmic.base.numeric import factorizations
 from cosmic.design import schema
 from cosmic.design.design_point import STACK_LAYERS, DesignPoint, EngineFields, full_path
 from cosmic.design.fabric import BY_BANDWIDTH

@@ -195,7 +195,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         engine="" if engine is None else engine.name,
     )
     if "provision" in tree:
-        from cosmic.search.provision.candidate_bandwidth import read_provision  # noqa: PLC0415  the solver is heavy
+        from cosmic.search.provision.bandwidth_descent import read_provision  # noqa: PLC0415  the solver is heavy
 
         space = provision_space(space, read_provision(tree["provision"], len(base.network.dims)))
     space = with_source(space, {"name": name, **content, "base": base_tree})

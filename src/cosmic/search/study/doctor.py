@@ -22,10 +22,9 @@ from cosmic.base.errors import CosmicError, SpecError, one_line
 from cosmic.base.files import Unreadable, read_text
 from cosmic.search.problem import Problem
 from cosmic.search.space.diagram import Flags, Indices
-from cosmic.search.study import study_database, trial_storage
 from cosmic.search.study.measured_runs import MeasuredRun
 from cosmic.search.study.study import Study, keep_text, lock_study, parse_study
-from cosmic.search.study.study_database import (
+from cosmic.search.study.trial_storage import (
     INPUTS,
     MAX_INPUT_BYTES,
     TABLE_KEYS,
@@ -33,13 +32,15 @@ from cosmic.search.study.study_database import (
     BatchRecord,
     DamagedTrials,
     Row,
+    Storage,
     StudyError,
     TrialShape,
     database_files,
+    empty_points,
     find_unsafe_file,
     study_files,
+    unpack_piece,
 )
-from cosmic.search.study.trial_storage import Storage
 from cosmic.search.trials import Columns, Trials
 
 # ---- What is saved from a damaged study: whole batches from the first on, and every other intact result apart
@@ -64,10 +65,10 @@ class SavedTrials:
 def save_intact(tables: Mapping[str, Rows], problem: Problem | None) -> SavedTrials:
     """Return what is saved, from the intact rows of each table."""
     shape = TrialShape.for_problem(problem)
-    numbers, of_batch, trials = _join_parts(_read_parts(tables, ("trials", "packed"), shape))
-    _, _, before = _join_parts(_read_parts(tables, ("salvaged", "packed_salvaged"), shape))
+    numbers, of_batch, trials = _join_parts(_read_parts(tables.get("packed", {}), shape))
+    _, _, before = _join_parts(_read_parts(tables.get("packed_salvaged", {}), shape))
     order = np.argsort(numbers, kind="stable")
-    numbers, of_batch, trials = numbers[order], of_batch[order], _take_trials(trials, order)
+    numbers, of_batch, trials = numbers[order], of_batch[order], trials.select(order)
     batches = _complete_batches(tables.get("batches", {}), numbers, of_batch)
     in_batches = sum(batch.trials for batch in batches)
     after_gap = trials.part(slice(in_batches, None))
@@ -75,27 +76,21 @@ def save_intact(tables: Mapping[str, Rows], problem: Problem | None) -> SavedTri
     return SavedTrials(
         batches,
         trials.part(slice(in_batches)),
-        _take_trials(separate, np.flatnonzero(_first_occurrences(separate.points))),
+        separate.select(np.flatnonzero(_first_occurrences(separate.points))),
     )
 
 
-def _read_parts(intact: Mapping[str, Rows], tables: tuple[str, str], shape: TrialShape) -> Parts:
+def _read_parts(intact: Rows, shape: TrialShape) -> Parts:
     """Yield intact trials with their numbers and batches."""
-    by_row, packed = (intact.get(table, {}) for table in tables)
-    rows = list(by_row.values())
-    for start in range(0, len(rows), study_database.ROWS_AT_ONCE):
-        chunk = rows[start : start + study_database.ROWS_AT_ONCE]
-        batches, trials = study_database.decode_rows(chunk, shape.with_width(chunk))
-        yield np.array([row[0] for row in chunk], dtype=np.int64), batches, trials
-    for first, batch, count, _, content in packed.values():
-        yield first + np.arange(count), np.full(count, batch), trial_storage.unpack_piece(content, count, shape)
+    for first, batch, count, _, content in intact.values():
+        yield first + np.arange(count), np.full(count, batch), unpack_piece(content, count, shape)
 
 
 def _join_parts(parts: Parts) -> tuple[Indices, Indices, Trials]:
     """Return parts as one; those with another number of parameters than the first are left out."""
     numbers: list[Indices] = []
     of_batch: list[Indices] = []
-    columns = Columns(study_database.empty_points(TrialShape()))
+    columns = Columns(empty_points(TrialShape()))
     for part_numbers, batches, trials in parts:
         if not len(columns):
             columns = Columns(trials.points, metrics=tuple(trials.results.columns))
@@ -109,10 +104,6 @@ def _join_parts(parts: Parts) -> tuple[Indices, Indices, Trials]:
         np.concatenate([none, *of_batch]),
         Trials(columns.points, columns.results),
     )
-
-
-def _take_trials(trials: Trials, indices: Indices) -> Trials:
-    return Trials(trials.points[indices], trials.results.select(indices))
 
 
 def _complete_batches(rows: Rows, numbers: Indices, of_batch: Indices) -> list[BatchRecord]:
@@ -268,7 +259,7 @@ def _examine_database(folder: Path, study: Study | None) -> Diagnosis:
             with _note_damage(findings):
                 if sound:
                     batches, trials = storage.history()
-                    saved = storage.trials("salvaged")
+                    saved = storage.salvaged()
                     storage.runs()
                     diagnosis = replace(diagnosis, trials=len(trials), batches=len(batches), salvaged=len(saved))
             sound = not findings
@@ -347,7 +338,7 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
                 storage.set_runs(runs)
         with Storage.opened(beside, problem=problem) as storage:
             storage.history()
-            storage.trials("salvaged")
+            storage.salvaged()
         damaged_file = _move_aside(folder)
         beside.replace(folder / TRIALS)
     finally:

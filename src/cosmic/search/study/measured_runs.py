@@ -9,7 +9,7 @@ Rows of a file are points of a parameter set, or designs of any model and machin
 A study keeps its runs as text in its database. Measured runs of designs, or simulations of them, correct predictions by
 features of designs:
 
-    log(measured / predicted)  =  what `cosmic.search.learning.residuals` makes of few runs
+    log(measured / predicted)  =  what `cosmic.search.learning.prediction_quality` makes of few runs
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ from cosmic.search.learning.design_features import (
     join_features,
     physics_features,
 )
-from cosmic.search.learning.prediction_quality import Quality, measure_quality
-from cosmic.search.learning.residuals import Residuals, fit_residuals
+from cosmic.search.learning.prediction_quality import Quality, Residuals, fit_residuals, measure_quality
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.objectives import loss
 from cosmic.search.problem import Problem

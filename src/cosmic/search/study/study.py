@@ -3,20 +3,24 @@
 study.json   resolved inputs, seed and versions: everything that determines the result
 trials.db    the trials (`cosmic.search.study.trial_storage`)
 lock         held by the one process that writes
+
+The trials of a study as a table for other programs: CSV, JSON lines or Parquet, written a block at a time.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from math import isnan
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -26,30 +30,29 @@ import numpy as np
 from cosmic.base._version import __version__
 from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, one_line, require, suggest_names
-from cosmic.base.files import DASH, Unreadable, Unwritable, exists, read_text, write_text
-from cosmic.search.importance import Importance, measure_importance
+from cosmic.base.files import DASH, Unreadable, Unwritable, exists, read_text, replace_file, write_text
 from cosmic.search.learning.prediction_quality import Learned
+from cosmic.search.optional_libraries import import_optional
 from cosmic.search.problem import Problem
 from cosmic.search.search_inputs import Inputs, read_inputs
-from cosmic.search.study import study_database as files
+from cosmic.search.study import trial_storage as files
 from cosmic.search.study import trial_table
 from cosmic.search.study.measured_runs import Evidence, MeasuredRun, add_runs, gather_evidence, read_runs
-from cosmic.search.study.study_database import (
+from cosmic.search.study.trial_storage import (
     MAX_INPUT_BYTES,
     BatchRecord,
+    Storage,
     StudyError,
     find_unsafe_file,
+    holds_trials,
     out_of_space,
     study_files,
 )
-from cosmic.search.study.trial_storage import Storage, holds_trials
-from cosmic.search.study.trial_table import TrialChunk, TrialTable
-from cosmic.search.trials import Trials
+from cosmic.search.study.trial_table import Cells, Coded, TableBlock, TabledTrials, TrialTable
+from cosmic.search.trials import BatchedTrials, Trials
 from cosmic.simulate.user_engines import BUILT_IN, identity_of
 
 FORMAT = 2
-"""What is written: packed trials. A study of format 1 has a row for each trial, and becomes one of 2 when resumed."""
-FORMATS = (1, FORMAT)
 LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
 """Optional libraries of agents: their versions may change what an agent proposes."""
 INPUTS, TRIALS, LOCK = files.INPUTS, files.TRIALS, files.LOCK
@@ -62,15 +65,13 @@ MAX_TEXT_LENGTH = 500
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(TabledTrials):
     """A study on disk, read-only."""
 
     path: Path
     inputs: Inputs
     written_by: Mapping[str, str]
     created: str
-    format: int = FORMAT
-    """How its trials are kept: 1 for a row each, 2 for packed batches."""
 
     @property
     def problem(self) -> Problem:
@@ -89,28 +90,19 @@ class Study:
         """Every trial so far."""
         return self.history[1]
 
-    def stream(self) -> Iterator[TrialChunk]:
+    def stream(self) -> Iterator[BatchedTrials]:
         """Yield every trial with its batch, some at a time: for studies that are larger than memory."""
         with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
             yield from storage.stream()
 
-    def to_pandas(self, *, parts: bool = True) -> Any:
-        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
-        return trial_table.to_pandas(TrialTable(self.problem, parts=parts), [self._all_trials])
-
-    def to_arrow(self, *, parts: bool = True) -> Any:
-        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
-        return trial_table.to_arrow(TrialTable(self.problem, parts=parts), [self._all_trials])
-
-    def importance(self, objective: str = "") -> Importance:
-        """Return which parameters matter for *objective*; by default, for the first one of the search."""
-        return measure_importance(self.problem, self.trials, objective)
+    @property
+    def _searched(self) -> tuple[Problem, Trials]:
+        return self.problem, self.trials
 
     @property
-    def _all_trials(self) -> TrialChunk:
-        batches, trials = self.history
-        sizes = [batch.trials for batch in batches]
-        return np.repeat(np.arange(len(sizes)), sizes), trials
+    def batch_sizes(self) -> tuple[int, ...]:
+        """How many trials each batch has."""
+        return tuple(batch.trials for batch in self.history[0])
 
     @cached_property
     def learned(self) -> Learned | None:
@@ -190,14 +182,13 @@ def parse_study(folder: Path, text: str) -> Study:
         intact = content["sha256"] == _inputs_digest(content)
     except (ValueError, KeyError, TypeError, RecursionError):
         format_number, intact = FORMAT, False
-    if type(format_number) is not int or format_number not in FORMATS:
-        readable = " and ".join(map(str, FORMATS))
-        raise SpecError(f"{folder}: study.format", format_number, f"this release reads formats {readable}")
+    if type(format_number) is not int or format_number != FORMAT:
+        raise SpecError(f"{folder}: study.format", format_number, f"this release reads format {FORMAT}")
     if not intact:
         raise _damaged_inputs(folder, "")
     try:
         inputs, written_by = read_inputs(content["inputs"]), _read_versions(content["written_by"])
-        return Study(folder, inputs, written_by, _read_date(content["created"]), format_number)
+        return Study(folder, inputs, written_by, _read_date(content["created"]))
     except SpecError as error:
         raise _damaged_inputs(folder, f" ({error})") from None
     except KeyError as error:
@@ -343,3 +334,168 @@ def tell_runs(path: str | Path, rows: str | Path) -> tuple[int, int]:
         with Storage.opened(folder / TRIALS, write=True, problem=study.problem) as storage:
             storage.set_runs(merged)
     return len(merged) - len(study.runs), len(merged)
+
+
+# ---- The trials of a study as a table for other programs: CSV, JSON lines or Parquet, written a block at a time
+
+Table = Mapping[str, Sequence[Any]]
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""The first characters of text that a spreadsheet takes for a formula, and may run."""
+PARQUET_EXTRA = "parquet"
+"""The extra that writes Parquet."""
+_LINE_END = "\r\n"
+"""Both characters, so that the writer quotes text with either of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedStudy:
+    """A study to be written."""
+
+    study: Study
+    table: TrialTable
+
+    @classmethod
+    def open(cls, path: str | Path, *, parts: bool = True) -> ExportedStudy:
+        """Return the study in the directory *path*; *parts*: with what steps and memory are made of."""
+        study = open_study(path)
+        return cls(study, TrialTable(study.problem, parts=parts))
+
+    def blocks(self) -> Iterator[TableBlock]:
+        """Yield its trials, some at a time."""
+        yield from self.table.blocks(self.study.stream())
+
+
+def export_trials(study: str | Path, to: str | Path, *, parts: bool = True) -> tuple[int, int]:
+    """Write every trial of *study* to the file *to*, in the format of its suffix; return how many rows and columns."""
+    path = Path(to)
+    if path.suffix not in WRITERS:
+        raise SpecError("to", str(to), f"must end in {', '.join(list(WRITERS)[:-1])} or {list(WRITERS)[-1]}")
+    if path.suffix == ".parquet":
+        import_optional(
+            "pyarrow.parquet", PARQUET_EXTRA, str(to), "to"
+        )  # a missing library is reported before the work
+    source = ExportedStudy.open(study, parts=parts)
+    with _replace_file(path) as beside:
+        rows = WRITERS[path.suffix](source, beside)
+    return rows, len(source.table.heads)
+
+
+@contextmanager
+def _replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that replaces *path* once it is complete."""
+    with replace_file(path, "--to") as beside:
+        yield beside
+
+
+# ---- CSV
+
+
+class _Echo:
+    """A file whose `write` returns the text."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+_WRITER: Any = csv.writer(_Echo(), lineterminator=_LINE_END)
+
+
+def csv_lines(columns: Table) -> Iterator[str]:
+    """Yield a table as lines of CSV, with text that looks like a formula escaped.
+
+    >>> list(csv_lines({"trial": [0, 1], "note": ["=1+1", None], "x": [-1.5, 2]}))
+    ['trial,note,x', "0,'=1+1,-1.5", '1,,2']
+    """
+    yield _csv_row(columns)
+    yield from map(_csv_row, zip(*columns.values(), strict=True))
+
+
+def _csv_row(values: Iterable[Any]) -> str:
+    line: str = _WRITER.writerow([_escape_formula(value) for value in values])
+    return line.removesuffix(_LINE_END)
+
+
+def _escape_formula(value: Any) -> Any:
+    """Return *value*, an apostrophe before text that looks like a formula, which a spreadsheet then takes for text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def study_lines(source: ExportedStudy) -> Iterator[str]:
+    """Yield the trials of a study as lines of CSV: `csv_lines` with every different text written once."""
+    yield _csv_row(head.name for head in source.table.heads)
+    for block in source.blocks():
+        cells = [_csv_cells(block.columns[head.name]) for head in source.table.heads]
+        yield from map(",".join, zip(*cells, strict=True))
+
+
+def _csv_cells(cells: Cells) -> Iterable[str]:
+    if isinstance(cells, Coded):
+        return _expand_codes(["" if value is None else _csv_row([value, ""])[:-1] for value in cells.values], cells)
+    return _number_texts(cells, "", str)
+
+
+def _expand_codes(texts: Sequence[str], cells: Coded) -> Iterable[str]:
+    return map(texts.__getitem__, cells.codes.tolist())
+
+
+def _number_texts(cells: Any, missing: str, shown: Callable[[Any], str]) -> Iterable[str]:
+    """Return an array as texts: the shortest that read back as exactly the same numbers."""
+    values = cells.tolist()
+    if cells.dtype.kind != "f":
+        return map(shown, values)
+    return [missing if isnan(value) else repr(value) for value in values]
+
+
+def _write_csv(source: ExportedStudy, path: Path) -> int:
+    return _write_lines(study_lines(source), path) - 1
+
+
+def _write_lines(lines: Iterable[str], path: Path) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for line in lines:
+            file.write(f"{line}\n")
+            count += 1
+    return count
+
+
+# ---- JSON lines
+
+
+def json_lines(source: ExportedStudy) -> Iterator[str]:
+    """Yield the trials of a study as lines of JSON, each an object with all columns; null where there is no value."""
+    names = [f"{json.dumps(head.name, ensure_ascii=False)}: " for head in source.table.heads]
+    for block in source.blocks():
+        cells = [_json_cells(block.columns[head.name]) for head in source.table.heads]
+        for row in zip(*cells, strict=True):
+            yield f"{{{', '.join(map(str.__add__, names, row))}}}"
+
+
+def _json_cells(cells: Cells) -> Iterable[str]:
+    if isinstance(cells, Coded):
+        return _expand_codes([json.dumps(value, ensure_ascii=False) for value in cells.values], cells)
+    return _number_texts(cells, "null", json.dumps)
+
+
+def _write_json(source: ExportedStudy, path: Path) -> int:
+    return _write_lines(json_lines(source), path)
+
+
+# ---- Parquet
+
+
+def _write_parquet(source: ExportedStudy, path: Path) -> int:
+    arrow, parquet = (import_optional(name, PARQUET_EXTRA, str(path), "to") for name in ("pyarrow", "pyarrow.parquet"))
+    schema, rows = trial_table.arrow_schema(arrow, source.table), 0
+    with parquet.ParquetWriter(path, schema) as file:
+        for block in source.blocks():
+            file.write_batch(trial_table.arrow_batch(arrow, schema, source.table, block))
+            rows += block.rows
+    return rows
+
+
+WRITERS: dict[str, Callable[[ExportedStudy, Path], int]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json,
+    ".parquet": _write_parquet,
+}

@@ -21,8 +21,7 @@ from cosmic.search.search_loop import PoolOptions
 from cosmic.search.space.space_answers import SpaceSource, open_space
 from cosmic.search.study.doctor import StudyRepair, examine_study, repair_study
 from cosmic.search.study.study import Study, open_study
-from cosmic.search.study.study_comparison import Comparison, compare_studies
-from cosmic.search.study.study_replay import ReplayedStudy, replay_study
+from cosmic.search.study.study_comparison import Comparison, ReplayedStudy, compare_studies, replay_study
 
 StudySource = str | Path | Study
 AGENTS = ("random", "genetic", "ant_colony", "annealing", "policy")

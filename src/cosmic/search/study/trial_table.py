@@ -19,19 +19,18 @@ import numpy.typing as npt
 
 from cosmic.design import schema
 from cosmic.search.agent import Flags, Floats
+from cosmic.search.importance import Importance, measure_importance
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.problem import Problem, Results
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameters import ACCELERATOR, Parameter, value_label
-from cosmic.search.trials import Trials
+from cosmic.search.trials import BatchedTrials, Trials
 from cosmic.simulate.analytic_step import BREAKDOWN
 from cosmic.step.device_memory import COMPONENTS
 
 BLOCK_ROWS = 2**13
 """How many trials a block has at most."""
 INT_LIMIT = 2**63
-TrialChunk = tuple[Indices | None, Trials]
-"""Consecutive trials, and the batch in which each was asked for; None where batches are not known."""
 
 
 class Head(NamedTuple):
@@ -91,20 +90,20 @@ class TrialTable:
         yield from (Head(name, float) for name in self._problem.metrics)
         yield from (Head(name, float) for name in (self._breakdown.names if self._breakdown else ()))
 
-    def blocks(self, chunks: Iterable[TrialChunk]) -> Iterator[TableBlock]:
+    def blocks(self, chunks: Iterable[BatchedTrials]) -> Iterator[TableBlock]:
         """Yield the rows of consecutive *chunks*, of any size, in blocks of at most `BLOCK_ROWS`."""
         first = 0
         for batches, trials in map(_join_chunks, _gather_chunks(chunks)):
             for start in range(0, len(trials), BLOCK_ROWS):
                 selection = slice(start, start + BLOCK_ROWS)
                 block_trials = trials.part(selection)
-                yield self._block(first, None if batches is None else batches[selection], block_trials)
+                yield self._block(first, batches[selection], block_trials)
                 first += len(block_trials)
 
-    def _block(self, first: int, batches: Indices | None, trials: Trials) -> TableBlock:
+    def _block(self, first: int, batches: Indices, trials: Trials) -> TableBlock:
         results = trials.results
         columns: dict[str, Cells] = {"trial": np.arange(first, first + len(trials))}
-        if self._batches and batches is not None:
+        if self._batches:
             columns["batch"] = batches.astype(np.int64, copy=False)
         for field in self._fields:
             columns[field.head.name] = Coded(field.values, trials.points[:, field.column])
@@ -126,9 +125,9 @@ class TrialTable:
         return Coded(texts, np.array(codes, dtype=np.intp))
 
 
-def _gather_chunks(chunks: Iterable[TrialChunk]) -> Iterator[list[TrialChunk]]:
+def _gather_chunks(chunks: Iterable[BatchedTrials]) -> Iterator[list[BatchedTrials]]:
     """Yield small *chunks* together: to evaluate few trials takes as long as to evaluate many."""
-    waiting: list[TrialChunk] = []
+    waiting: list[BatchedTrials] = []
     for chunk in chunks:
         waiting.append(chunk)
         if sum(len(trials) for _, trials in waiting) >= BLOCK_ROWS:
@@ -138,13 +137,12 @@ def _gather_chunks(chunks: Iterable[TrialChunk]) -> Iterator[list[TrialChunk]]:
         yield waiting
 
 
-def _join_chunks(chunks: list[TrialChunk]) -> TrialChunk:
+def _join_chunks(chunks: list[BatchedTrials]) -> BatchedTrials:
     if len(chunks) == 1:
         return chunks[0]
     points = np.concatenate([trials.points for _, trials in chunks])
-    batches = [chunk_batches for chunk_batches, _ in chunks if chunk_batches is not None]
     trials = Trials(points, Results.join(trials.results for _, trials in chunks))
-    return np.concatenate(batches) if batches else None, trials
+    return np.concatenate([batches for batches, _ in chunks]), trials
 
 
 # ---- fields
@@ -262,7 +260,7 @@ class _Breakdown:
 EXTRA = "notebook"
 
 
-def to_pandas(table: TrialTable, chunks: Iterable[TrialChunk]) -> Any:
+def to_pandas(table: TrialTable, chunks: Iterable[BatchedTrials]) -> Any:
     """Return trials as a DataFrame of numbers, truth values and text; NaN or None where there is no value."""
     pandas = import_optional("pandas", EXTRA, "to_pandas", "study")
     blocks = list(table.blocks(chunks))
@@ -290,7 +288,7 @@ def _as_array(head: Head, cells: Cells) -> npt.NDArray[Any]:
 # ---- Arrow
 
 
-def to_arrow(table: TrialTable, chunks: Iterable[TrialChunk]) -> Any:
+def to_arrow(table: TrialTable, chunks: Iterable[BatchedTrials]) -> Any:
     """Return trials as an Arrow Table, null where there is no value."""
     arrow = import_optional("pyarrow", EXTRA, "to_arrow", "study")
     schema = arrow_schema(arrow, table)
@@ -316,3 +314,39 @@ def arrow_batch(arrow: Any, schema: Any, table: TrialTable, block: TableBlock) -
             missing = np.isnan(cells) if head.kind is float else None
             arrays.append(arrow.array(cells, kind, mask=missing))
     return arrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# ---- what was searched, as tables
+
+
+class TabledTrials:
+    """Trials that notebooks may have as tables: those of a search, and those of a study."""
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...] | None:
+        """How many trials each batch has; None where that is not known: then tables do not say it."""
+        raise NotImplementedError
+
+    @property
+    def _searched(self) -> tuple[Problem, Trials]:
+        """The problem, and its trials."""
+        raise NotImplementedError
+
+    def to_pandas(self, *, parts: bool = True) -> Any:
+        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
+        return to_pandas(*self._table(parts))
+
+    def to_arrow(self, *, parts: bool = True) -> Any:
+        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
+        return to_arrow(*self._table(parts))
+
+    def importance(self, objective: str = "") -> Importance:
+        """Return which parameters matter for *objective*; by default, for the first one of the search."""
+        return measure_importance(*self._searched, objective)
+
+    def _table(self, parts: bool) -> tuple[TrialTable, list[BatchedTrials]]:
+        (problem, trials), sizes = self._searched, self.batch_sizes
+        known = (len(trials),) if sizes is None else sizes
+        return TrialTable(problem, batches=sizes is not None, parts=parts), [
+            (np.repeat(np.arange(len(known)), known), trials)
+        ]

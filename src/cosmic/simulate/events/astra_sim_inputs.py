@@ -14,6 +14,7 @@ from typing import Any
 
 from cosmic.base.errors import UnknownName, require
 from cosmic.base.files import exists, read_bytes
+from cosmic.design.collective_layer import algorithms
 from cosmic.design.plain_data import load_yaml, parse_json
 from cosmic.traces.trace import CollectiveType
 
@@ -25,6 +26,8 @@ COLLECTIVES = {
     "all-to-all": CollectiveType.ALL_TO_ALL,
 }
 """The collectives that have algorithms, by their names in the system JSON."""
+OURS = "cosmic:"
+"""Begins the name of an algorithm as the closed form prices it, extensions' too: `cosmic:halving_doubling`."""
 ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree", "inSwitch")
 MOST_CHUNKS = 2**16
 LEAST_QUANTITY, MOST_QUANTITY = 1e-9, 1e18
@@ -193,7 +196,7 @@ _SPELLINGS = {"themis": "offlineGreedy", "Themis": "offlineGreedy", "baseline": 
 
 
 def _read_algorithm(where: str, text: Any) -> Algorithm:
-    """Return the algorithm that *text* names.
+    """Return the algorithm that *text* names: ASTRA-sim's, or after `cosmic:` one that the closed form prices.
 
     >>> _read_algorithm("", "direct4"), _read_algorithm("", "oneRing")
     (Algorithm(name='direct', window=4, flat=False), Algorithm(name='ring', window=None, flat=True))
@@ -201,6 +204,9 @@ def _read_algorithm(where: str, text: Any) -> Algorithm:
     require(isinstance(text, str), where, text, "must name an algorithm")
     match = re.fullmatch(r"(direct|oneDirect)([0-9]{1,9})", text)
     name, window = (match[1], int(match[2])) if match else (text, None)
+    if text.startswith(OURS):
+        algorithms.check(text.removeprefix(OURS), where)
+        return Algorithm(text)
     if name not in ALGORITHMS and name not in FLAT:
         raise UnknownName.among(where, text, "algorithm", [*ALGORITHMS, *FLAT])
     require(window is None or window >= 1, where, text, "serves at least one peer at once")

@@ -56,7 +56,7 @@ class _Packet:
 class SharedBusSimulation:
     """Both sides of a rank's bus."""
 
-    def __init__(self, clock: EventClock, entity: int, spec: SharedBus, reduction_delay: int) -> None:
+    def __init__(self, clock: EventClock[int], entity: int, spec: SharedBus, reduction_delay: int) -> None:
         def side(spec: SharedBus) -> _BusSide:
             return _BusSide(clock, entity, spec, reduction_delay)
 
@@ -78,7 +78,7 @@ class _BusSide:
 
     partner: _BusSide
 
-    def __init__(self, clock: EventClock, entity: int, spec: SharedBus, reduction_delay: int) -> None:
+    def __init__(self, clock: EventClock[int], entity: int, spec: SharedBus, reduction_delay: int) -> None:
         self._clock, self._entity, self._spec, self._reduction_delay = clock, entity, spec, reduction_delay
         self.memory: tuple[_BusSide, _BusSide] | None = None
         """The NPU's and the memory's side of the bus to memory, if this side has one."""
@@ -265,7 +265,7 @@ class ChunkStream:
             return
         spec = self.closed_form()
         if spec is None:
-            MACHINES[self.phase.algorithm.name](self).begin()
+            MACHINES.get(self.phase.algorithm.name, StepwiseMachine)(self).begin()
         else:
             world.join_phase(self, spec)
 

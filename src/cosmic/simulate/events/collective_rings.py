@@ -4,9 +4,10 @@ One rank of each class of equivalent ranks is simulated (`cosmic.simulate.events
 lists the entity of each member, and the slot (a rank's own numbering of its groups) under which that entity knows the
 group.
 
-Algorithms are lists of steps. In each step of a ring or of halving and doubling, every member may send to one other and
-receive from one; a member's next step begins when it has received. The same list is simulated message by message, or
-evaluated at once for all members where no message delays another (`completion_ns`).
+Algorithms are lists of steps, made of the rounds that describe them (`cosmic.network.collective_algorithms`). In each
+step every member may send to one other and receive from one; a member's next step begins when it has received. The same
+list is simulated message by message, or evaluated at once for all members where no message delays another
+(`completion_ns`).
 
 Sizes are ASTRA-sim's: the size of an all-gather is one member's shard, that of other collectives the whole buffer; a
 reduction takes the time of the message that is sent next.
@@ -17,25 +18,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from cosmic.base.arithmetic import is_power_of_two
 from cosmic.base.errors import SpecError
 from cosmic.base.event_clock import check_time
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.network.collective_algorithms.astra_sim_variants import (
+    double_tree_variant,
+    halving_doubling_variant,
+    ring_variant,
+)
+from cosmic.network.collective_rounds import Rounds, rounds_of
+from cosmic.simulate.events.astra_sim_inputs import OURS
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.traces.trace import CollectiveType, Ints
 
 # ---- Collective algorithms as lists of steps
 
 NO_MEMBER = -1
-REDUCING = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
+KIND_OF: dict[CollectiveType, CollectiveKind] = {
+    CollectiveType.ALL_REDUCE: "all_reduce",
+    CollectiveType.ALL_GATHER: "all_gather",
+    CollectiveType.REDUCE_SCATTER: "reduce_scatter",
+    CollectiveType.ALL_TO_ALL: "all_to_all",
+}
 
 
 class AlgorithmStep(NamedTuple):
-    """The sends and receives of one step, by position in the group."""
+    """Sends and receives by position in the group: at most one of each for every member."""
 
     to: Ints
     """The position to which each sends, or `NO_MEMBER`."""
@@ -45,6 +57,8 @@ class AlgorithmStep(NamedTuple):
     """Bytes of each message."""
     reduces: int
     """Bytes that are reduced once received; 0 if none."""
+    more: bool = False
+    """Whether the next step is of the same round: members go on to it at once, and wait at the end of the round."""
 
 
 StepRuns = tuple[tuple[int, AlgorithmStep], ...]
@@ -73,70 +87,64 @@ def algorithm_step_runs(
     >>> [times for times, _ in algorithm_step_runs("ring", CollectiveType.ALL_REDUCE, 8, 80)]
     [7, 7]
     """
+    if algorithm.startswith(OURS):
+        return tuple(
+            _round_steps(rounds_of(algorithms[algorithm.removeprefix(OURS)], KIND_OF[kind], members), kind, size)
+        )
     if algorithm == "ring":
-        return _ring_steps(kind, members, size, 1 if clockwise else -1)
-    if kind == CollectiveType.ALL_TO_ALL:
+        variant = ring_variant(KIND_OF[kind], members, size, 1 if clockwise else -1)
+    elif kind == CollectiveType.ALL_TO_ALL:
         raise SpecError("all-to-all-implementation", algorithm, "has no all-to-all")
-    return tuple((1, step) for step in _halving_doubling_steps(kind, members, size))
+    else:
+        variant = halving_doubling_variant(KIND_OF[kind], members, size)
+    return tuple(
+        (each.times, _step_of(members, each.source, each.target, each.size_bytes, each.reduced_bytes))
+        for each in variant
+    )
 
 
-def _ring_steps(kind: CollectiveType, members: int, size: int, way: int) -> StepRuns:
-    """Shards go round the ring; an all-to-all forwards every shard until it arrives."""
-    position = np.arange(members)
-    to, source = (position + way) % members, (position - way) % members
-    part = size if kind == CollectiveType.ALL_GATHER else size // members
-    plain, adding = AlgorithmStep(to, source, part, 0), AlgorithmStep(to, source, part, part)
-    round_trip = members - 1
-    if kind == CollectiveType.ALL_REDUCE:
-        return (round_trip, adding), (round_trip, plain)
-    if kind == CollectiveType.ALL_TO_ALL:
-        return ((members * round_trip // 2, plain),)
-    return ((round_trip, adding if kind in REDUCING else plain),)
+def _round_steps(rounds: Rounds, kind: CollectiveType, size: int) -> Iterator[tuple[int, AlgorithmStep]]:
+    """Yield the steps of the algorithms that the closed form prices; levels of trees are rounds one after the other."""
+    whole = size * rounds.members if kind == CollectiveType.ALL_GATHER else size
+    for each in rounds.rounds:
+        level = each.level if each.level is not None else np.zeros(len(each.source), np.int64)
+        steps: list[AlgorithmStep] = []
+        for number in range(each.levels):
+            at = np.flatnonzero(level == number)
+            sizes = (each.sizes[at] * whole).astype(np.int64)
+            parts = list(_matchings(each.source[at], each.target[at], sizes))
+            for turn, (source, target, part) in enumerate(parts):
+                last = turn == len(parts) - 1
+                adds = sum(one[2] for one in parts) if each.reduces and last else 0
+                step = _step_of(rounds.members, source, target, part, adds)
+                steps.append(step._replace(more=not last))
+        if len(steps) == 1:
+            yield each.times, steps[0]
+        else:
+            yield from ((1, step) for _ in range(each.times) for step in steps)
 
 
-def _halving_doubling_steps(kind: CollectiveType, members: int, size: int) -> tuple[AlgorithmStep, ...]:
-    """Pairs at distance 1, 2, 4 ... exchange halves; the all-gather goes back the same way.
-
-    If the number of members is not a power of two, each of the first few gives its buffer to its neighbour first, and
-    gets the result at the end.
-    """
-    core = 1 << (members.bit_length() - 1)
-    if core == members:
-        return _core_steps(kind, np.arange(members), members, size)
-    extra = members - core
-    working = np.array([2 * index + 1 if index < extra else index + extra for index in range(core)])
-    first, second = np.arange(0, 2 * extra, 2), np.arange(1, 2 * extra, 2)
-    gathers = kind == CollectiveType.ALL_GATHER
-    total = size * members if gathers else size
-    into = _hand_over_steps(members, first, second, size, reduces=kind in REDUCING)
-    middle = _core_steps(kind, working, members, -(-total // core) if gathers else size)
-    back = size // members if kind == CollectiveType.REDUCE_SCATTER else total
-    return (into, *middle, _hand_over_steps(members, second, first, back, reduces=False))
+def _matchings(source: Ints, target: Ints, sizes: Ints) -> Iterator[tuple[Ints, Ints, int]]:
+    """Yield messages of one size in which no member sends twice, and none receives twice, until all are there."""
+    left = list(zip(source.tolist(), target.tolist(), sizes.tolist(), strict=True))
+    while left:
+        size, senders, receivers = left[0][2], set[int](), set[int]()
+        taken: list[tuple[int, int, int]] = []
+        rest: list[tuple[int, int, int]] = []
+        for message in left:
+            fits = message[2] == size and message[0] not in senders and message[1] not in receivers
+            (taken if fits else rest).append(message)
+            if fits:
+                senders.add(message[0])
+                receivers.add(message[1])
+        left = rest
+        yield np.array([one[0] for one in taken]), np.array([one[1] for one in taken]), size
 
 
-def _hand_over_steps(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> AlgorithmStep:
-    to, source = np.full(members, NO_MEMBER), np.full(members, NO_MEMBER)
-    to[givers], source[takers] = takers, givers
-    return AlgorithmStep(to, source, size, size if reduces else 0)
-
-
-def _core_steps(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple[AlgorithmStep, ...]:
-    depth = len(working).bit_length() - 1
-    # Recursive halving: partners 2^i apart exchange size / 2^(i+1) in step i. Doubling goes the way back.
-    scattering = [_exchange_step(working, members, 1 << i, size >> (i + 1)) for i in range(depth)]
-    if kind == CollectiveType.ALL_GATHER:
-        return tuple(_exchange_step(working, members, len(working) >> (i + 1), size << i) for i in range(depth))
-    # A reduction has the size of the next message; after the last there is none.
-    reducing = [step._replace(reduces=following.size) for step, following in pairwise(scattering)]
-    scatter = (*reducing, scattering[-1])
-    return scatter if kind == CollectiveType.REDUCE_SCATTER else (*scatter, *reversed(scattering))
-
-
-def _exchange_step(working: Ints, members: int, distance: int, size: int) -> AlgorithmStep:
-    """Return a step in which *working* members exchange messages with those at *distance*."""
-    partner = np.full(members, NO_MEMBER)
-    partner[working] = working[np.arange(len(working)) ^ distance]
-    return AlgorithmStep(partner, partner, size, 0)
+def _step_of(members: int, source: Ints, target: Ints, size: int, reduces: int) -> AlgorithmStep:
+    to, sources = np.full(members, NO_MEMBER), np.full(members, NO_MEMBER)
+    to[source], sources[target] = target, source
+    return AlgorithmStep(to, sources, size, reduces)
 
 
 class ReductionTree(NamedTuple):
@@ -148,40 +156,13 @@ class ReductionTree(NamedTuple):
 
 @lru_cache(maxsize=256)
 def double_binary_trees(members: int) -> tuple[ReductionTree, ReductionTree]:
-    """Return the two trees of a double binary tree: a leaf of one is an inner node of the other, where possible.
+    """Return the two trees of ASTRA-sim's double binary tree, with the children of each position.
 
-    >>> [tree.parent for tree in double_binary_trees(4)]
-    [(1, 3, 1, -1), (-1, 2, 0, 2)]
+    >>> [tree.children[1] for tree in double_binary_trees(4)]
+    [(0, 2), ()]
     """
-    if is_power_of_two(members) and members > 1:
-        return _rooted_tree(members, root_last=True), _rooted_tree(members, root_last=False)
-    balanced = _balanced_tree(members)
-    mirrored = tuple(NO_MEMBER if up == NO_MEMBER else members - 1 - up for up in reversed(balanced))
-    return _tree_of_parents(balanced), _tree_of_parents(mirrored)
-
-
-def _rooted_tree(members: int, *, root_last: bool) -> ReductionTree:
-    """Return a complete in-order tree below a root that is the last position, or the first."""
-    parent = [NO_MEMBER] * members
-    shift, root = (0, members - 1) if root_last else (1, 0)
-    top = _fill_complete_tree(parent, shift, shift + members - 1)
-    parent[top] = root
-    return _tree_of_parents(tuple(parent))
-
-
-def _fill_complete_tree(parent: list[int], begin: int, end: int) -> int:
-    """Make the middle of a range the parent of its positions, and return it."""
-    middle = (begin + end) // 2
-    for low, high in ((begin, middle), (middle + 1, end)):
-        if low < high:
-            parent[_fill_complete_tree(parent, low, high)] = middle
-    return middle
-
-
-def _balanced_tree(members: int) -> tuple[int, ...]:
-    parent = [NO_MEMBER] * members
-    _fill_complete_tree(parent, 0, members)
-    return tuple(parent)
+    first, second = (_tree_of_parents(parents) for parents in double_tree_variant(members))
+    return first, second
 
 
 def _tree_of_parents(parent: tuple[int, ...]) -> ReductionTree:

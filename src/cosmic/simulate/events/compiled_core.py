@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from ctypes import CDLL, POINTER, Structure, byref, c_double, c_int, c_int64, c_void_p
-from functools import cache
+from ctypes import Structure, byref, c_double, c_int64, c_void_p
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +21,7 @@ import numpy as np
 
 from cosmic.base.errors import SpecError
 from cosmic.base.native.library import native_library
-from cosmic.simulate.events.astra_sim_inputs import INTRA, MEMORY_TYPES, TOPOLOGIES, Algorithm
+from cosmic.simulate.events.astra_sim_inputs import INTRA, MEMORY_TYPES, OURS, TOPOLOGIES, Algorithm
 from cosmic.simulate.events.collective_planner import (
     CollectivePlacement,
     CollectivePlanner,
@@ -40,24 +39,26 @@ from cosmic.simulate.events.collective_rings import (
     double_binary_trees,
 )
 from cosmic.simulate.events.message_fabrics import AmbiguousOrder, AwareFabric, ConsistentFabric, TimedFabric
-from cosmic.simulate.events.rank_preparation import Prepared, number_distinct_rows
-from cosmic.simulate.events.simulated_rank import Action
-from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.simulation_job import Job, Prepared, RingCache, number_distinct_rows
 from cosmic.simulate.events.simulation_result import Simulation
-from cosmic.simulate.events.simulation_world import World
-from cosmic.simulate.events.trace_lowering import RingCache
+from cosmic.simulate.events.simulation_world import NodeAction, World
 from cosmic.traces.trace import CollectiveType, Ints
 
 # ---- Lay a simulation out as columns, for the compiled core (`cosmic/base/native/events.h`)
 
-ALGORITHMS = ("ring", "halvingDoubling", "direct", "doubleBinaryTree", "inSwitch", "given")
-STEPWISE = ("ring", "halvingDoubling")
+ALGORITHMS = ("ring", "halvingDoubling", "direct", "doubleBinaryTree", "inSwitch", "given", OURS)
+STEPWISE = ("ring", "halvingDoubling", OURS)
 TURNS = (QueueTurns.next_any, QueueTurns.next_first, QueueTurns.next_last)
 LONGEST_FORM = 2**30
 """Steps times members of a closed form that the core evaluates: it cannot be interrupted meanwhile."""
 Channels = dict[tuple[int, int], tuple[int, ...]]
 Shape = tuple[tuple[int, int, Algorithm], ...]
 """Dimension, members and algorithm of each level."""
+
+
+def _code_name(name: str) -> str:
+    """Return the entry of `ALGORITHMS` that an algorithm is simulated as."""
+    return OURS if name.startswith(OURS) else name
 
 
 class NotForCore(Exception):  # noqa: N818  no mistake: a reason to simulate in Python
@@ -144,7 +145,9 @@ class _ProgramColumns:
             begin = self._tables.count("step_times")
             for times, step in runs:
                 relation = self._relation(step)
-                self._tables.add("step", times=times, relation=relation, size=step.size, reduces=step.reduces)
+                self._tables.add(
+                    "step", times=times, relation=relation, size=step.size, reduces=step.reduces, more=int(step.more)
+                )
             program = self._tables.add("program", run=begin)
             self._programs[key] = (program, sum(times for times, _ in runs) * members)
         program, work = self._programs[key]
@@ -211,7 +214,7 @@ class _PlanColumns:
     def _visit(self, visit: PlannedVisit, level: GroupLevel) -> None:
         algorithm, members, turn = level.algorithm, len(level.ring), TURNS.index(visit.turn)
         forward = backward = -1
-        if algorithm.name in STEPWISE:
+        if _code_name(algorithm.name) in STEPWISE:
             either = turn == 0 and self._world.queues_per_dim > 1 and algorithm.name == "ring"
             ways = (True, False) if either else (turn != TURNS.index(QueueTurns.next_last),)
             programs = [
@@ -226,7 +229,7 @@ class _PlanColumns:
             turn=turn,
             size=visit.size,
             final=visit.final,
-            algorithm=ALGORITHMS.index(algorithm.name),
+            algorithm=ALGORITHMS.index(_code_name(algorithm.name)),
             window=algorithm.window or 0,
             forward=forward,
             backward=backward,
@@ -288,7 +291,7 @@ class SimulationColumns:
                 dim=level.dim,
                 ring=self._rings.index[id(level.ring)],
                 position=level.ring.position[prepared.rank],
-                algorithm=ALGORITHMS.index(level.algorithm.name),
+                algorithm=ALGORITHMS.index(_code_name(level.algorithm.name)),
                 list=self._rings.list_of(prepared.entity, placement.slot, level.dim),
             )
         self.placements.append(placement)
@@ -314,7 +317,7 @@ class SimulationColumns:
                     ).reshape(-1, 1)
                 )
             else:
-                sends = rank.work.action[rows] == Action.SEND
+                sends = rank.work.action[rows] == NodeAction.SEND
                 pair = np.where(sends, rank.rank, rank.peers), np.where(sends, rank.peers, rank.rank)
                 numbers.append(np.stack([*pair, template.comm_tag[rows], template.comm_size[rows]], axis=1))
         count, channel = number_distinct_rows(np.concatenate(numbers))
@@ -380,7 +383,7 @@ COLUMNS = (
     *("plan_rotations", "plan_run", "run_times", "run_variant", "variant_visit"),
     *("visit_level", "visit_kind", "visit_turn", "visit_size", "visit_final", "visit_algorithm", "visit_window"),
     *("visit_forward", "visit_backward", "visit_tree", "visit_spec"),
-    *("program_run", "step_times", "step_relation", "step_size", "step_reduces"),
+    *("program_run", "step_times", "step_relation", "step_size", "step_reduces", "step_more"),
     *("relation_first", "to", "source"),
     *("parent", "first_child", "second_child"),
     *("ring_first", "ring_rank", "ring_entity", "ring_slot", "ring_pair", "pair_start", "pair_place"),
@@ -503,27 +506,11 @@ def _core_settings(job: Job, world: World, entities: int) -> dict[str, Any]:
     }
 
 
-@cache
-def _core_functions(core: CDLL) -> CDLL:
-    """Return the library with the types of its functions declared."""
-    core.cosmic_events_new.restype = c_void_p
-    core.cosmic_events_new.argtypes = [POINTER(_CoreJob)]
-    core.cosmic_events_run.restype = c_int
-    core.cosmic_events_run.argtypes = [c_void_p, c_int64]
-    core.cosmic_events_count.restype = core.cosmic_events_links.restype = c_int64
-    core.cosmic_events_count.argtypes = core.cosmic_events_links.argtypes = [c_void_p]
-    core.cosmic_events_read_links.restype = core.cosmic_events_free.restype = None
-    core.cosmic_events_read_links.argtypes = [c_void_p, c_void_p]
-    core.cosmic_events_free.argtypes = [c_void_p]
-    return core
-
-
 def _run_core(settings: dict[str, Any], arrays: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
     """Run the core; return how it ended, the number of events, and how long links were busy."""
-    library = native_library()
-    if library is None:
+    core = native_library()
+    if core is None:
         return UNLIKE, 0, {}
-    core = _core_functions(library)
     nothing = np.zeros(0, np.int64)
     contiguous = {
         name: np.ascontiguousarray(arrays.get(name, nothing), np.float64 if name in REAL_COLUMNS else np.int64)

@@ -55,7 +55,7 @@ IN_SWITCH_ROUTE = "collectives that switches add up are not simulated on network
 class GraphFabric:
     """Carries messages over the links of a graph, one at a time on each."""
 
-    def __init__(self, graph: LinkGraph, clock: EventClock) -> None:
+    def __init__(self, graph: LinkGraph, clock: EventClock[int]) -> None:
         self._graph, self._clock = graph, clock
         self._latency_ns = (graph.latency_s * 1e9).tolist()
         self._bytes_per_ns = (graph.bandwidth_bytes_per_s / 1e9).tolist()
@@ -262,7 +262,7 @@ class SimulatedNetwork:
 class UnawareFabric:
     """No message delays another."""
 
-    def __init__(self, network: SimulatedNetwork, clock: EventClock) -> None:
+    def __init__(self, network: SimulatedNetwork, clock: EventClock[int]) -> None:
         self._network, self._clock = network, clock
         self._delays: dict[tuple[int, int, int], int] = {}
 
@@ -310,7 +310,7 @@ class LinkQueue:
 class _LinkedFabric:
     """The base of fabrics with links."""
 
-    def __init__(self, network: SimulatedNetwork, clock: EventClock) -> None:
+    def __init__(self, network: SimulatedNetwork, clock: EventClock[int]) -> None:
         self._network, self._clock = network, clock
         self._links: dict[tuple[Any, ...], LinkQueue] = {}
 
@@ -351,7 +351,7 @@ class AwareFabric(_LinkedFabric):
     which messages of several senders reach a link at one moment is then unknown, and `AmbiguousOrder` is raised.
     """
 
-    def __init__(self, network: SimulatedNetwork, clock: EventClock, entity_of: Sequence[int]) -> None:
+    def __init__(self, network: SimulatedNetwork, clock: EventClock[int], entity_of: Sequence[int]) -> None:
         super().__init__(network, clock)
         self._entity_of = entity_of
         self._folded = len(set(entity_of)) < len(entity_of)
@@ -435,7 +435,7 @@ class ConsistentFabric(_LinkedFabric):
     A message that crosses several dimensions occupies the port of the slowest, and takes the latency of all.
     """
 
-    def __init__(self, network: SimulatedNetwork, clock: EventClock, entity_of: Sequence[int]) -> None:
+    def __init__(self, network: SimulatedNetwork, clock: EventClock[int], entity_of: Sequence[int]) -> None:
         super().__init__(network, clock)
         self._entity_of = entity_of
         self._routes: dict[tuple[int, int], tuple[LinkQueue, float]] = {}

@@ -24,11 +24,11 @@ class PhaseMachine(Protocol):
 
 
 class StepwiseMachine:
-    """One packet at a time: send, receive, continue."""
+    """One round at a time: send, receive, continue; rounds of ASTRA-sim's algorithms have one packet."""
 
     def __init__(self, stream: ChunkStream) -> None:
         phase = stream.phase
-        self._stream, self._step = stream, 0
+        self._stream, self._step, self._waiting = stream, 0, 0
         self._position = phase.ring.position[stream.scheduler.rank]
         self._program = algorithm_steps(phase.algorithm.name, phase.kind, len(phase.ring), phase.size, phase.clockwise)
         members = len(phase.ring)
@@ -41,21 +41,34 @@ class StepwiseMachine:
     def _go(self, _: Any) -> None:
         stream, program = self._stream, self._program
         while self._step < len(program):
-            step, key = program[self._step], self._step
-            self._step += 1
-            to, source = int(step.to[self._position]), int(step.source[self._position])
-            # A member that a step leaves out goes on to the next step at once.
-            if to != NO_MEMBER:
-                stream.send(to, step.size, key)
-            if source != NO_MEMBER:
-                stream.receive(source, key, self._received)
+            sent = received = False
+            self._waiting = 1  # for the end of the round: what it receives may be there already
+            more = True
+            while more:
+                step, key = program[self._step], self._step
+                self._step += 1
+                more = step.more
+                to, source = int(step.to[self._position]), int(step.source[self._position])
+                if to != NO_MEMBER:
+                    sent = True
+                    stream.send(to, step.size, key)
+                if source != NO_MEMBER:
+                    received = True
+                    self._waiting += 1
+                    stream.receive(source, key, self._received)
+            if received:
+                self._received(None)
                 return
-            if to != NO_MEMBER:
+            # A member that a round leaves out goes on to the next at once.
+            if sent:
                 stream.endpoint(step.size, 0, self._go, outward=True)
                 return
         stream.leave()
 
     def _received(self, _: Any) -> None:
+        self._waiting -= 1
+        if self._waiting:
+            return
         done = self._program[self._step - 1]
         turn = self._step % self._turn  # a turn ends where scatter becomes gather
         size = self._program[min(self._step, len(self._program) - 1)].size

@@ -10,19 +10,19 @@ The peers of a step depend on the algorithm: in a ring only the neighbours, in o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.arithmetic import is_power_of_two
-from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES, Algorithm, System
-from cosmic.simulate.events.collective_rings import GIVEN, NO_MEMBER, algorithm_steps, double_binary_trees
+from cosmic.base.numeric import is_power_of_two
+from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES, OURS, Algorithm, System
+from cosmic.simulate.events.collective_rings import GIVEN, KIND_OF, NO_MEMBER, algorithm_steps, double_binary_trees
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
-from cosmic.simulate.events.trace_lowering import Groups
 from cosmic.traces.trace import ABSENT, MEMORY_TYPES, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
 
+Groups = Mapping[str, Sequence[int]]
 Hashes = npt.NDArray[np.uint64]
 MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 """Odd constants that spread bits: two different signatures practically never collide in 64 bits."""
@@ -284,6 +284,11 @@ def _relations_of_ranks(algorithms: set[Algorithm], size: int) -> tuple[list[Int
         for step in algorithm_steps("halvingDoubling", CollectiveType.ALL_REDUCE, size, 1 << 40):
             partners += [step.to, step.source]
         placed = placed or not is_power_of_two(size)
+    for name in sorted(name for name in names if name.startswith(OURS)):
+        for kind in KIND_OF:
+            for step in algorithm_steps(name, kind, size, 1 << 40):
+                partners += [step.to, step.source]
+        placed = True
     if "doubleBinaryTree" in names:
         for tree in double_binary_trees(size):
             partners.append(np.array(tree.parent))

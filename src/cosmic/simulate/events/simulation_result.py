@@ -20,11 +20,9 @@ from cosmic.base.errors import SpecError
 from cosmic.base.json_types import Share, one_of, unit
 from cosmic.simulate.events.astra_sim_inputs import System
 from cosmic.simulate.events.collective_planner import CollectivePlacement
-from cosmic.simulate.events.simulated_rank import NEVER
-from cosmic.simulate.events.simulation_job import Job
-from cosmic.simulate.events.trace_lowering import has_type
-from cosmic.traces.chakra.node_tensors import NodeTensors, tensors_of
-from cosmic.traces.chakra.trace_reader import read_contents, trace_paths
+from cosmic.simulate.events.simulation_job import Job, has_type
+from cosmic.simulate.events.simulation_world import NEVER
+from cosmic.traces.chakra.trace_reader import NodeTensors, read_contents, tensors_of, trace_paths
 from cosmic.traces.replay import Replayed
 from cosmic.traces.trace import COMMUNICATION_TYPES, Ints, NodeType, Template, TraceSet
 

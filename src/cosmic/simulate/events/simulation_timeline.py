@@ -15,9 +15,8 @@ import numpy as np
 
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.simulate.block_pieces import cut_into_pieces
 from cosmic.simulate.events.simulation_result import RankTimes, SimulationResult
-from cosmic.simulate.stage_traces import RING_NEXT
+from cosmic.simulate.stage_traces import RING_NEXT, cut_into_pieces
 from cosmic.simulate.step_timeline import (
     CLASS_CODES,
     Counter,

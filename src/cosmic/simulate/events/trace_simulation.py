@@ -14,7 +14,7 @@ from os.path import exists
 from pathlib import Path
 
 from cosmic.base.errors import SpecError, require
-from cosmic.base.garbage_collection import without_garbage_collection
+from cosmic.base.event_clock import without_garbage_collection
 from cosmic.base.native.library import native_library
 from cosmic.simulate.events.astra_sim_inputs import (
     COLLECTIVES,
@@ -33,9 +33,7 @@ from cosmic.simulate.events.message_fabrics import (
     TimedFabric,
 )
 from cosmic.simulate.events.rank_folding import Folding, fold_ranks
-from cosmic.simulate.events.rank_preparation import Prepared, prepare_ranks
-from cosmic.simulate.events.simulated_rank import NEVER, Action, SimulatedRank, WorkLists
-from cosmic.simulate.events.simulation_job import Job, read_any_network
+from cosmic.simulate.events.simulation_job import Job, Prepared, RingCache, prepare_ranks, read_any_network
 from cosmic.simulate.events.simulation_result import (
     FinishedRank,
     Simulation,
@@ -44,14 +42,11 @@ from cosmic.simulate.events.simulation_result import (
     result_of_replay,
     track_local_memory,
 )
-from cosmic.simulate.events.simulation_world import World
-from cosmic.simulate.events.trace_lowering import RingCache
+from cosmic.simulate.events.simulation_world import NEVER, NodeAction, SimulatedRank, WorkLists, World
 from cosmic.traces.chakra.trace_reader import read_traces
-from cosmic.traces.comm_groups import ALL_RANKS, known_groups, read_groups
-from cosmic.traces.findings import node_text
 from cosmic.traces.replay import replay_traces
-from cosmic.traces.trace import NodeType, TraceSet
-from cosmic.traces.trace_checks import check_traces
+from cosmic.traces.trace import ALL_RANKS, NodeType, TraceSet, known_groups, read_groups
+from cosmic.traces.trace_checks import check_traces, node_text
 
 # ---- One rank of each class simulated: compiled where that is possible and pays, else in Python. Both do the same, event by event; tests hold them to the same nanoseconds. Python is the reference
 
@@ -127,7 +122,7 @@ def _channels_of_messages(prepared: Prepared, channels: Channels) -> Iterator[tu
     columns = (prepared.work.action[rows], template.comm_tag[rows], template.comm_size[rows])
     numbers = (column.tolist() for column in (rows, prepared.peers, *columns))
     for row, peer, action, tag, size in zip(*numbers, strict=True):
-        pair = (rank, peer) if action == Action.SEND else (peer, rank)
+        pair = (rank, peer) if action == NodeAction.SEND else (peer, rank)
         yield row, (peer, channels.get((rank, row), (*pair, tag, size)))
 
 
@@ -182,12 +177,12 @@ def _describe_wait(
     if row is None:
         return f"rank {rank} has nodes that nothing starts", rank, None
     node, action = node_text(trace.template, row), simulated.action_of(row)
-    if action in (Action.SEND, Action.RECEIVE):
+    if action in (NodeAction.SEND, NodeAction.RECEIVE):
         peer = trace.peers[int(trace.template.peer[row])]
-        does = "receive from it" if action == Action.SEND else "send to it"
+        does = "receive from it" if action == NodeAction.SEND else "send to it"
         return f"rank {rank} {node} waits for rank {peer} to {does}", rank, peer
     rank = simulated.rank  # only the simulated rank's rings say which member is absent
-    if action == Action.COLLECTIVE:
+    if action == NodeAction.COLLECTIVE:
         absent = _find_absent_member(simulated, row, ranks)
         if absent is not None:
             return f"rank {rank} {node} waits for rank {absent} to join", rank, absent

@@ -1,10 +1,11 @@
-"""Run a recorded program: as a plan laid out for the compiled interpreter, or with NumPy, the reference.
+"""Run a recorded program: as a plan laid out for the compiled interpreter, or with NumPy, its reference.
 
 What is the same in all designs is worked out once. A plan belongs to one program, to the fields that differ among
 designs, and to the values of those that do not. Its arrays are what `native/program.c` reads: instructions with the
 registers of their operands and results.
 
-`replay_program` runs a program with NumPy: the reference of the C interpreter, and what there is where no compiler was.
+`replay_program` runs a program with NumPy: the reference of the C interpreter, and what certificates take where no
+compiler was. Designs are then evaluated without programs, which takes less long.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.native.library import native_library
+from cosmic.base.native.library import declare_functions, native_library
 from cosmic.simulate.recording.program_tape import (
     GATHER,
     INDEX,
@@ -30,7 +31,7 @@ from cosmic.simulate.recording.program_tape import (
 from cosmic.simulate.recording.recorded_program import MOST_KEYS, LookupTable, RecordedProgram, table_of
 from cosmic.step.stage_memory import interleaved_bytes
 
-# ---- Runs a program with NumPy: the reference of the C interpreter, and what there is where no compiler was
+# ---- Runs a program with NumPy: the reference of the C interpreter
 
 Floats = npt.NDArray[np.float64]
 WHOLE: dict[str, Callable[..., Any]] = {"interleaved_bytes": interleaved_bytes}
@@ -85,7 +86,7 @@ def _run_steps(program: RecordedProgram, inputs: Mapping[str, Any]) -> tuple[lis
     values: dict[int, Any] = dict(program.constants)
     values |= {number: inputs[path] for path, number in program.inputs.items()}
     for number, node, read, done in steps:
-        values[number] = _compute_operation(program, node, [values[operand] for operand in read])
+        values[number] = compute_node(program, node, [values[operand] for operand in read])
         for operand in done:
             del values[operand]
     guarded = all(
@@ -95,14 +96,17 @@ def _run_steps(program: RecordedProgram, inputs: Mapping[str, Any]) -> tuple[lis
     return [values[number] for number in program.results.values()], guarded
 
 
-def _compute_operation(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
+def compute_node(program: RecordedProgram, node: Sequence[int], operands: Sequence[Any]) -> Any:
+    """Return what a node gives for operands that are known: numbers, or arrays of them."""
     if node[0] == INDEX:
         keys = np.broadcast_arrays(*(np.atleast_1d(operand) for operand in operands))
-        return table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1))
+        rows = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
+        return rows if any(np.ndim(operand) for operand in operands) else rows[0]
     if node[0] == GATHER:
         lookup = program.lookups[node[2]]
         table = table_of(lookup.known)
-        return table.value(table.column(lookup) + node[3], operands[0])
+        value = table.value(table.column(lookup) + node[3], np.atleast_1d(operands[0]).astype(np.intp))
+        return value if np.ndim(operands[0]) else value[0]
     name = OPERATION_NAMES[node[0]]
     return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
 
@@ -133,89 +137,51 @@ SHARED = 512
 """Designs from which on what their mappings share is computed once for each mapping."""
 
 
-def _structure_fields(pointers: str, numbers: str) -> list[tuple[str, Any]]:
-    """Return the fields of a structure: pointers, then whole numbers."""
-    return [(name, ctypes.c_void_p) for name in pointers.split()] + [(name, ctypes.c_int64) for name in numbers.split()]
+def _structure_fields(names: str) -> list[tuple[str, Any]]:
+    """Return the fields of a structure: addresses, and whole numbers, whose names end in ``#``."""
+    return [(name.rstrip("#"), ctypes.c_int64 if name.endswith("#") else ctypes.c_void_p) for name in names.split()]
 
 
 class _CoreTable(ctypes.Structure):
-    _fields_ = (
-        ("keys", ctypes.c_int64),
-        ("mask", ctypes.c_int64),
-        ("room", ctypes.c_int64),
-        ("rows", ctypes.c_void_p),
-        ("slots", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-    )
+    _fields_ = _structure_fields("keys# mask# room# rows slots values")
 
 
 class _CoreProgram(ctypes.Structure):
     _fields_ = _structure_fields(
         "scalars registers single vector single_lists vector_lists tables input_nodes input_registers "
-        "input_columns outputs vector_outputs guards vector_guards least most",
-        "instructions inputs measured results guarded own",
+        "input_columns outputs vector_outputs guards vector_guards least most "
+        "instructions# inputs# measured# results# guarded# own#",
     )
 
 
 class _CoreDesigns(ctypes.Structure):
-    _fields_ = (
-        ("columns", ctypes.c_void_p),
-        ("stride", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-        ("rows", ctypes.c_void_p),
-        ("results", ctypes.c_void_p),
-        ("results_stride", ctypes.c_int64),
-        ("places", ctypes.c_void_p),
-        ("shared", ctypes.c_void_p),
-        ("shared_stride", ctypes.c_int64),
-        ("mappings", ctypes.c_void_p),
+    _fields_ = _structure_fields(
+        "columns stride# count# rows results results_stride# places shared shared_stride# mappings"
     )
 
 
 class _CoreLayout(ctypes.Structure):
     _fields_ = _structure_fields(
-        "nodes lists lookup_columns lookup_tables held varies registers last spare prologue single vector vector_lists",
-        "count listed prologue_count body_count register_count",
+        "nodes lists lookup_columns lookup_tables held varies registers last spare prologue single vector vector_lists "
+        "count# listed# prologue_count# body_count# register_count#",
     )
 
 
 class _CoreMissing(ctypes.Structure):
-    _fields_ = (("keys", ctypes.c_void_p), ("room", ctypes.c_int64), ("count", ctypes.c_int64))
+    _fields_ = _structure_fields("keys room# count#")
 
 
-class _CoreInterpreter(NamedTuple):
-    """The functions of the compiled interpreter."""
-
-    run: Callable[..., int]
-    lay_out: Callable[..., None]
-    tell_apart: Callable[..., int]
-    lanes: int
-    """Designs that it runs at a time."""
-
-
-def find_interpreter() -> _CoreInterpreter | None:
-    """Return the compiled interpreter; None where there is none, or where it is turned off."""
+def find_interpreter() -> ctypes.PyDLL | None:
+    """Return the library with the compiled interpreter; None where there is none, or where it is turned off."""
     library = native_library()
     return None if library is None else _load_interpreter(library)
 
 
 @cache
-def _load_interpreter(library: ctypes.CDLL) -> _CoreInterpreter | None:
-    library.cosmic_operations.restype = ctypes.c_char_p
-    if library.cosmic_operations().decode().split() != list(OPERATION_NAMES):
-        return None
-    library.cosmic_lanes.restype = ctypes.c_int64
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
+def _load_interpreter(library: ctypes.CDLL) -> ctypes.PyDLL | None:
     # It keeps Python's lock: a plan's arrays are for one run at a time.
-    run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, pointer)
-    lay_out = ctypes.PYFUNCTYPE(None, pointer)
-    tell_apart = ctypes.PYFUNCTYPE(number, pointer, pointer, number, pointer, pointer, pointer, number)
-    return _CoreInterpreter(
-        run(("cosmic_run", library)),
-        lay_out(("cosmic_layout", library)),
-        tell_apart(("cosmic_mappings", library)),
-        int(library.cosmic_lanes()),
-    )
+    core = declare_functions(ctypes.PyDLL(library._name, handle=library._handle))
+    return core if core.cosmic_operations().decode().split() == list(OPERATION_NAMES) else None
 
 
 class ProgramPlan:
@@ -275,9 +241,9 @@ class _PlanPart:
             count,
             len(program.lists),
         )
-        plan.interpreter.lay_out(ctypes.addressof(layout))
+        plan.interpreter.cosmic_layout(ctypes.addressof(layout))
         self.counts = (int(layout.prologue_count), int(layout.body_count))
-        self._room = keep_array(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
+        self._room = keep_array(np.zeros((max(1, layout.register_count), plan.interpreter.cosmic_lanes())), np.float64)
 
     def place(self, node: int) -> int:
         """Return where a node's value is: its register, or its scalar."""
@@ -344,7 +310,7 @@ class _CompiledPlan:
         program: RecordedProgram,
         columns: Mapping[str, int],
         uniform: Mapping[str, float],
-        interpreter: _CoreInterpreter,
+        interpreter: ctypes.PyDLL,
     ) -> None:
         self.interpreter, self.program = interpreter, program
         self._columns = columns
@@ -428,7 +394,7 @@ class _CompiledPlan:
         firsts, mappings = (np.empty(count, dtype=np.int64) for _ in range(2))
         slots, keys = np.empty(1 << bits, dtype=np.int64), np.array(chosen, dtype=np.int32)
         designs = _CoreDesigns(columns.ctypes.data, columns.shape[1], count, rows.ctypes.data)
-        distinct = self.interpreter.tell_apart(
+        distinct = self.interpreter.cosmic_mappings(
             ctypes.addressof(designs),
             keys.ctypes.data,
             len(keys),
@@ -468,7 +434,7 @@ class _CompiledPlan:
         for _ in range(MOST_RUNS):
             self._refresh()
             self._missing.count = 0
-            state = self.interpreter.run(
+            state: int = self.interpreter.cosmic_run(
                 ctypes.addressof(struct), ctypes.addressof(designs), ctypes.addressof(self._missing)
             )
             if not self._missing.count:

@@ -22,8 +22,7 @@ from cosmic.base.caching import keep_cached, read_cached
 from cosmic.design.design_batch import Batch, Column, Names, combine_codes, has_gaps, none_to_nan
 from cosmic.design.design_point import DesignPoint
 from cosmic.network.dimension_wiring import wiring_paths
-from cosmic.simulate.recording.design_structure import Structure, is_structural, structure_of
-from cosmic.simulate.recording.program_interpreters import ProgramPlan
+from cosmic.simulate.recording.program_interpreters import ProgramPlan, find_interpreter
 from cosmic.simulate.recording.program_tape import (
     CONSTANT,
     INPUT,
@@ -36,7 +35,15 @@ from cosmic.simulate.recording.program_tape import (
     Tape,
     Unrecordable,
 )
-from cosmic.simulate.recording.recorded_program import MOST_KEYS, RecordedProgram, forget_tables, program_of_tape
+from cosmic.simulate.recording.recorded_program import (
+    MOST_KEYS,
+    RecordedProgram,
+    Structure,
+    forget_tables,
+    is_structural,
+    program_of_tape,
+    structure_of,
+)
 from cosmic.workload.operator_kinds import kinds
 from cosmic.workload.pipeline_schedule import schedules
 
@@ -259,7 +266,9 @@ ONE = np.zeros(1, dtype=np.int64)
 
 
 def run_recorded_point(recorder: Recorder, point: DesignPoint) -> dict[str, float] | None:
-    """Return the results of one design; None where it has no program."""
+    """Return the results of one design; None where it has no program, or nothing that runs it fast."""
+    if find_interpreter() is None:
+        return None
     structure = structure_of(point, {})
     variants = recorder.variants(structure)
     for index, program in enumerate(variants):
@@ -281,7 +290,10 @@ def _run_alone(program: RecordedProgram, point: DesignPoint) -> dict[str, float]
 
 
 def run_recorded_batch(recorder: Recorder, batch: Batch, count: int) -> tuple[Floats, list[Rows]]:
-    """Return a matrix with a row for each of *count* results, and the designs that have no program."""
+    """Return a matrix with a row for each of *count* results, and the designs that were not run by a program."""
+    results = np.empty((count, batch.size))
+    if find_interpreter() is None:  # the physics itself is faster than a program that NumPy runs
+        return results, [np.arange(batch.size)]
     kinds: tuple[Any, ...] = tuple(
         (path, column.names if isinstance(column, Names) else column.dtype.kind)
         for path, column in batch.columns.items()
@@ -293,7 +305,6 @@ def run_recorded_batch(recorder: Recorder, batch: Batch, count: int) -> tuple[Fl
         if len(families) >= MOST_FAMILIES:
             families.clear()
         family = families[kinds] = DesignFamily(recorder, batch)
-    results = np.empty((count, batch.size))
     return results, list(family.run(batch, results))
 
 

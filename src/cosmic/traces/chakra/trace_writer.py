@@ -76,7 +76,6 @@ def pack_nodes(
     native: ctypes.CDLL, fields: Sequence[Field], nodes: int, bare: npt.NDArray[np.bool_]
 ) -> tuple[memoryview, Ints]:
     """Return *nodes* one after the other, each after its length, except where *bare*; and where each ends."""
-    native.cosmic_encode_nodes.restype = ctypes.c_int64
     buffers: list[object] = []  # what C points to
     packed_fields = (_PackedField * len(fields))(*(_field_for_c(field, buffers) for field in fields))
     without = bare.astype(np.uint8)
@@ -85,13 +84,13 @@ def pack_nodes(
     while done < nodes:
         count = native.cosmic_encode_nodes(
             packed_fields,
-            ctypes.c_int64(len(fields)),
-            ctypes.c_int64(done),
-            ctypes.c_int64(nodes),
-            ctypes.c_void_p(without.ctypes.data),
-            ctypes.c_void_p(room.ctypes.data + filled),
-            ctypes.c_int64(len(room) - filled),
-            ctypes.c_void_p(stops.ctypes.data),
+            len(fields),
+            done,
+            nodes,
+            without.ctypes.data,
+            room.ctypes.data + filled,
+            len(room) - filled,
+            stops.ctypes.data,
         )
         if count:
             stops[done : done + count] += filled

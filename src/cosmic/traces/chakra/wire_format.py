@@ -5,7 +5,7 @@ eight bytes, or a length and that many bytes. A varint holds 7 bits per byte, th
 says whether another follows. A file is a sequence of messages, each after its length: one of metadata, then one for
 each node.
 
-`decode_node` is the reference: `cosmic.traces.chakra.node_decoding` decodes many regular nodes at once and leaves the
+`decode_node` is the reference: `cosmic.traces.chakra.trace_reader` decodes many regular nodes at once and leaves the
 others to it.
 """
 

@@ -24,19 +24,19 @@ says what streams had been given when the host made one of them wait; `ThreadDep
 
 from __future__ import annotations
 
-import ctypes
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.graphs import sort_after_waits
 from cosmic.base.native.library import native_library
 from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
 from cosmic.traces.profiles.kineto import ANNOTATION, CALL, Device, Host, Kineto
@@ -186,7 +186,7 @@ def _enclosing_entries(thread: Ints, start: Ints, end: Ints, can_enclose: Mask) 
     native = native_library()
     if native is not None:
         columns = (thread, start, end, can_enclose, parents)
-        native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_int64_pointer, columns))
+        native.cosmic_link_around(len(thread), *(column.ctypes.data for column in columns))
         return parents
     # A stack of open entries, linked by `around` itself; C does the same.
     top, before = -1, -1
@@ -228,7 +228,7 @@ class ThreadIntervals:
         native = native_library()
         if native is not None:
             columns = (self.thread, self.follows, self.latest, self.wait_end, woken, self.busy_until, start, end)
-            native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_int64_pointer, columns))
+            native.cosmic_link_cut(len(start), *(column.ctypes.data for column in columns))
             return start, end
         shares = (self.thread, self.start, self.follows, self.latest, self.wait_end, woken, self.busy_until)
         starts, ends = [0] * len(start), [0] * len(start)
@@ -244,10 +244,6 @@ class ThreadIntervals:
             starts[index] = max(begins, wait_end)
             ends[index] = max(starts[index], min(follows, latest))
         return np.array(starts, np.int64), np.array(ends, np.int64)
-
-
-def _int64_pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(column.ctypes.data)
 
 
 # ---- What of a profile becomes nodes: entries of threads and of the device, in their order, and what launched what
@@ -448,7 +444,7 @@ def without_cycles(node: Ints, wait: Ints, start: Ints, end: Ints) -> Mask:
         names, numbers = np.unique(np.concatenate([dependent, waited]), return_inverse=True)
         dependent, waited = numbers[: len(dependent)], numbers[len(dependent) :]
         ran = np.zeros(len(names), bool)
-        ran[_topological(dependent, waited, np.arange(len(names)))] = True
+        ran[_sort_after_waits(dependent, waited, len(names))] = True
         stuck = ~ran[dependent]
         acyclic[tied[stuck & (wait[tied] >= node[tied])]] = False
     return acyclic
@@ -470,30 +466,19 @@ def began_order(node: Ints, wait: Ints, start: Ints, end: Ints) -> Ints:
     rows = np.flatnonzero(misordered[group[order]])  # places in the order that are given anew
     number = np.full(len(order), -1)
     number[order[rows]] = np.arange(len(rows))
-    again = _topological(number[node[inside]], number[wait[inside]], np.arange(len(rows)))
+    again = _sort_after_waits(number[node[inside]], number[wait[inside]], len(rows))
     members = order[rows]
     by_group = np.argsort(group[members[again]], kind="stable")
     order[rows] = members[again[by_group]]
     return order
 
 
-def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
-    """Return the *nodes* (0, 1 ...) that can run in topological order, the lowest number first."""
-    waiting = np.bincount(node, minlength=len(nodes)).tolist()
-    by_wait = np.argsort(wait, kind="stable")
-    first = np.searchsorted(wait[by_wait], np.arange(len(nodes) + 1)).tolist()
-    after = node[by_wait].tolist()
-    ready = [ready_node for ready_node, count in enumerate(waiting) if not count]
-    heapify(ready)
-    order = []
-    while ready:
-        ready_node = heappop(ready)
-        order.append(ready_node)
-        for dependent in after[first[ready_node] : first[ready_node + 1]]:
-            waiting[dependent] -= 1
-            if not waiting[dependent]:
-                heappush(ready, dependent)
-    return np.array(order, np.int64)
+def _sort_after_waits(node: Ints, wait: Ints, nodes: int) -> Ints:
+    """Return the nodes 0, 1 ... that can run, each after those that it waits for, the lowest number first."""
+    waits: list[list[int]] = [[] for _ in range(nodes)]
+    for waiting, waited in zip(node.tolist(), wait.tolist(), strict=True):
+        waits[waiting].append(waited)
+    return np.array(sort_after_waits(waits, range(nodes)), np.int64)
 
 
 # ---- Wakers of idle threads: what another thread, or a collective, was done with last before the thread went on

@@ -26,17 +26,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cosmic.traces.kernel_work import ELEMENT_BYTES, KernelWork, parse_work
+from cosmic.step.kernel_prices import ELEMENT_BYTES, KernelWork, parse_work
 from cosmic.traces.profiles.event_linking import DEVICE, LinkedEvents
 from cosmic.traces.profiles.execution_traces import ExecutionTrace, parse_side
-from cosmic.traces.profiles.kernel_traffic import Kernel, stream_work, walk_of
 from cosmic.traces.profiles.kineto import OPERATOR, Kineto
 from cosmic.traces.profiles.profiled_collectives import is_collective_kernel
 from cosmic.traces.profiles.profiled_operators import (
+    Kernel,
     ProfiledOperator,
     ProfiledTensor,
     operator_of_execution_trace,
     operator_of_kineto,
+    stream_work,
+    walk_of,
 )
 
 TENSOR_CORES = re.compile(r"tf32|s1688|f32f32_tf32|tensorop_s")

@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.event_clock import without_garbage_collection
 from cosmic.base.files import DASH
-from cosmic.base.garbage_collection import without_garbage_collection
 from cosmic.design.design_point import DesignPoint
-from cosmic.traces.kernel_work import KernelWork
+from cosmic.step.kernel_prices import KernelWork, kernel_seconds
 from cosmic.traces.profiles.event_linking import (
     DEVICE,
     EXCHANGE,
@@ -47,7 +47,6 @@ from cosmic.traces.profiles.execution_traces import (
 )
 from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
 from cosmic.traces.profiles.json_stream import read_blocks
-from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
 from cosmic.traces.profiles.kineto import (
     ANNOTATION,
     CALL,
@@ -74,7 +73,7 @@ from cosmic.traces.profiles.rank_matching import (
     settle_messages,
     tag_collectives,
 )
-from cosmic.traces.profiles.target_machines import retime_rank
+from cosmic.traces.profiles.trace_projection import retime_rank
 from cosmic.traces.replay import replay_traces
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
 
@@ -217,7 +216,7 @@ def _processes(kineto: Kineto) -> list[str]:
 def _predict_rank(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
     """Return an execution trace as it would run on an accelerator."""
     # Machines come with the catalog, topologies and cost models, which no conversion of measured times needs.
-    from cosmic.traces.profiles.target_machines import machine_named  # noqa: PLC0415
+    from cosmic.traces.profiles.trace_projection import machine_named  # noqa: PLC0415
 
     details = read_execution_trace(path)
     # Only execution traces without a Kineto trace need the cost model, and with it the packages of designs and steps.
@@ -354,7 +353,7 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     text_of[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
     names = list(map(texts.__getitem__, text_of[order].tolist()))
     # What kernels compute, their operations and bytes, where they are known
-    from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
+    from cosmic.step.kernel_prices import parse_work  # noqa: PLC0415  not needed without works
 
     kernels = list(dict.fromkeys(rank.works.values()))
     code = {text: index for index, text in enumerate(kernels)}

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
-from cosmic.traces.comm_groups import ALL_RANKS, known_groups
 from cosmic.traces.dependencies import dependencies_of, topological_order
-from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet
+from cosmic.traces.trace import ABSENT, ALL_RANKS, CollectiveType, Ints, NodeType, Template, TraceSet, known_groups
 from cosmic.traces.trace_checks import LAST_COLLECTIVE, LAST_TYPE, NEEDED, check_traces
 
 _NO_DIGITS = str.maketrans("", "", digits)

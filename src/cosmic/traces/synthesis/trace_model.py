@@ -20,7 +20,6 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, require
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
-from cosmic.traces.messages import SEND, messages_of
 from cosmic.traces.synthesis.block_grammar import (
     STEPS,
     BlockRepeat,
@@ -47,7 +46,7 @@ from cosmic.traces.synthesis.rank_roles import (
     source_job,
 )
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
-from cosmic.traces.trace_checks import list_problems
+from cosmic.traces.trace_checks import SEND, list_problems, messages_of
 
 
 def roles_deadlock(traces: TraceSet, bindings: MeshBindings) -> bool:

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from heapq import heappop, heappush
 from itertools import combinations, permutations, takewhile
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from cosmic.base.errors import SpecError
+from cosmic.base.graphs import nearest_first
 from cosmic.base.numeric import Numeric
 from cosmic.workload.operator_graph import Sizes
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
@@ -156,27 +156,21 @@ def _search_shortest(
     dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
 ) -> tuple[tuple[Step, ...], float]:
     sizes = dict(relevant)
-    best: dict[Sharding, tuple[float, int, float]] = {source: (0.0, 0, 0.0)}
-    came: dict[Sharding, Step] = {}
-    queue: list[tuple[float, int, float, int, Sharding]] = [(0.0, 0, 0.0, 0, source)]
-    serial = 0  # ties go to the path found first
-    while queue:
-        wire, length, ranks, _, state = heappop(queue)
-        if state == target:
-            return _trace_steps(came, source, target), wire
-        if (wire, length, ranks) > best[state]:
-            continue
+
+    def moves(state: Sharding, cost: tuple[float, int, float]) -> Iterator[tuple[Sharding, Any, Step]]:
+        # By elements on the wire, then by steps, then by ranks in all groups; ties go to the path found first.
+        wire, length, ranks = cost
         held = state.elements(dims, sizes)
         for step in list_moves(dims, state, target):
             payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
             group = float(group_size(step.axes, sizes))
-            # Dijkstra over shardings: by elements on the wire, then by steps, then by ranks in all groups.
-            cost = (wire + float(wire_share(step.kind, group) * payload), length + 1, ranks + group)
-            if step.after not in best or cost < best[step.after]:
-                best[step.after] = cost
-                came[step.after] = step
-                serial += 1
-                heappush(queue, (*cost, serial, step.after))
+            yield step.after, (wire + float(wire_share(step.kind, group) * payload), length + 1, ranks + group), step
+
+    came: dict[Sharding, Step] = {}
+    for state, cost, step in nearest_first(source, (0.0, 0, 0.0), moves):
+        came[state] = step
+        if state == target:
+            return _trace_steps(came, source, target), cost[0]
     raise SpecError("reshard", str(target), f"cannot be reached from {source}")
 
 

@@ -2,7 +2,7 @@
 
 A value is a view of a tensor: its dimensions in some order, some of them broadcast. Transposes, reshapes and
 broadcasts make views and no operators. Pointwise operators and reductions are noted one by one;
-`cosmic.workload.user_programs.operator_fusion` makes few of them.
+`cosmic.workload.user_programs.traced_program` makes few of them.
 
 Dimensions of traced programs: which are equal, which are factors of others.
 
