@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from cosmic.accuracy.suites import AgentSuite, CollectiveSuite, EngineSuite, ScheduleSuite, TopologySuite
     from cosmic.design.collective_layer import algorithms
     from cosmic.design.design_point import EngineFields
-    from cosmic.design.fabric import builds
-    from cosmic.design.network_layer import Parts, topologies
+    from cosmic.design.network_layer import Parts, builds, topologies
     from cosmic.frameworks.launch import targets
     from cosmic.network.algorithm_terms import all_but_own, passes_of, tree_depth
     from cosmic.network.collective_rounds import (
@@ -66,7 +65,7 @@ else:
             "algorithms": "cosmic.design.collective_layer",
             "all_but_own": "cosmic.network.algorithm_terms",
             "alternate_tasks": "cosmic.workload.pipeline_schedule",
-            "builds": "cosmic.design.fabric",
+            "builds": "cosmic.design.network_layer",
             "encode_coordinates": "cosmic.search.learning.design_features",
             "engine": "cosmic.simulate.user_engines",
             "external": "cosmic.simulate.user_engines",

@@ -55,8 +55,7 @@ from cosmic.base.numeric import Condition, Numeric, anywhere, choose, floats, la
 from cosmic.base.units import split_name
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.design.design_batch import Batch, Combinations, Label, Names
-from cosmic.design.fabric import RAILS, UNTIERED, Site
-from cosmic.design.network_layer import GRAPH, Dimension, Network, Transport, topologies
+from cosmic.design.network_layer import GRAPH, RAILS, UNTIERED, Dimension, Network, Site, Transport, topologies
 from cosmic.network.algorithm_terms import number_of, tree_depth, usable_share
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.network.dimension_wiring import MARK, dimension_label, label_of, topology_of, wiring_at

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.cluster.fleet_jobs import Placement, Policy, SharingRules
+from cosmic.cluster.fleet_sharing import run_partitioned
 from cosmic.cluster.job_requests import JobRequest, UplinkTraffic
-from cosmic.cluster.space_sharing import run_partitioned
 from tests.cluster.fleets.made import cluster, request
 
 THREE = [request("a", 6, 10), request("b", 8, 5, 1.0), request("c", 2, 4, 2.0)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.cluster.fleet_jobs import SharingRules
-from cosmic.cluster.time_sharing import Tenant, device_shares, run_in_turns, simulate_turns, turn_steps
+from cosmic.cluster.fleet_sharing import Tenant, device_shares, run_in_turns, simulate_turns, turn_steps
 from tests.cluster.fleets.made import cluster, request
 
 MS = 1e-3

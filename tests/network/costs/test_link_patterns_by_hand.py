@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.collective_layer import CollectiveKind
-from cosmic.design.fabric import FabricTier
-from cosmic.design.network_layer import Dimension, Fault, Network, topologies
+from cosmic.design.network_layer import Dimension, FabricTier, Fault, Network, topologies
 from cosmic.network import link_shares
 from cosmic.network.dimension_wiring import label_of, wiring_at
 from cosmic.network.link_graph import graph_of
