@@ -12,7 +12,7 @@ from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.network_layer import Dimension, Fault, Link, Network
 from cosmic.network.collective_costs import collective_terms, one_dimension_seconds
 from cosmic.network.dimension_wiring import PLAIN, label_of, wiring_at
-from cosmic.network.link_shares import group_layouts, link_terms
+from cosmic.network.link_costs import group_layouts, link_terms
 from tests.relations.random_designs import list_links
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)

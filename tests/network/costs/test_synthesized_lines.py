@@ -13,10 +13,10 @@ from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.network_layer import Dimension, Link, Network, Transport
 from cosmic.network.collective_costs import collective_terms, one_dimension_seconds, synthesized_terms
 from cosmic.network.dimension_wiring import healthy_graph, label_of, wiring_at
+from cosmic.network.link_costs import LINES, TEXTBOOK, envelope, line_of, node_floor
 from cosmic.network.link_graph import graph_of
 from cosmic.network.schedules.collective_schedule import Schedule
 from cosmic.network.synthesis.lower_bounds import collective_bounds
-from cosmic.network.synthesized_costs import LINES, TEXTBOOK, envelope, line_of, node_floor
 from cosmic.network.transport_protocols import StageCost, either_cost, fastest_cost
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)

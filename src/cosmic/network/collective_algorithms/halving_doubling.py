@@ -11,13 +11,14 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import halving_distance, passes_of
 from cosmic.network.collective_rounds import (
     ByRounds,
     Floats,
     Ints,
     Rounds,
+    halving_distance,
     message_round,
+    passes_of,
     reversed_rounds,
     stack_chunks,
 )

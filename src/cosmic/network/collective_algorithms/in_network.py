@@ -6,10 +6,9 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own
 from cosmic.network.collective_algorithms.direct import DirectAlgorithm
 from cosmic.network.collective_algorithms.ring_algorithm import RingAlgorithm
-from cosmic.network.collective_rounds import ByRounds, Rounds
+from cosmic.network.collective_rounds import ByRounds, Rounds, all_but_own
 
 IN_NETWORK = "in_network"
 
