@@ -422,7 +422,7 @@ def _found_so_far(outcome: Found) -> list[str]:
 
 def _print_next_commands(outcome: Found, best: DesignPoint | None) -> None:
     """Print where the study is, and what to run next; the best design is written into it."""
-    from cosmic.search.next_commands import commands_after  # noqa: PLC0415  heavy
+    from cosmic.search.search_verdict import commands_after  # noqa: PLC0415  heavy
 
     write_best(outcome)
     emit(["", f"study: {outcome.path}"])

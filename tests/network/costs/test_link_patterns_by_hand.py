@@ -9,6 +9,7 @@ import pytest
 
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.network_layer import Dimension, FabricTier, Fault, Network, topologies
+from cosmic.network import link_costs
 from cosmic.network.dimension_wiring import label_of, wiring_at
 from cosmic.network.link_costs import (
     _make_lines,
@@ -194,7 +195,7 @@ def test_too_many_messages_are_not_routed(monkeypatch: pytest.MonkeyPatch) -> No
     routed = link_terms("all_gather", "ring", "direct", 8, 4, 1)
     assert routed[1] > 1.0
     for pairs, work, found in ((32, 128, routed), (31, 128, (1.0, 1.0)), (32, 127, (1.0, 1.0))):
-        monkeypatch.setattr(link_terms, "MOST_MESSAGES", pairs)
+        monkeypatch.setattr(link_costs, "MOST_MESSAGES", pairs)
         monkeypatch.setattr(link_costs, "MOST_WORK", work)
         link_terms.cache_clear()
         assert link_terms("all_gather", "ring", "direct", 8, 4, 1) == found

@@ -39,8 +39,7 @@ from cosmic.design.network_layer import Fabric
 from cosmic.design.workload_layer import schedules as workload_layer_schedules
 from cosmic.evaluation import evaluate, evaluate_batch, step_of
 from cosmic.search.advice.moves import Kind, Move, combine_changes, list_moves
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.mapping.suggested_mapping import MAPPING
+from cosmic.search.mapping.design_completion import MAPPING, load_design
 from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound
