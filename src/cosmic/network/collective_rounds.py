@@ -230,22 +230,22 @@ def message_round(
     *,
     reduces: bool = False,
     times: int = 1,
-    level: Ints | None = None,
     size: Fraction | Floats | None = None,
+    turn: int = 0,
 ) -> Round:
     """Return a round whose messages are the rows of *chunks*, each chunk a *chunk_share* of the buffer.
 
     Chunks of thousands of members fill gigabytes: a function that lists them, with the *size* of messages stated, is
-    asked only for a schedule.
+    asked only for a schedule. Rounds of several sizes share it: it is asked for a *turn*, counted on by repetitions.
 
     >>> message_round([0, 1], [1, 0], np.array([[0], [1]]), Fraction(1, 2)).size
     Fraction(1, 2)
     """
-    listed = chunks if callable(chunks) else lambda _: chunks
+    listed = (lambda repetition: chunks(turn + repetition)) if callable(chunks) else (lambda _: chunks)
     if size is None:
         size = _counted_size(listed(0), chunk_share)
     ends = (np.asarray(source, np.int64), np.asarray(target, np.int64))
-    return Round(*ends, size, reduces, times, level, listed)
+    return Round(*ends, size, reduces, times, chunks=listed)
 
 
 def _counted_size(table: Ints, chunk_share: Fraction) -> Fraction | Floats:

@@ -37,20 +37,7 @@ from cosmic.network.schedules.schedule_checking import check_schedule
 from cosmic.network.schedules.schedule_formats import schedule_timeline_text
 from cosmic.network.schedules.schedule_tables import schedule_csv
 from cosmic.network.schedules.schedule_transfers import Messages, messages_of, needed_messages
-from cosmic.report.charts.drawing import (
-    EDGE,
-    WIDTH,
-    Axis,
-    coordinate_text,
-    draw_abscissa,
-    draw_heading,
-    draw_label,
-    draw_notes,
-    draw_rule,
-    fill_class,
-    scale_of,
-    svg_document,
-)
+from cosmic.report.charts import drawing
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 
@@ -70,34 +57,36 @@ def schedule_svg(schedule: Schedule) -> str:
     shown = shown[np.lexsort((shown, graph.targets[shown], graph.sources[shown]))]
     kind = schedule.kind.replace("_", "-")
     title = f"{kind} of {schedule.size_bytes:,.0f} bytes: {schedule.transfers:,} transfers"
-    elements, top = draw_heading(title, [])
+    elements, top = drawing.draw_heading(title, [])
     top += 8
-    scale = scale_of([0.0, max(schedule.time_s, 1e-12)], Axis("time", "s"), zero=True)
-    across = WIDTH - EDGE - LEFT
+    scale = drawing.scale_of([0.0, max(schedule.time_s, 1e-12)], drawing.Axis("time", "s"), zero=True)
+    across = drawing.WIDTH - drawing.EDGE - LEFT
     row_of_link = {link: row for row, link in enumerate(shown.tolist())}
     for link, row in row_of_link.items():
         middle = top + (row + 0.5) * ROW
         name = graph.describe(link).removeprefix("link ")
-        elements.append(draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - EDGE))
-        elements.append(draw_rule((LEFT, middle), (LEFT + across, middle), "cc-grid"))
+        elements.append(
+            drawing.draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - drawing.EDGE)
+        )
+        elements.append(drawing.draw_rule((LEFT, middle), (LEFT + across, middle), "cc-grid"))
     rows = np.flatnonzero(np.isin(schedule.link, shown))
     for row in islice(rows.tolist(), MOST_BARS):
         start, end = (scale.share(float(times[row])) * across for times in (schedule.start_s, schedule.end_s))
         up = top + row_of_link[int(schedule.link[row])] * ROW + (ROW - BAR) / 2
         elements.append(_draw_transfer(LEFT + start, up, end - start, int(schedule.chunk[row])))
     bottom = top + len(row_of_link) * ROW + 4
-    elements += draw_abscissa(scale, (LEFT, bottom), across)
-    small, end_of_notes = draw_notes(_schedule_notes(schedule, used, shown, rows), bottom + 50)
+    elements += drawing.draw_abscissa(scale, (LEFT, bottom), across)
+    small, end_of_notes = drawing.draw_notes(_schedule_notes(schedule, used, shown, rows), bottom + 50)
     description = f"{title}, over {len(shown)} links, in {schedule.time_s:.6g} s."
-    return svg_document(title, description, end_of_notes + 6, [*elements, *small])
+    return drawing.svg_document(title, description, end_of_notes + 6, [*elements, *small])
 
 
 def _draw_transfer(left: float, top: float, wide: float, chunk: int) -> str:
     """Return a transfer; the number of its chunk shows on hovering."""
     if wide >= LEAST_WIDTH:
         wide -= 0.6
-    shape = f'x="{coordinate_text(left)}" y="{coordinate_text(top)}" width="{max(wide, 0.4):.2f}" height="{coordinate_text(BAR)}"'
-    return f'<rect class="{fill_class(chunk)}" {shape}><title>chunk {chunk}</title></rect>'
+    shape = f'x="{drawing.coordinate_text(left)}" y="{drawing.coordinate_text(top)}" width="{max(wide, 0.4):.2f}" height="{drawing.coordinate_text(BAR)}"'
+    return f'<rect class="{drawing.fill_class(chunk)}" {shape}><title>chunk {chunk}</title></rect>'
 
 
 def _schedule_notes(schedule: Schedule, used: Ints, shown: Ints, rows: Ints) -> list[str]:

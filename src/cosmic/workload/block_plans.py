@@ -30,8 +30,7 @@ from cosmic.workload.sharding.autodiff import differentiate
 from cosmic.workload.sharding.graph_partition import CROSSINGS, Partitioned, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding
-from cosmic.workload.user_programs.program_blocks import add_equal_dims
-from cosmic.workload.user_programs.program_plan import forward_shardings, plan_part
+from cosmic.workload.user_programs.program_blocks import add_equal_dims, forward_shardings, plan_part
 
 # ---- strategies
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 
@@ -110,11 +108,14 @@ def one_way_ring(kind: CollectiveKind, members: int, way: int = 1) -> Rounds:
         return ring_rounds(kind, members, ways=(way,))
     own: Ints = np.arange(members, dtype=np.int64)
     target = (own + way) % members
+
+    def chunks_of_turn(turn: int) -> Ints:
+        return _forwarded(own, way, turn, members - 1, members)
+
     rounds = []
     for turn in range(members - 1):
-        chunks = partial(_listed_turn, lambda turn: _forwarded(own, way, turn, members - 1, members), turn)
         size = Fraction(members - 1 - turn, members)
-        rounds.append(message_round(own, target, chunks, size, size=size))
+        rounds.append(message_round(own, target, chunks_of_turn, size, size=size, turn=turn))
     return Rounds(members, tuple(rounds))
 
 
@@ -148,10 +149,5 @@ def _shorter_way_round(members: int) -> Rounds:
     rounds = []
     for turn in range(members // 2):
         size = Fraction(halves * (farthest - turn) + (1 if even else 0), members * halves)
-        chunks = partial(_listed_turn, chunks_of_turn, turn)
-        rounds.append(message_round(source, target, chunks, size, size=size))
+        rounds.append(message_round(source, target, chunks_of_turn, size, size=size, turn=turn))
     return Rounds(members, tuple(rounds), halves)
-
-
-def _listed_turn(chunks_of_turn: Callable[[int], Ints], turn: int, _: int) -> Ints:
-    return chunks_of_turn(turn)
