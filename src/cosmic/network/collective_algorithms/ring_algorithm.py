@@ -8,6 +8,7 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.network.collective_algorithms.direct import DirectAlgorithm
 from cosmic.network.collective_rounds import (
     ByRounds,
     Ints,
@@ -72,6 +73,20 @@ class RingAlgorithm(ByRounds):
     def distance(p: Numeric) -> Numeric:
         """Return 1: neighbours."""
         return 1.0
+
+
+class RingOrExchange(ByRounds):
+    """The rounds of a ring; of an all-to-all those of a direct exchange."""
+
+    @staticmethod
+    def rounds(kind: CollectiveKind, members: int) -> Rounds:
+        """Return the rounds of a collective among *members*."""
+        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).rounds(kind, members)
+
+    @classmethod
+    def alternatives(cls, kind: CollectiveKind, members: int) -> list[Rounds]:
+        """Return the ways in which it may send."""
+        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).alternatives(kind, members)
 
 
 def ring_rounds(kind: CollectiveKind, members: int, ways: tuple[int, ...]) -> Rounds:
