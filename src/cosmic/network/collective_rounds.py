@@ -241,7 +241,10 @@ def message_round(
     >>> message_round([0, 1], [1, 0], np.array([[0], [1]]), Fraction(1, 2)).size
     Fraction(1, 2)
     """
-    listed = (lambda repetition: chunks(turn + repetition)) if callable(chunks) else (lambda _: chunks)
+
+    def listed(repetition: int) -> Ints:
+        return chunks(turn + repetition) if callable(chunks) else chunks
+
     if size is None:
         size = _counted_size(listed(0), chunk_share)
     ends = (np.asarray(source, np.int64), np.asarray(target, np.int64))

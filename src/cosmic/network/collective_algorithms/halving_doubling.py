@@ -183,7 +183,8 @@ def _bruck_rounds(members: int) -> Rounds:
     apart = np.arange(1, members, dtype=np.int64)
 
     def moved_by(bit: int) -> Ints:
-        return apart[(apart >> bit) & 1 == 1]
+        moved: Ints = apart[(apart >> bit) & 1 == 1]
+        return moved
 
     def chunks_of_bit(bit: int) -> Ints:
         moved = moved_by(bit)
