@@ -10,7 +10,7 @@ A line: the side of a mesh, a ring without one of its links; not registered as a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, reduce
+from functools import reduce
 from typing import ClassVar, cast
 
 import numpy as np
@@ -90,11 +90,10 @@ class Product:
 
     side: ClassVar[type[Topology]]
     dimensions: ClassVar[int]
-    algorithm = "ring"
+    algorithm: ClassVar[str] = "ring"
     switched = False
 
     @classmethod
-    @cache
     def split(cls, npus: int) -> tuple[int, ...]:
         """Return the lengths of the sides, as equal as they can be; NPUs are numbered along the first side first."""
         return even_factors(npus, cls.dimensions)
