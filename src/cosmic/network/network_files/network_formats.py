@@ -8,11 +8,9 @@
 have names. A node is a switch where its name begins with ``switch``, or where a column ``source_type`` or
 ``target_type`` says so.
 
-*ASTRA-sim's physical topology*, as its ns-3 back end reads it:
-
-    nodes switches links         counts; switches are among the nodes
-    4 5                          the nodes that are switches
-    0 4 400Gbps 0.0005ms 0       a cable: both ends, rate, delay, share of packets lost
+*ASTRA-sim's physical topology*, as its ns-3 back end reads it: the numbers of nodes, switches and links, then the nodes
+that are switches, then a cable a line, with both ends, rate, delay and the share of packets that is lost (``0 4 400Gbps
+0.0005ms 0``).
 
 *GraphML, and NetworkX' node-link JSON.* An edge states its ``bandwidth`` and ``latency`` as text with a unit, or as
 numbers whose names have one (``bandwidth_gbps``, ``latency_us``). A node whose ``type`` is ``switch`` keeps no data. An
