@@ -30,7 +30,7 @@ from tests.report.live.attacking import Owner, close, connected, dribble, is_clo
 from tests.search.crafted import crafted_studies
 
 from cosmic.report.live.access_control import AccessKeys
-from cosmic.report.live.application import LiveSite, make_application
+from cosmic.report.live.server import LiveSite, make_application
 from cosmic.report.live.study_paths import StudyRoot
 
 SILENT = 600

@@ -17,9 +17,11 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from command import SPACE
 
@@ -32,6 +34,7 @@ PATIENCE = 600
 PAGE_BYTES, TRIAL_BYTES = 120_000, 25
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 1360, 900
+Reading = TypeVar("Reading")
 
 
 def measure(found: Found, page: Path, shell_bytes: int) -> dict[str, Any]:
@@ -61,16 +64,16 @@ def browser() -> str | None:
     return named or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-def opened(page: Path) -> dict[str, Any]:
-    """Return the times of the page in a browser; none without a browser or Playwright."""
+def read_in_browser(page: Path, read: Callable[[Any], Reading]) -> tuple[str | None, list[Reading]]:
+    """Return the version of the browser and what *read* reads of each load; none without a browser or Playwright."""
     path = browser()
     if path is None:
-        return {"browser": None}
+        return None, []
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415  optional
     except ImportError:
-        return {"browser": None}
-    ready, drawn, brush = [], [], []
+        return None, []
+    readings = []
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for _ in range(LOADS):
@@ -80,13 +83,24 @@ def opened(page: Path) -> dict[str, Any]:
                 if tab.evaluate("document.documentElement.dataset.drawn !== undefined"):
                     break
                 tab.wait_for_timeout(50)
-            ready.append(tab.evaluate("window.cosmic.ready_ms"))
-            drawn.append(tab.evaluate("window.cosmic.drawn_ms"))
-            brush += tab.evaluate("window.cosmic.measureBrush()")
+            readings.append(read(tab))
             tab.close()
         version = chromium.version
         chromium.close()
-    slow = sorted(brush)[int(0.95 * (len(brush) - 1))]
+    return version, readings
+
+
+def opened(page: Path) -> dict[str, Any]:
+    """Return the times of the page in a browser."""
+    version, loads = read_in_browser(
+        page,
+        lambda tab: [tab.evaluate(f"window.cosmic.{what}") for what in ("ready_ms", "drawn_ms", "measureBrush()")],
+    )
+    if not loads:
+        return {"browser": None}
+    ready, drawn, brushes = zip(*loads, strict=True)
+    brush = sorted(chain.from_iterable(brushes))
+    slow = brush[int(0.95 * (len(brush) - 1))]
     times = {"ready_ms": median(ready), "drawn_ms": median(drawn), "brush_ms": median(brush), "brush_p95_ms": slow}
     return {"browser": version, **times}
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from cosmic.report.trace_page import write_trace_page
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
-from report import HEIGHT, LOADS, PATIENCE, WIDTH, browser
+from report import read_in_browser
 
 STREAMS = 4
 EACH = 4
@@ -66,29 +66,9 @@ def recorded(nodes: int) -> TraceSet:
 
 
 def opened(page: Path) -> dict[str, Any]:
-    """Return the time of the page in a browser; none without a browser or Playwright."""
-    path = browser()
-    if path is None:
-        return {"browser": None}
-    try:
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415  optional
-    except ImportError:
-        return {"browser": None}
-    ready = []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        for _ in range(LOADS):
-            tab = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-            tab.goto(page.resolve().as_uri())
-            for _ in range(PATIENCE):
-                if tab.evaluate("document.documentElement.dataset.drawn !== undefined"):
-                    break
-                tab.wait_for_timeout(50)
-            ready.append(float(tab.evaluate("document.documentElement.dataset.ready")))
-            tab.close()
-        version = chromium.version
-        chromium.close()
-    return {"browser": version, "ready_ms": median(ready), "slowest_ms": max(ready)}
+    """Return the time of the page in a browser."""
+    version, ready = read_in_browser(page, lambda tab: float(tab.evaluate("document.documentElement.dataset.ready")))
+    return {"browser": version, "ready_ms": median(ready), "slowest_ms": max(ready)} if ready else {"browser": None}
 
 
 def main() -> None:

@@ -396,28 +396,11 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRecipe:
+class EngineRecipe(EngineSettings):
     """What a recipe sets of an engine; None leaves the engine's default."""
 
-    chunk_tokens: int | None = None
-    """Most tokens of a step that prefills."""
     chunk_prompts: int | None = None
-    """The same in longest prompts."""
-    max_running: int | None = None
-    """Most requests that run at once, of each rank of attention."""
-    kv_bits: int | None = None
-    memory_fraction: float | None = None
-    """As in `cosmic.design.serving_engine.Engine`."""
-    poll_steps: int = 0
-    """Steps between two looks for new requests."""
-    hold_steps: int = 0
-    """Most steps for which a prefill is held back."""
-    drafts: int = 0
-    """Tokens that are drafted a step."""
-    eager: bool = False
-    """Whether decode steps launch their kernels one by one."""
-    cold_s: float = 0.0
-    """For which the first request of each client waits longer, as nothing warmed the server up."""
+    """Most tokens of a step that prefills, in longest prompts."""
     in_flight: int | None = None
     """Requests in flight that wait as long as those of the run, where the client did not keep what the row says."""
 

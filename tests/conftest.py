@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from cosmic.cli.dispatch import GARBAGE_THRESHOLD
-from cosmic.design.fabric import builds
+from cosmic.design.network_layer import builds
 from cosmic.simulate import step_evaluation as evaluation
 from tests.leaves import LEAVES, Leaves
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic.design.fabric import Bill, FabricTier, Site
+from cosmic.design.network_layer import Bill, FabricTier, Site
 
 LEAVES = "leaves"
 

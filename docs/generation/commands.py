@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo
 
 from cosmic.cli import dispatch
-from cosmic.cli import exit_codes as exit_statuses
+from cosmic.cli import output_streams as exit_statuses
 from generation.text import ROOT, escape, fence, page, table
 
 MOST_EXAMPLES = 6

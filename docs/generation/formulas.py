@@ -52,8 +52,8 @@ CHAPTERS = (
     Chapter(
         "Collectives on links",
         (
-            *("network.link_graph", "network.link_shares", "network.synthesized_costs"),
-            *("network.synthesis.lower_bounds", "network.synthesis.synthesis_python"),
+            *("network.link_graph", "network.link_costs"),
+            *("network.synthesis.lower_bounds", "network.synthesis.synthesis_loops"),
             "network.schedules.schedule_checking",
         ),
     ),
@@ -98,7 +98,7 @@ CHAPTERS = (
     ),
     Chapter(
         "Sharing a cluster",
-        ("cluster.job_requests", "cluster.space_sharing", "cluster.time_sharing", "cluster.fleet_jobs"),
+        ("cluster.job_requests", "cluster.fleet_sharing", "cluster.fleet_jobs"),
     ),
     Chapter("Money and energy", ("cluster.cluster_cost",)),
 )

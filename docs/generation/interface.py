@@ -167,7 +167,7 @@ def _methods(cls: type) -> str:
     """Return the public methods and properties that a class itself defines."""
     rows = []
     for name, member in vars(cls).items():
-        text = inspect.getdoc(member) or ""
+        text = "" if isinstance(member, str | int | float) else inspect.getdoc(member) or ""  # values say their type's
         if name.startswith("_") or not text or name in {each.name for each in _dataclass_fields(cls)}:
             continue
         function = member.__func__ if isinstance(member, staticmethod | classmethod) else member

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from cosmic.search.sharding.program_parts import design_with, strategy_tables
     from cosmic.search.sharding.sharding_result import Sharded
     from cosmic.step.block_memory import table_use
-    from cosmic.workload.block_plans import plan_blocks
+    from cosmic.workload.block_plans import plan_blocks, read_strategy
     from cosmic.workload.expert_routing import fullest_rank, hit_rate, top_share
     from cosmic.workload.operator_graph import Graph, Operator, Tensor
     from cosmic.workload.sharding.resharding import Collective as WireCollective
     from cosmic.workload.sharding.resharding import wire_share
-    from cosmic.workload.strategy_tables import read_strategy
     from cosmic.workload.user_programs.program_graph import Program
     from cosmic.workload.user_programs.program_models import load_program
     from cosmic.workload.user_programs.program_models import show_model as show
@@ -39,7 +38,7 @@ else:
             "list": "cosmic.search.catalog_listing:list_models",
             "load_program": "cosmic.workload.user_programs.program_models",
             "plan_blocks": "cosmic.workload.block_plans",
-            "read_strategy": "cosmic.workload.strategy_tables",
+            "read_strategy": "cosmic.workload.block_plans",
             "shard": "cosmic.search.sharding.automatic_sharding",
             "show": "cosmic.workload.user_programs.program_models:show_model",
             "strategy_tables": "cosmic.search.sharding.program_parts",

@@ -10,18 +10,19 @@ if TYPE_CHECKING:
     from cosmic.accuracy.suites import AgentSuite, CollectiveSuite, EngineSuite, ScheduleSuite, TopologySuite
     from cosmic.design.collective_layer import algorithms
     from cosmic.design.design_point import EngineFields
-    from cosmic.design.fabric import builds
-    from cosmic.design.network_layer import Parts, topologies
+    from cosmic.design.network_layer import Parts, builds, topologies
     from cosmic.frameworks.launch import targets
-    from cosmic.network.algorithm_terms import all_but_own, passes_of, tree_depth
     from cosmic.network.collective_rounds import (
         ByRounds,
         Round,
         Rounds,
+        all_but_own,
         joined_rounds,
         message_round,
+        passes_of,
         reversed_rounds,
         stack_chunks,
+        tree_depth,
     )
     from cosmic.network.topologies.grid_product import Product
     from cosmic.search.agent import Floats, agents, start_agent
@@ -64,16 +65,16 @@ else:
             "accumulate_tasks": "cosmic.workload.pipeline_schedule",
             "agents": "cosmic.search.agent",
             "algorithms": "cosmic.design.collective_layer",
-            "all_but_own": "cosmic.network.algorithm_terms",
+            "all_but_own": "cosmic.network.collective_rounds",
             "alternate_tasks": "cosmic.workload.pipeline_schedule",
-            "builds": "cosmic.design.fabric",
+            "builds": "cosmic.design.network_layer",
             "encode_coordinates": "cosmic.search.learning.design_features",
             "engine": "cosmic.simulate.user_engines",
             "external": "cosmic.simulate.user_engines",
             "joined_rounds": "cosmic.network.collective_rounds",
             "make_targets": "cosmic.search.learning.agent_memory",
             "message_round": "cosmic.network.collective_rounds",
-            "passes_of": "cosmic.network.algorithm_terms",
+            "passes_of": "cosmic.network.collective_rounds",
             "require_valid": "cosmic.workload.pipeline_schedule",
             "reversed_rounds": "cosmic.network.collective_rounds",
             "schedules": "cosmic.workload.pipeline_schedule",
@@ -81,7 +82,7 @@ else:
             "start_agent": "cosmic.search.agent",
             "targets": "cosmic.frameworks.launch",
             "topologies": "cosmic.design.network_layer",
-            "tree_depth": "cosmic.network.algorithm_terms",
+            "tree_depth": "cosmic.network.collective_rounds",
         },
     )
 

@@ -308,7 +308,7 @@ def test_a_study_that_is_read_only_still_has_a_report(
     def refuse(found: object) -> str:
         raise Unwritable("file", "best.yaml", "cannot be written: Read-only file system")
 
-    monkeypatch.setattr("cosmic.cli.report_command.write_best", refuse)
+    monkeypatch.setattr("cosmic.cli.study_commands.write_best", refuse)
     status, _, err = run(capsys, "report", "study", "--isolated", "0", "--out", "/dev/null")
     assert (status, err) == (0, "")
 

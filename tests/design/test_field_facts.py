@@ -21,9 +21,8 @@ from cosmic.design.field_facts import (
 )
 from cosmic.design.schema import slots
 from cosmic.design.workload_layer import Workload
-from cosmic.frameworks.launch import ENGINES, FRAMEWORKS
+from cosmic.frameworks.launch import ENGINES, FRAMEWORKS, quote_options
 from cosmic.frameworks.launch_arguments import ConfigEntries, parse_arguments, read_fields
-from cosmic.frameworks.launch_quoting import quote_options
 
 PLAIN = Workload(
     sequence=4096, global_batch=64, dp=2, tp=2, cp=2, pp=2, ep=2, precision="fp8", recompute="full", lora_rank=8

@@ -11,7 +11,7 @@ import pytest
 from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
 from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.mesh_spans import Span
-from cosmic.network.network_files.link_lists import parse_tacos
+from cosmic.network.network_files.network_formats import parse_tacos
 from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]

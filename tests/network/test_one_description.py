@@ -11,12 +11,11 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.base.native.library import native_library
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import usable_share
 from cosmic.network.collective_costs import collective_terms
-from cosmic.network.collective_rounds import Rounds, rounds_of
+from cosmic.network.collective_rounds import Rounds, rounds_of, usable_share
 from cosmic.network.dimension_wiring import healthy_graph
+from cosmic.network.link_costs import link_terms
 from cosmic.network.link_graph import LinkGraph
-from cosmic.network.link_shares import link_terms
 from cosmic.network.schedules.baseline_algorithms import algorithms_of, textbook_schedule
 from cosmic.network.schedules.collective_schedule import KINDS, Kind
 from cosmic.network.schedules.schedule_checking import check_schedule, infer_reducing

@@ -17,7 +17,7 @@ from cosmic.base.numeric import Numeric
 from cosmic.design.compute_layer import SHARES
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import UNTIERED
+from cosmic.design.network_layer import UNTIERED
 from cosmic.network.switch_tiers import FAT_TREE
 from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.step.communication import CollectiveUse

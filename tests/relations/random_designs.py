@@ -20,10 +20,9 @@ from cosmic.base.errors import SpecError
 from cosmic.base.numeric import divisors
 from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import UNTIERED, builds
 from cosmic.design.memory_layer import HBM, STATES, MemoryTier, Placement
 from cosmic.design.model_layer import Transformer
-from cosmic.design.network_layer import GRAPH, Dimension, Fault, Link
+from cosmic.design.network_layer import GRAPH, UNTIERED, Dimension, Fault, Link, builds
 from cosmic.design.workload_layer import Workload
 from cosmic.network.dimension_wiring import healthy_graph
 from cosmic.network.switch_tiers import tiers_of

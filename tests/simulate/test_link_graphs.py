@@ -13,11 +13,11 @@ from cosmic.network.link_graph import LinkGraph, graph_of
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
 from cosmic.network.schedules.schedule_replay import to_nanoseconds
 from cosmic.network.synthesis.schedule_synthesis import synthesize
+from cosmic.report.schedule_files import traces_of_schedule
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.simulate.events.simulation_job import Job, dimension_of
 from cosmic.simulate.events.simulation_result import SimulationResult
 from cosmic.simulate.events.trace_simulation import simulate_job
-from cosmic.traces.chakra.schedule_traces import traces_of_schedule
 from tests.network.schedules.made import gathered, random_graph
 from tests.simulate.jobs import Node, collective, computation, job, network, receive, send
 

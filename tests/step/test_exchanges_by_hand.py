@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.fabric import Fabric
+from cosmic.design.network_layer import Fabric
 from cosmic.step.bottleneck import network_loads
 from cosmic.step.communication import NetworkCosts
 from cosmic.step.device_memory import footprint

@@ -9,9 +9,15 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.workload.block_plans import plan_blocks
+from cosmic.workload.block_plans import (
+    Strategy,
+    annotate_graph,
+    load_strategy,
+    plan_blocks,
+    read_strategy,
+    strategies_of,
+)
 from cosmic.workload.model_blocks import blocks
-from cosmic.workload.strategy_tables import Strategy, annotate_graph, load_strategy, read_strategy, strategies_of
 
 GPT = load_design("gpt3-175b@cosmic-1024")
 LAYER = next(block for block in blocks(GPT.model) if block.name == "layer")

@@ -259,6 +259,7 @@ def factorizations(number: int, parts: int, *, powers_of_two: bool = False) -> I
             yield (factor, *rest)
 
 
+@cache
 def even_factors(number: int, parts: int) -> tuple[int, ...]:
     """Return *parts* factors of *number*, as equal as possible, smallest first.
 

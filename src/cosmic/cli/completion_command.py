@@ -18,8 +18,7 @@ from typer.core import TyperGroup
 from cosmic.base.errors import CosmicError
 from cosmic.cli.console import Json, emit_json
 from cosmic.cli.dispatch import COMMANDS, COMPLETE, NOUNS, app_of, names_below
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import emit_data
+from cosmic.cli.output_streams import FAILED, emit_data
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import typer
 
 from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
-from cosmic.cli.report_command import PAGE
 from cosmic.cli.search_output import (
     ProgressLine,
     best_rows,
@@ -20,6 +19,7 @@ from cosmic.cli.search_output import (
     headline_of_metrics,
     write_best,
 )
+from cosmic.cli.study_commands import PAGE
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.common_keys import TriedDesign

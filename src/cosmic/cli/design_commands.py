@@ -28,8 +28,7 @@ from cosmic.cli.console import (
     format_seconds,
     print_sentences,
 )
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import complain, doing, emit, emit_data
+from cosmic.cli.output_streams import FAILED, complain, doing, emit, emit_data
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:

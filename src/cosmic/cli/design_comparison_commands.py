@@ -23,8 +23,7 @@ from cosmic.cli.console import (
     format_seconds,
     print_sentences,
 )
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
+from cosmic.cli.output_streams import FAILED, StatusLine, doing, emit, emit_data
 from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
 

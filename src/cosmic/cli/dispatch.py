@@ -19,18 +19,28 @@ from typing import Any
 from cosmic.base._version import __version__
 from cosmic.base.errors import BackendError, CosmicError, one_line, suggest_names
 from cosmic.base.files import Unwritable
-from cosmic.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, OK, PIPE_CLOSED, in_help
-from cosmic.cli.output_streams import Patience, complain, emit, prepare_streams
+from cosmic.cli.output_streams import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    PIPE_CLOSED,
+    Patience,
+    complain,
+    emit,
+    in_help,
+    prepare_streams,
+)
 
 COMMANDS = {
     "evaluate": ("evaluate_command:evaluate", "Evaluate one design: time, memory, cost, what would help."),
     "search": ("search_command:search", "Find the best design of a parameter set; keep every trial."),
     "serve": ("serve_command:serve", "Serve a model: latency under load, or the cheapest deployment."),
-    "size": ("size_command:size", "Say what to buy for a budget, power limit or deadline."),
+    "size": ("cluster_commands:size", "Say what to buy for a budget, power limit or deadline."),
     "simulate": ("simulate_command:simulate", "Replay recorded traces, or simulate ASTRA-sim's."),
     "demo": ("demo_command:demo", "Run a full-stack search on a built-in example."),
     "ui": ("ui_command:ui", "Open a live page: watch and start searches, change a design."),
-    "report": ("report_command:report", "Write a study as one page: verdict, why, trials, designs."),
+    "report": ("study_commands:report", "Write a study as one page: verdict, why, trials, designs."),
     "design show": ("design_commands:show", "Print one design with all names and defaults filled in."),
     "design diff": ("design_comparison_commands:diff", "Compare two designs: what differs and what it is worth."),
     "design sweep": ("design_comparison_commands:sweep", "Vary some fields of a design: table, CSV, heat map."),
@@ -67,7 +77,7 @@ COMMANDS = {
     "trace show": ("trace_commands:show", "Print the nodes of one rank: table, JSON, graph or page."),
     "trace check": ("trace_commands:check", "Check that the traces of a job can run."),
     "trace generate": ("trace_commands:generate", "Write the traces of one training step of a design."),
-    "trace convert": ("trace_convert_command:convert", "Convert profiles of PyTorch and others to traces."),
+    "trace convert": ("trace_commands:convert", "Convert profiles of PyTorch and others to traces."),
     "trace project": ("trace_analysis_commands:project", "Project recorded traces onto other designs."),
     "trace repair": ("trace_rewriting_commands:repair", "Repair traces that cannot run."),
     "trace stats": ("trace_analysis_commands:stats", "Print statistics of traces."),

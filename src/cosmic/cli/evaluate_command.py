@@ -23,8 +23,7 @@ from cosmic.cli.console import (
     print_sentences,
     terminal_columns,
 )
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import doing, emit, is_terminal
+from cosmic.cli.output_streams import FAILED, doing, emit, is_terminal
 from cosmic.cli.value_completion import complete_engines
 
 if TYPE_CHECKING:

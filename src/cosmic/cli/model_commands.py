@@ -11,8 +11,7 @@ import typer
 from cosmic.base.errors import require
 from cosmic.cli import value_completion
 from cosmic.cli.console import MORE, Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import emit
+from cosmic.cli.output_streams import FAILED, emit
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.design_answers import (

@@ -24,8 +24,7 @@ from cosmic.cli.console import (
     format_seconds,
     print_sentences,
 )
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import StatusLine, complain, doing, emit
+from cosmic.cli.output_streams import FAILED, StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Both standard streams of a command: its data on standard output, its status line and complaints on standard error.
 
-Either may be closed or know only ASCII. Everything a command prints goes through here.
+Either may be closed or know only ASCII. Everything a command prints goes through here. What its exit status says stands
+here too: the one list, for help and for the documentation.
 
 Apart from `cosmic.cli.console`: help loads no library.
 
@@ -18,10 +19,9 @@ import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 from cosmic.base.errors import one_line
-from cosmic.cli.exit_codes import FAILED, PIPE_CLOSED
 
 REDRAW_INTERVAL_S = 0.2
 """Shortest time between two drawings of a line."""
@@ -266,3 +266,41 @@ def _replace_by_ascii(error: UnicodeError) -> tuple[str, int]:
     failed = error.object[error.start : error.end]
     plain = (ASCII_OF.get(each) or each.encode("ascii", "backslashreplace").decode() for each in failed)
     return "".join(plain), error.end
+
+
+# ---- exit status
+
+
+class Meaning(NamedTuple):
+    """What an exit status means."""
+
+    short: str
+    whole: str
+
+
+OK, FAILED, BAD_INPUT, INTERRUPTED, PIPE_CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
+MEANINGS = {
+    OK: Meaning("done", "done"),
+    FAILED: Meaning(
+        "no feasible design or a failed check",
+        "no feasible design; also a replay that differs, a damaged study, or something outside COSMIC that failed",
+    ),
+    BAD_INPUT: Meaning("bad input", "bad input: one sentence on standard error, *where = value: the rule*"),
+    INTERRUPTED: Meaning(
+        "interrupted", "interrupted with Ctrl-C; a search keeps its trials, and `--resume` continues it"
+    ),
+    PIPE_CLOSED: Meaning("nobody reads", "the reader of the output closed the pipe, as `head` does"),
+    TERMINATED: Meaning("terminated", "a search was ended with SIGTERM; it keeps its trials, as with Ctrl-C"),
+}
+
+
+def in_help() -> list[str]:
+    """Return the list as lines of help."""
+    texts = [f"{code} {meaning.short}" for code, meaning in MEANINGS.items()]
+    middle = len(texts) // 2
+    return [f"Exit codes: {', '.join(texts[:middle])},", f"{', '.join(texts[middle:])}."]
+
+
+def as_rows() -> list[list[str]]:
+    """Return the list as rows of a table."""
+    return [[str(code), meaning.whole] for code, meaning in MEANINGS.items()]

@@ -25,8 +25,7 @@ from cosmic.base.files import dump_json, record_reads, write_text
 from cosmic.base.registry import PATH
 from cosmic.cli.console import Json, emit_commands, emit_json, emit_table
 from cosmic.cli.dispatch import COMMANDS, app_of, call_command, split_command
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import StatusLine, complain, emit
+from cosmic.cli.output_streams import FAILED, StatusLine, complain, emit
 from cosmic.cli.recipes import STORE, CommandLine, CommandOutcome, RecipeStep, digest_of
 from cosmic.cli.search_output import split_values
 from cosmic.design.plain_data import dump_yaml

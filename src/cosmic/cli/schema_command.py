@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli.console import Json, emit_json, emit_table
-from cosmic.cli.exit_codes import as_rows
+from cosmic.cli.output_streams import as_rows
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:

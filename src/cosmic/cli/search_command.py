@@ -16,8 +16,7 @@ import typer
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
 from cosmic.cli.console import MORE, Json, Limits, Prices, Settings, emit_commands, emit_json
-from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
-from cosmic.cli.output_streams import emit
+from cosmic.cli.output_streams import FAILED, INTERRUPTED, TERMINATED, emit
 from cosmic.cli.search_output import ProgressLine, free_folder, print_search, search_summary, split_values, write_best
 
 if TYPE_CHECKING:
@@ -422,7 +421,7 @@ def _found_so_far(outcome: Found) -> list[str]:
 
 def _print_next_commands(outcome: Found, best: DesignPoint | None) -> None:
     """Print where the study is, and what to run next; the best design is written into it."""
-    from cosmic.search.next_commands import commands_after  # noqa: PLC0415  heavy
+    from cosmic.search.search_verdict import commands_after  # noqa: PLC0415  heavy
 
     write_best(outcome)
     emit(["", f"study: {outcome.path}"])

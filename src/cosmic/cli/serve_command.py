@@ -29,8 +29,7 @@ from cosmic.cli.console import (
     format_seconds,
     print_sentences,
 )
-from cosmic.cli.exit_codes import FAILED
-from cosmic.cli.output_streams import doing, emit
+from cosmic.cli.output_streams import FAILED, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ import typer
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import DASH, check_folder, check_writable, is_file, write_all
 from cosmic.cli.console import Json, emit_commands, emit_json, emit_table
-from cosmic.cli.exit_codes import BAD_INPUT, FAILED
-from cosmic.cli.output_streams import complain, doing, emit
+from cosmic.cli.output_streams import BAD_INPUT, FAILED, complain, doing, emit
 from cosmic.cli.trace_files import check_trace_prefix, make_trace_folder, read_job, require_disk_space, trace_headline
 
 if TYPE_CHECKING:

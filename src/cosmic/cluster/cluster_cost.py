@@ -7,7 +7,7 @@
     m  in use of a node    h, H  price and power of a node's host    e  power usage effectiveness
 
 The network is the sum over its dimensions: of counted switches, optics and cables where a dimension says how it is
-built (`cosmic.design.fabric`), of LIBRA's rates by bandwidth where it does not. Spare nodes have NICs and ports too.
+built (`cosmic.design.network_layer`), of LIBRA's rates by bandwidth where it does not. Spare nodes have NICs and ports too.
 Of a node of which only a part is in use, the host is bought whole, and of its accelerators those in use. What is
 unknown is NaN, never zero.
 
@@ -33,8 +33,7 @@ from cosmic.base.numeric import Numeric, choose, sum_of
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_batch import Batch, Combinations, Label, Names, batch_of, first_known, none_to_nan
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Site, builds
-from cosmic.design.network_layer import GRAPH, topologies
+from cosmic.design.network_layer import BY_BANDWIDTH, GRAPH, INCLUDED, Site, builds, topologies
 from cosmic.network.dimension_wiring import dimension_label, healthy_graph, topology_of
 from cosmic.network.switch_tiers import ports_of
 from cosmic.step.accelerator_rates import POWER_CONSTANTS, FieldLookup

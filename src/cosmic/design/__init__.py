@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from cosmic.design.compute_layer import Compute
     from cosmic.design.design_batch import Batch, batch_of
     from cosmic.design.design_point import DesignPoint
-    from cosmic.design.fabric import Fabric, FabricTier
     from cosmic.design.facility_layer import Facility, Node
     from cosmic.design.loading import design_tree, dump_design, load_machine
     from cosmic.design.machine_layers import accelerator_layers
     from cosmic.design.memory_layer import Memory
     from cosmic.design.model_layer import Model, Recommender, Transformer
-    from cosmic.design.network_layer import Dimension, Fault, Link, Network
+    from cosmic.design.network_layer import Dimension, Fabric, FabricTier, Fault, Link, Network
     from cosmic.design.plain_data import dump_yaml
     from cosmic.design.program_model import ProgramModel
     from cosmic.design.run_layer import Run
@@ -84,8 +83,8 @@ else:
             "Dimension": "cosmic.design.network_layer",
             "ExpertLoads": "cosmic.workload.expert_loads",
             "FLOP_PER_S": "cosmic.base.units",
-            "Fabric": "cosmic.design.fabric",
-            "FabricTier": "cosmic.design.fabric",
+            "Fabric": "cosmic.design.network_layer",
+            "FabricTier": "cosmic.design.network_layer",
             "Facility": "cosmic.design.facility_layer",
             "Fault": "cosmic.design.network_layer",
             "Imported": "cosmic.search.mapping.launch_import",

@@ -15,9 +15,8 @@ from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries, schema
 from cosmic.design.model_layer import MLA, Experts, Model, Transformer, is_moe_layer
 from cosmic.design.workload_layer import Workload
-from cosmic.frameworks.launch import Draft
+from cosmic.frameworks.launch import Draft, quote_options
 from cosmic.frameworks.launch_arguments import NamedArguments, parse_arguments
-from cosmic.frameworks.launch_quoting import quote_options
 
 # ---- A decoder as arguments of Megatron-LM
 

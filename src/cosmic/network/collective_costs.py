@@ -9,9 +9,9 @@
 
 e_d is the topology's share for such a group. Without switches it is less where an algorithm uses fewer neighbours
 than there are links, and where its partners are several links apart and share them with others. Where links are
-listed, or have faults, the most loaded link decides (`cosmic.network.link_shares`): of named topologies it says how
+listed, or have faults, the most loaded link decides (`cosmic.network.link_costs`): of named topologies it says how
 much longer than without faults. Collectives that are synthesised for the links have several lines, of which the
-fastest counts (`cosmic.network.synthesized_costs`). Flat all-to-alls have no stages
+fastest counts (`cosmic.network.link_costs`). Flat all-to-alls have no stages
 (`cosmic.network.collective_costs`).
 
 With `themis` each chunk has an order of its own, and T is that of `cosmic.network.themis_chunks`.
@@ -55,12 +55,11 @@ from cosmic.base.numeric import Condition, Numeric, anywhere, choose, floats, la
 from cosmic.base.units import split_name
 from cosmic.design.collective_layer import CollectiveKind, algorithms
 from cosmic.design.design_batch import Batch, Combinations, Label, Names
-from cosmic.design.fabric import RAILS, UNTIERED, Site
-from cosmic.design.network_layer import GRAPH, Dimension, Network, Transport, topologies
-from cosmic.network.algorithm_terms import number_of, tree_depth, usable_share
+from cosmic.design.network_layer import GRAPH, RAILS, UNTIERED, Dimension, Network, Site, Transport, topologies
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
+from cosmic.network.collective_rounds import number_of, tree_depth, usable_share
 from cosmic.network.dimension_wiring import MARK, dimension_label, label_of, topology_of, wiring_at
-from cosmic.network.link_shares import link_terms, sends_to_all_at_once
+from cosmic.network.link_costs import LINES, TEXTBOOK, link_terms, sends_to_all_at_once, synthesized_lines
 from cosmic.network.mesh_spans import Span
 from cosmic.network.switch_tiers import (
     Tiers,
@@ -72,7 +71,6 @@ from cosmic.network.switch_tiers import (
     tier_terms,
     tiers_at,
 )
-from cosmic.network.synthesized_costs import LINES, TEXTBOOK, synthesized_lines
 from cosmic.network.themis_chunks import NOTHING, Lane, levelled_seconds
 from cosmic.network.transport_protocols import (
     IDEAL,

@@ -1,7 +1,7 @@
 """A collective algorithm as what it is: rounds of messages (from, to, chunks, add up or copy).
 
 An algorithm is one function, `rounds`. All else follows from it: how many messages follow one another and how many
-bytes the busiest NPU sends (the closed form), what every link carries (`cosmic.network.link_shares`), the steps of the
+bytes the busiest NPU sends (the closed form), what every link carries (`cosmic.network.link_costs`), the steps of the
 event engine (`cosmic.simulate.events.collective_rings`), and a schedule that is exported, checked and executed
 (`cosmic.network.schedules.baseline_algorithms`).
 
@@ -14,6 +14,9 @@ chunks that follow one another through them, so that all of its links are busy a
     links    sum over rounds of  times * the most bytes that one member sends to one other
 
 all for a buffer of one byte. Chunks are those of `cosmic.network.schedules.collective_schedule`: k for each member.
+
+An all-reduce is a reduce-scatter and an all-gather: it has the steps and the traffic of both. How much of a topology's
+bandwidth an algorithm uses (`usable_share`) is asked of both, which may be plugins: their numbers are checked.
 """
 
 from __future__ import annotations
@@ -22,14 +25,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.errors import SpecError
-from cosmic.base.numeric import Numeric
-from cosmic.design.collective_layer import CollectiveKind
+from cosmic.base.errors import BackendError, CosmicError, SpecError, describe_error
+from cosmic.base.numeric import Numeric, log2
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.design.network_layer import topologies
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -225,22 +230,25 @@ def message_round(
     *,
     reduces: bool = False,
     times: int = 1,
-    level: Ints | None = None,
     size: Fraction | Floats | None = None,
+    turn: int = 0,
 ) -> Round:
     """Return a round whose messages are the rows of *chunks*, each chunk a *chunk_share* of the buffer.
 
     Chunks of thousands of members fill gigabytes: a function that lists them, with the *size* of messages stated, is
-    asked only for a schedule.
+    asked only for a schedule. Rounds of several sizes share it: it is asked for a *turn*, counted on by repetitions.
 
     >>> message_round([0, 1], [1, 0], np.array([[0], [1]]), Fraction(1, 2)).size
     Fraction(1, 2)
     """
-    listed = chunks if callable(chunks) else lambda _: chunks
+
+    def listed(repetition: int) -> Ints:
+        return chunks(turn + repetition) if callable(chunks) else chunks
+
     if size is None:
         size = _counted_size(listed(0), chunk_share)
     ends = (np.asarray(source, np.int64), np.asarray(target, np.int64))
-    return Round(*ends, size, reduces, times, level, listed)
+    return Round(*ends, size, reduces, times, chunks=listed)
 
 
 def _counted_size(table: Ints, chunk_share: Fraction) -> Fraction | Floats:
@@ -259,3 +267,88 @@ def stack_chunks(rows: Sequence[Sequence[int] | Ints]) -> Ints:
     for row, chunks in zip(table, rows, strict=True):
         row[: len(chunks)] = chunks
     return table
+
+
+# ---- terms that closed forms share
+
+
+# ---- Collective algorithms, one file each; `cosmic.design.collective_layer.algorithms` finds them here
+
+
+def passes_of(kind: CollectiveKind) -> int:
+    """Return how many times the data passes through the group: 2 for an all-reduce, else 1."""
+    return 2 if kind == "all_reduce" else 1
+
+
+def all_but_own(p: Numeric) -> Numeric:
+    """Return (p - 1) / p: the share of a buffer that comes from, or goes to, other members."""
+    return (p - 1) / p
+
+
+def tree_depth(p: Numeric) -> Numeric:
+    """Return ceil(log2 p): the depth of a binary tree of p members.
+
+    >>> [int(tree_depth(p)) for p in (1, 2, 3, 8, 9)]
+    [0, 1, 2, 3, 4]
+    """
+    return np.ceil(log2(np.maximum(p, 1)) - 1e-9)
+
+
+def halving_distance(p: Numeric) -> Numeric:
+    """Return the mean distance over bytes, if partners 1, 2, 4, … apart exchange a half, a quarter, … of the data.
+
+    (log2 p / 2) / ((p - 1) / p)
+    """
+    share = np.maximum(all_but_own(np.maximum(p, 2)), 0.5)
+    return np.maximum(1.0, np.log2(np.maximum(p, 2)) / 2 / share)
+
+
+# ---- What an algorithm can use of a topology's bandwidth; both may be plugins, whose numbers are checked
+
+MOST_SHARE = 1 + 1e-9
+"""Of bandwidth: all of it, but for rounding."""
+
+
+def number_of(variant: Any, method: str, *arguments: Any) -> float:
+    """Return the number that a topology or an algorithm gives, which may be a plugin: finite, and not negative."""
+    try:
+        number = float(getattr(variant, method)(*arguments))
+    except CosmicError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BackendError(f"{_variant_name(variant)}.{method} failed: {describe_error(error)}") from error
+    if not 0 <= number < inf:
+        raise BackendError(f"{_variant_name(variant)}.{method} gave {number:g}; it must be finite, and 0 or more")
+    return number
+
+
+def _variant_name(variant: Any) -> str:
+    return str(getattr(variant, "__name__", type(variant).__name__))
+
+
+@lru_cache(maxsize=65536)
+def usable_share(topology: str, algorithm: str, npus: float, members: float, step: float) -> float:
+    """Return the share of its injection bandwidth that an NPU uses in a group of *members*, *step* apart.
+
+    >>> usable_share("fully_connected", "direct", 8, 8, 1), round(usable_share("fully_connected", "ring", 8, 8, 1), 3)
+    (1.0, 0.286)
+    """
+    shape, pattern = topologies[topology], algorithms[algorithm]
+    if members <= 1:
+        return 1.0
+    share = number_of(shape, "share", members, npus, step)
+    if not 0 < share <= MOST_SHARE:
+        raise BackendError(
+            f"{_variant_name(shape)}.share gave {share:g}; it is a share of the bandwidth: above 0, up to 1"
+        )
+    if shape.switched:
+        return share
+    # Links that an algorithm can keep busy: one for each peer that it sends to at once, and no more than members.
+    links = max(1.0, min(number_of(shape, "links", npus), members - 1))
+    busy = min(1.0, number_of(pattern, "peers", members) / links)
+    # A message that travels d links uses them d times: contention grows from 1 with the distance, as far as the
+    # topology's mean distance is that of a ring.
+    ring_hops = max(1.0, npus / 4)  # the mean distance in a ring, for which algorithms state theirs
+    apart = (number_of(shape, "mean_hops", npus) - 1) / max(ring_hops - 1, 1e-9)
+    contention = 1 + (number_of(pattern, "distance", members) - 1) * min(1.0, max(0.0, apart))
+    return share * busy / contention

@@ -22,8 +22,7 @@ import numpy as np
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import exists, is_file
 from cosmic.design import catalog_entries, schema
-from cosmic.design.fabric import FabricTier
-from cosmic.design.network_layer import Dimension, Network, topologies
+from cosmic.design.network_layer import Dimension, FabricTier, Network, topologies
 from cosmic.design.plain_data import load_yaml, merge_at_key
 from cosmic.design.systems import YAML_ENDINGS, is_model_at_system, read_system, split_size
 from cosmic.network.dimension_wiring import healthy_graph, with_faults

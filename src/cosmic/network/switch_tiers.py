@@ -1,8 +1,8 @@
 """What traffic takes where a dimension is built in tiers: what leaves a leaf switch, or a pod, shares the uplinks.
 
 A fabric says how many NPUs of a dimension are below one switch of each tier, and how oversubscribed what leaves them is
-(`cosmic.design.fabric`). All groups of a shape work at once. An algorithm is phases of messages between members, as in
-`cosmic.network.link_shares`; with a byte for every NPU to send in all phases together, s_i of it in phase i,
+(`cosmic.design.network_layer`). All groups of a shape work at once. An algorithm is phases of messages between members, as in
+`cosmic.network.link_costs`; with a byte for every NPU to send in all phases together, s_i of it in phase i,
 
     share = 1 / sum over phases of  max(s_i, max over tiers of  o_t x_it / L_t)
 
@@ -39,13 +39,11 @@ from cosmic.base.errors import BackendError
 from cosmic.base.numeric import Condition, Numeric, anywhere, choose, sum_of
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch, Label, Names, first_known
-from cosmic.design.fabric import UNTIERED, FabricTier, Site, builds
-from cosmic.design.network_layer import Dimension, topologies
+from cosmic.design.network_layer import UNTIERED, Dimension, FabricTier, Site, builds, topologies
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.network.dimension_wiring import topology_of
+from cosmic.network.link_costs import TEXTBOOK, group_layouts, message_patterns, sends_to_all_at_once
 from cosmic.network.link_graph import Floats, Ints
-from cosmic.network.link_shares import group_layouts, message_patterns, sends_to_all_at_once
-from cosmic.network.synthesized_costs import TEXTBOOK
 
 FAT_TREE = "fat_tree"
 DOUBLE_TREE = "double_binary_tree"

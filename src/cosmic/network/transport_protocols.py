@@ -36,7 +36,7 @@ import numpy as np
 from cosmic.base.numeric import Condition, Numeric, anywhere, choose, larger, power, smaller
 from cosmic.design.catalog_entries import load_constants
 from cosmic.design.network_layer import Transport
-from cosmic.network.algorithm_terms import tree_depth
+from cosmic.network.collective_rounds import tree_depth
 
 IDEAL = Transport()
 NEVER = 1e-12

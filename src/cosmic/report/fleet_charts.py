@@ -12,22 +12,7 @@ from pathlib import Path
 
 from cosmic.base.timelines import Sample, TimelineRows, TimelineSpan, Track, write_rows
 from cosmic.cluster.fleet_jobs import Fleet, JobResult
-from cosmic.report.charts.drawing import (
-    EDGE,
-    WIDTH,
-    Axis,
-    coordinate_text,
-    draw_abscissa,
-    draw_heading,
-    draw_label,
-    draw_notes,
-    draw_rule,
-    escape_line,
-    fill_class,
-    quantity,
-    scale_of,
-    svg_document,
-)
+from cosmic.report.charts import drawing
 from cosmic.report.page import Figure, Heading, Page, Table, Text
 
 MOST_ROWS = 64
@@ -108,7 +93,7 @@ def format_duration(seconds: float) -> str:
     ('4.25 s', '1 min 15 s', '2 h 3 min', '55 h 33 min')
     """
     if seconds < MINUTE_S:
-        return quantity(seconds, "s")
+        return drawing.quantity(seconds, "s")
     if seconds < HOUR_S:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
@@ -173,31 +158,35 @@ def _add_device_time(
 def fleet_svg(fleet: Fleet) -> str:
     """Return a drawing: a line for each row of accelerators, and on it the jobs along the time."""
     title = f"{len(fleet.jobs):,} jobs on {fleet.npus:,} accelerators"
-    elements, top = draw_heading(title, [])
+    elements, top = drawing.draw_heading(title, [])
     top += 8
-    scale = scale_of([0.0, max(fleet.makespan_s, 1e-12)], Axis("time", "s"), zero=True)
-    across, size, lines = WIDTH - EDGE - LEFT, accelerators_per_row(fleet), jobs_by_line(fleet)
+    scale = drawing.scale_of([0.0, max(fleet.makespan_s, 1e-12)], drawing.Axis("time", "s"), zero=True)
+    across, size, lines = drawing.WIDTH - drawing.EDGE - LEFT, accelerators_per_row(fleet), jobs_by_line(fleet)
     bars = 0
     for drawn_line, ((row, line), spans) in enumerate(sorted(lines.items())):
         middle = top + (drawn_line + 0.5) * ROW
         if line == 0:
             name = row_name(fleet, row)
-            elements.append(draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - EDGE))
-        elements.append(draw_rule((LEFT, middle), (LEFT + across, middle), "cc-grid"))
+            elements.append(
+                drawing.draw_label((LEFT - 8, middle + 4), name, "cc-muted cc-small", "end", LEFT - 8 - drawing.EDGE)
+            )
+        elements.append(drawing.draw_rule((LEFT, middle), (LEFT + across, middle), "cc-grid"))
         for start_s, end_s, index in spans[: max(0, MOST_BARS - bars)]:
             left, right = (LEFT + scale.share(time_s - fleet.start_s) * across for time_s in (start_s, end_s))
             elements.append(_draw_job(left, middle - BAR / 2, right - left, index, fleet.jobs[index].name))
         bars += len(spans)
     bottom = top + len(lines) * ROW + 4
-    elements += draw_abscissa(scale, (LEFT, bottom), across)
+    elements += drawing.draw_abscissa(scale, (LEFT, bottom), across)
     notes = [f"each row {size:,} accelerators", f"{bars - MOST_BARS:,} bars are not drawn" if bars > MOST_BARS else ""]
-    small, end = draw_notes(notes, bottom + 50)
-    return svg_document(title, f"{title}, over {format_duration(fleet.makespan_s)}.", end + 6, [*elements, *small])
+    small, end = drawing.draw_notes(notes, bottom + 50)
+    return drawing.svg_document(
+        title, f"{title}, over {format_duration(fleet.makespan_s)}.", end + 6, [*elements, *small]
+    )
 
 
 def _draw_job(left: float, top: float, width: float, index: int, name: str) -> str:
-    box = f'x="{coordinate_text(left)}" y="{coordinate_text(top)}" width="{coordinate_text(max(width - 0.5, 0.5))}" height="{coordinate_text(BAR)}"'
-    return f'<rect class="{fill_class(index)}" {box}><title>{escape_line(name)}</title></rect>'
+    box = f'x="{drawing.coordinate_text(left)}" y="{drawing.coordinate_text(top)}" width="{drawing.coordinate_text(max(width - 0.5, 0.5))}" height="{drawing.coordinate_text(BAR)}"'
+    return f'<rect class="{drawing.fill_class(index)}" {box}><title>{drawing.escape_line(name)}</title></rect>'
 
 
 JOB_COLUMNS = ("job", "NPUs", "where", "arrives", "waits", "runs", "step alone", "step here", "tokens/s", "slowdown")
@@ -212,8 +201,8 @@ def job_cells(job: JobResult) -> list[str]:
         format_duration(job.arrival_s),
         format_duration(job.wait_s),
         format_duration(job.run_s),
-        quantity(job.alone_step_s, "s"),
-        quantity(job.step_s, "s"),
+        drawing.quantity(job.alone_step_s, "s"),
+        drawing.quantity(job.step_s, "s"),
         f"{job.tokens_per_s:,.0f}",
         f"{job.slowdown:.2f}",
     ]

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as Tree
 
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import make_folder, write_all, write_text
-from cosmic.report import hypertext, markdown
+from cosmic.report import html_file, markdown
 
 FILE_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?")
 HARMLESS = frozenset({"svg", "title", "desc", "style", "g", "path", "rect", "circle", "text"})
@@ -155,23 +155,23 @@ def to_markdown(page: Page, directory: Path | str, where: str = "file") -> Path:
 
 def to_html(page: Page) -> str:
     """Return *page* as one HTML file: light or dark as the reader prefers, no scripts, no requests."""
-    blocks = [f"<h1>{hypertext.inline(page.title)}</h1>"]
+    blocks = [f"<h1>{html_file.inline(page.title)}</h1>"]
     places: set[str] = set()
     for part in page.parts:
         match part:
             case Text(text):
-                blocks += [f"<p>{hypertext.inline(paragraph)}</p>" for paragraph in paragraphs(text)]
+                blocks += [f"<p>{html_file.inline(paragraph)}</p>" for paragraph in paragraphs(text)]
             case Heading(text, level):
-                blocks.append(f'<h{level} id="{_make_unique(slug(text), places)}">{hypertext.inline(text)}</h{level}>')
+                blocks.append(f'<h{level} id="{_make_unique(slug(text), places)}">{html_file.inline(text)}</h{level}>')
             case Items(items):
-                blocks.append(hypertext.numbered(_join_lines(items)))
+                blocks.append(html_file.numbered(_join_lines(items)))
             case Table(columns, rows, caption):
-                blocks.append(hypertext.table(columns, rows, caption))
+                blocks.append(html_file.table(columns, rows, caption))
             case Figure(svg, name, caption):
-                blocks.append(hypertext.figure(svg, _make_unique(f"figure-{name}", places), caption))
+                blocks.append(html_file.figure(svg, _make_unique(f"figure-{name}", places), caption))
             case Code(text, _):
-                blocks.append(hypertext.code(text))
-    return hypertext.document(page.title, blocks)
+                blocks.append(html_file.code(text))
+    return html_file.document(page.title, blocks)
 
 
 def write_html(page: Page, path: Path | str) -> Path:

@@ -17,10 +17,9 @@ from cosmic.design.prediction_accuracy import expected_error
 from cosmic.design.workload_layer import Task
 from cosmic.report.document_types import CommandJson, Failure, Trust
 from cosmic.search.design_wording import metric_label
-from cosmic.search.next_commands import resume_command
 from cosmic.search.search_inputs import Inputs
 from cosmic.search.search_loop import Found
-from cosmic.search.search_verdict import reason_text
+from cosmic.search.search_verdict import reason_text, resume_command
 from cosmic.search.space.space_files import mapping_space
 from cosmic.serving.serving_accuracy import tpot_expectation
 from cosmic.simulate.metrics import OF_REQUESTS

@@ -122,7 +122,7 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
         "schedules": lambda: _list_variants("cosmic.workload.pipeline_schedule", "schedules"),
         "topologies": lambda: _list_variants("cosmic.design.network_layer", "topologies"),
-        "builds": lambda: _list_variants("cosmic.design.fabric", "builds"),
+        "builds": lambda: _list_variants("cosmic.design.network_layer", "builds"),
         "algorithms": lambda: _list_variants("cosmic.design.collective_layer", "algorithms"),
         "agents": lambda: [
             {"name": row["name"], "settings": _settings_in_words(row), "summary": row["summary"]}

@@ -24,8 +24,8 @@ from cosmic.base.units import (
 )
 from cosmic.design import catalog_entries
 from cosmic.design.design_point import DesignPoint, full_path, model_title
-from cosmic.design.fabric import BY_BANDWIDTH
 from cosmic.design.model_layer import is_moe
+from cosmic.design.network_layer import BY_BANDWIDTH
 from cosmic.design.plain_data import parse_yaml
 from cosmic.design.serving_layer import Load
 from cosmic.design.workload_layer import AXES as AXIS_ORDER

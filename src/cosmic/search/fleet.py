@@ -43,6 +43,7 @@ from cosmic.cluster.fleet_jobs import (
     TenantTurns,
     read_jobs,
 )
+from cosmic.cluster.fleet_sharing import FullestMoment, gang_size, run_in_turns, run_partitioned, simulate_turns
 from cosmic.cluster.job_requests import (
     Demand,
     JobOption,
@@ -54,8 +55,6 @@ from cosmic.cluster.job_requests import (
     place_job,
     shared_tier,
 )
-from cosmic.cluster.space_sharing import run_partitioned
-from cosmic.cluster.time_sharing import FullestMoment, gang_size, run_in_turns, simulate_turns
 from cosmic.design import schema
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint

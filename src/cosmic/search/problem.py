@@ -26,9 +26,9 @@ from cosmic.cluster.cluster_cost import needed_figures
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, Column, column_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import INCLUDED
 from cosmic.design.field_facts import facts_of
 from cosmic.design.model_layer import has_tokens
+from cosmic.design.network_layer import INCLUDED
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.search.agent import Flags, Floats, Outcomes

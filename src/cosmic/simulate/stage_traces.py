@@ -46,14 +46,13 @@ from cosmic.step.operator_work import OperatorUse
 from cosmic.step.stage_time import FETCHED_AHEAD, Communicated, block_times
 from cosmic.step.step_profile import OperatorCost, StepProfile
 from cosmic.traces.trace import ABSENT, RECORDED, CollectiveType, Ints, NodeType, Template
-from cosmic.workload.block_plans import BlockPlan, plan_of
+from cosmic.workload.block_plans import STREAM, BlockPlan, plan_of
 from cosmic.workload.lora_adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.operator_graph import Operator
 from cosmic.workload.pipeline_schedule import PipelineTask, TaskKind
 from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.resharding import COLLECTIVES
-from cosmic.workload.strategy_tables import STREAM
 
 # ---- The pieces of a block
 
@@ -67,7 +66,7 @@ class TracedCollective:
     name: str
     kind: CommunicationKind
     axes: tuple[str, ...]
-    """Those of dense layers, or those of experts: see `cosmic.workload.strategy_tables`."""
+    """Those of dense layers, or those of experts: see `cosmic.workload.block_plans`."""
     members: float
     bytes: float
     """The result of a gather, the input of any other collective."""

@@ -22,8 +22,8 @@ from cosmic.cluster.cluster_cost import cluster_cost, describe_missing_figures, 
 from cosmic.cluster.goodput import run_metrics, unknown_run_metrics
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import INCLUDED
 from cosmic.design.model_layer import has_tokens
+from cosmic.design.network_layer import INCLUDED
 from cosmic.design.prediction_accuracy import Expectation, Range, expected_error
 from cosmic.simulate.analytic_step import BREAKDOWN, COMPUTE_PARTS, compute_step_seconds
 from cosmic.simulate.metrics import (

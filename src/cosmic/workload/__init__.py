@@ -1,7 +1,7 @@
 """What a model does on a mesh: graphs of operators, sharded, and cut into pipeline stages.
 
 A model is a tuple of blocks (`model_blocks`), each a graph of operators over tensors with named dimensions
-(`operator_graph`, `operator_kinds`). A strategy (`strategy_tables`) states the shardings of a few tensors;
+(`operator_graph`, `operator_kinds`). A strategy states the shardings of a few tensors;
 `sharding` propagates them, and `block_plans` holds the partitioned blocks with their backward passes. A plan has no
 sizes: `mesh_sizes` gives them for a batch of designs, so that one plan serves every degree of parallelism.
 

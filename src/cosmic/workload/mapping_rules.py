@@ -27,8 +27,8 @@ import numpy.typing as npt
 from cosmic.base.numeric import Condition, Numeric
 from cosmic.design.design_batch import Batch, Combinations, Label, batch_of, has_gaps, none_to_nan
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, builds
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
+from cosmic.design.network_layer import BY_BANDWIDTH, INCLUDED, builds
 from cosmic.design.program_model import ProgramModel
 from cosmic.network.dimension_wiring import (
     PLAIN,

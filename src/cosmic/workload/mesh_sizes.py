@@ -85,7 +85,7 @@ def sizes_of(batch: Batch) -> SizeTable:
     """Return the size of every dimension of one microbatch and of every mesh axis.
 
     The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
-    its microbatch. The axes of experts, etp, ep and edp, split the same ranks: see `cosmic.workload.strategy_tables`.
+    its microbatch. The axes of experts, etp, ep and edp, split the same ranks: see `cosmic.workload.block_plans`.
     """
     return batch.once(sizes_of, lambda: _sizes_of(batch))
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import cosmic
-from cosmic.accuracy.calibrate.physical_parameters import (
+from cosmic.accuracy.calibrate.calibration_target import (
     changed_fields,
     list_parameters,
     measurement_noise,

@@ -16,9 +16,8 @@ from cosmic.cluster import cluster_cost as clusters
 from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost, dimension_parts, network_usd
 from cosmic.design.design_batch import Batch, batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import Fabric
 from cosmic.design.facility_layer import Facility, Node
-from cosmic.design.network_layer import Dimension, Link
+from cosmic.design.network_layer import Dimension, Fabric, Link
 from cosmic.network.dimension_wiring import Wiring, label_of
 from cosmic.step.accelerator_rates import PowerConstants
 from tests.step import tiny

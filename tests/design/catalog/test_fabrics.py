@@ -15,8 +15,8 @@ from cosmic.design.catalog_parts import (
     switch_name,
     switch_names,
 )
-from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED
 from cosmic.design.loading import design_tree
+from cosmic.design.network_layer import BY_BANDWIDTH, INCLUDED
 from cosmic.network.switch_tiers import ports_at
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.space.space_files import mapping_space

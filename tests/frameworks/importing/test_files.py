@@ -12,7 +12,7 @@ from cosmic.base.errors import SpecError
 from cosmic.design.field_facts import flags_of
 from cosmic.design.workload_layer import Workload
 from cosmic.frameworks import megatron_model
-from cosmic.frameworks.megatron_arguments import COSTLESS_FLAGS, READ_ARGUMENTS, UNMODELLED_ARGUMENTS, is_without_cost
+from cosmic.frameworks.megatron_files import COSTLESS_FLAGS, READ_ARGUMENTS, UNMODELLED_ARGUMENTS, is_without_cost
 from cosmic.frameworks.targets import megatron
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.launch_import import Imported, import_launch

@@ -25,8 +25,7 @@ from cosmic.design.serving_layer import Load, PrefillPool, RequestClass
 from cosmic.design.workload_layer import Precision
 from cosmic.frameworks import served_launch
 from cosmic.frameworks.launch import ENGINES, FRAMEWORKS, Launch, render_script, targets, write_launch
-from cosmic.frameworks.served_launch import EnginePool, describe_served
-from cosmic.frameworks.server_scripts import place_servers
+from cosmic.frameworks.served_launch import EnginePool, describe_served, place_servers
 from cosmic.search.mapping.design_completion import load_design
 from tests.batches import check_all
 from tests.frameworks.launching.launched_designs import CHECKED, HERE

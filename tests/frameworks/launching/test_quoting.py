@@ -22,8 +22,19 @@ from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.memory_layer import MemoryTier
 from cosmic.design.serving_layer import Load, PrefillPool, Serving
-from cosmic.frameworks.launch import ENGINES, SCRIPT_NAME, Launch, render_script, targets, write_launch
-from cosmic.frameworks.launch_quoting import dump_toml, quote_export, quote_here_document, quote_options, quote_word
+from cosmic.frameworks.launch import (
+    ENGINES,
+    SCRIPT_NAME,
+    Launch,
+    dump_toml,
+    quote_export,
+    quote_here_document,
+    quote_options,
+    quote_word,
+    render_script,
+    targets,
+    write_launch,
+)
 from cosmic.search.mapping.design_completion import load_design
 
 RAN = "ran"

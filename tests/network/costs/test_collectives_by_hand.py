@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own, halving_distance, passes_of, tree_depth
+from cosmic.network.collective_rounds import all_but_own, halving_distance, passes_of, tree_depth
 from cosmic.network.transport_protocols import reduction_traffic
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)

@@ -10,7 +10,6 @@ import pytest
 from cosmic.base.numeric import Numeric
 from cosmic.design.design_batch import Batch, Names
 from cosmic.design.network_layer import Dimension, Transport
-from cosmic.network.algorithm_terms import usable_share
 from cosmic.network.collective_costs import (
     NetworkDimension,
     Subgroup,
@@ -25,6 +24,7 @@ from cosmic.network.collective_costs import (
     send_seconds,
     subgroups,
 )
+from cosmic.network.collective_rounds import usable_share
 from cosmic.network.mesh_spans import Span
 from cosmic.network.transport_protocols import IDEAL
 from cosmic.search.mapping.design_completion import load_design

@@ -10,8 +10,8 @@ import pytest
 from cosmic.base.errors import BackendError
 from cosmic.design.design_batch import CODE_LIMIT, Names, _row_codes
 from cosmic.design.network_layer import topologies
-from cosmic.network.algorithm_terms import usable_share
 from cosmic.network.collective_costs import collective_terms
+from cosmic.network.collective_rounds import usable_share
 from cosmic.simulate.recording.recorded_program import LookupTable, hash_key
 
 

@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 
 from cosmic.design.collective_layer import CollectiveKind
-from cosmic.design.fabric import FabricTier
-from cosmic.design.network_layer import Dimension, Fault, Network, topologies
-from cosmic.network import link_shares
+from cosmic.design.network_layer import Dimension, FabricTier, Fault, Network, topologies
+from cosmic.network import link_costs
 from cosmic.network.dimension_wiring import label_of, wiring_at
+from cosmic.network.link_costs import (
+    _make_lines,
+    envelope,
+    group_layouts,
+    line_of,
+    link_terms,
+    message_patterns,
+    node_floor,
+    slowest_npu,
+    synthesized_lines,
+)
 from cosmic.network.link_graph import graph_of
-from cosmic.network.link_shares import group_layouts, link_terms, message_patterns, slowest_npu
 from cosmic.network.network_graphs import tiered_graph
 from cosmic.network.schedules.collective_schedule import Schedule
-from cosmic.network.synthesized_costs import _make_lines, envelope, line_of, node_floor, synthesized_lines
 
 Phase = tuple[list[int], list[int], Any]
 
@@ -187,8 +195,8 @@ def test_too_many_messages_are_not_routed(monkeypatch: pytest.MonkeyPatch) -> No
     routed = link_terms("all_gather", "ring", "direct", 8, 4, 1)
     assert routed[1] > 1.0
     for pairs, work, found in ((32, 128, routed), (31, 128, (1.0, 1.0)), (32, 127, (1.0, 1.0))):
-        monkeypatch.setattr(link_shares, "MOST_MESSAGES", pairs)
-        monkeypatch.setattr(link_shares, "MOST_WORK", work)
+        monkeypatch.setattr(link_costs, "MOST_MESSAGES", pairs)
+        monkeypatch.setattr(link_costs, "MOST_WORK", work)
         link_terms.cache_clear()
         assert link_terms("all_gather", "ring", "direct", 8, 4, 1) == found
     link_terms.cache_clear()

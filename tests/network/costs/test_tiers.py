@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import BackendError
 from cosmic.design.collective_layer import CollectiveKind
-from cosmic.design.fabric import Fabric, FabricTier, Site, builds
-from cosmic.design.network_layer import Dimension, Transport
+from cosmic.design.network_layer import Dimension, Fabric, FabricTier, Site, Transport, builds
 from cosmic.network.collective_costs import (
     NetworkDimension,
     Subgroup,

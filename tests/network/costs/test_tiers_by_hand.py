@@ -10,10 +10,9 @@ import pytest
 
 from cosmic.base.errors import BackendError
 from cosmic.design.design_batch import Batch, batch_of_changes
-from cosmic.design.fabric import Fabric, FabricTier, Site, builds
-from cosmic.design.network_layer import Dimension, topologies
-from cosmic.network.algorithm_terms import number_of, usable_share
+from cosmic.design.network_layer import Dimension, Fabric, FabricTier, Site, builds, topologies
 from cosmic.network.collective_costs import busiest_link, spine_shares
+from cosmic.network.collective_rounds import number_of, usable_share
 from cosmic.network.switch_tiers import (
     GroupShape,
     Phase,

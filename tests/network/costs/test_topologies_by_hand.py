@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.network_layer import Parts, topologies
-from cosmic.network.algorithm_terms import usable_share
+from cosmic.network.collective_rounds import usable_share
 from cosmic.network.topologies.dragonfly import Dragonfly
 from cosmic.network.topologies.fat_tree import FatTree
 from cosmic.network.topologies.grid_product import Line, Product

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.network.link_graph import LinkGraph, graph_of, reachable_nodes, require_connected
-from cosmic.network.network_files.link_lists import links_csv, parse_csv, parse_tacos, tacos_text
 from cosmic.network.network_files.network_file import read_graph
+from cosmic.network.network_files.network_formats import links_csv, parse_csv, parse_tacos, tacos_text
 
 GIB = 2.0**30
 LINKS = Path(__file__).parents[4] / "shared" / "reference" / "collectives" / "tacos_links"

@@ -19,9 +19,8 @@ from cosmic.network.schedules.schedule_checking import check_schedule, infer_red
 from cosmic.network.schedules.schedule_formats import ScheduleOptions, read_schedule, schedule_timeline_text
 from cosmic.network.schedules.schedule_replay import to_nanoseconds
 from cosmic.network.schedules.schedule_tables import StatedCollective, parse_table, schedule_csv
-from cosmic.report.schedule_files import schedule_svg
+from cosmic.report.schedule_files import schedule_svg, traces_of_schedule
 from cosmic.simulate.events.trace_simulation import simulate
-from cosmic.traces.chakra.schedule_traces import traces_of_schedule
 from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 from cosmic.traces.trace_checks import list_problems

@@ -12,7 +12,7 @@ from cosmic.network.schedules.collective_schedule import Kind
 from cosmic.network.schedules.schedule_checking import check_schedule
 from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
 from cosmic.network.synthesis.schedule_synthesis import settle_transfers, synthesize
-from cosmic.network.synthesis.synthesis_native import Transfers
+from cosmic.network.synthesis.synthesis_loops import Transfers
 from tests.batches import check_all
 
 

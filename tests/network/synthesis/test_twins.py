@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cosmic.base.native.library import SWITCH, native_library
 from cosmic.network.synthesis.max_flow import cut_rate, member_distances, net_of
-from cosmic.network.synthesis.synthesis_native import (
+from cosmic.network.synthesis.synthesis_loops import (
     Growing,
     Playing,
     SpreadProblem,

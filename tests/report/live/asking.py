@@ -11,8 +11,8 @@ from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from cosmic.report.live.access_control import AccessKeys, RequestGuard
-from cosmic.report.live.application import LiveSite, make_guarded_application
 from cosmic.report.live.connections import Limits
+from cosmic.report.live.server import LiveSite, make_guarded_application
 from cosmic.report.live.study_paths import StudyRoot
 
 PORT = 8123

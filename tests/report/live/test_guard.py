@@ -18,8 +18,8 @@ from cosmic.report.live.access_control import (
     AccessKeys,
     RequestGuard,
 )
-from cosmic.report.live.application import LiveSite, make_application
 from cosmic.report.live.connections import Limits, Rates
+from cosmic.report.live.server import LiveSite, make_application
 from cosmic.report.live.study_paths import StudyRoot
 from tests.report.live.asking import ORIGIN, PORT, Answer, Client, site_at, tell, token_of
 

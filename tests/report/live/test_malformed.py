@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from cosmic.report.live.application import make_application
+from cosmic.report.live.server import make_application
 from tests.report.live.asking import Client, tell
 from tests.report.live.malformed import requests
 

@@ -10,8 +10,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from cosmic.base.errors import CosmicError
-from cosmic.report.live.application import make_application
 from cosmic.report.live.request_checks import Refusal
+from cosmic.report.live.server import make_application
 from cosmic.report.live.study_paths import StudyRoot
 from tests.report.live.asking import Answer, Client, spoken, tell
 from tests.report.live.conftest import SECRET

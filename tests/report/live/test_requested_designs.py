@@ -13,8 +13,8 @@ import pytest
 
 from cosmic.design.plain_data import parse_yaml
 from cosmic.evaluation import evaluate
-from cosmic.report.live.application import JobThreads
 from cosmic.report.live.connections import Limits
+from cosmic.report.live.server import JobThreads
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.study.study import open_study
 from cosmic.simulate.metrics import Metrics
@@ -143,7 +143,7 @@ def test_one_browser_evaluates_one_design_at_a_time(client: Client, monkeypatch:
         at_once[0] -= 1
         return b""
 
-    monkeypatch.setattr(import_module("cosmic.report.live.application"), "_what_if", slow)
+    monkeypatch.setattr(import_module("cosmic.report.live.server"), "_what_if", slow)
     own = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json")]
 
     async def several() -> list[int]:

@@ -19,9 +19,8 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from cosmic.report.live.application import make_application
 from cosmic.report.live.connections import ConnectionCrowd, Limits
-from cosmic.report.live.server import ListeningServer, open_server
+from cosmic.report.live.server import ListeningServer, make_application, open_server
 from cosmic.report.live.study_paths import StudyRoot
 from cosmic.search.study.trial_storage import StudyError
 from tests.report.live.asking import Client, site_at, tell, token_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.report.live.application import LiveSite, watch_study
+from cosmic.report.live.server import LiveSite, watch_study
 from cosmic.report.live.study_library import GrowingStorage, StudyTally, is_lock_held
 from cosmic.search.search_loop import search
 from cosmic.search.study.study import open_study, render_inputs
@@ -138,8 +138,8 @@ def test_a_viewer_takes_no_lock_and_sees_who_holds_one(client: Client, runs: Pat
 def test_events_say_what_is_new_once(client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site: LiveSite = client.site
     site.streams.closing = False
-    monkeypatch.setattr(import_module("cosmic.report.live.application"), "INTERVAL_S", 0.01)
-    monkeypatch.setattr(import_module("cosmic.report.live.application"), "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(import_module("cosmic.report.live.server"), "INTERVAL_S", 0.01)
+    monkeypatch.setattr(import_module("cosmic.report.live.server"), "HEARTBEAT_S", 0.05)
     row = client.get("/api/studies/study/status").json
 
     async def heard(last: str, count: int) -> list[str]:

@@ -10,9 +10,9 @@ from importlib import import_module
 
 import pytest
 
-from cosmic.report.live.application import JobThreads
 from cosmic.report.live.connections import Limits
 from cosmic.report.live.request_checks import Refusal
+from cosmic.report.live.server import JobThreads
 
 SOON_S = 60.0
 
@@ -46,7 +46,7 @@ def swallowing() -> None:
 
 @pytest.mark.parametrize("work", [endless, swallowing])
 def test_what_is_written_in_python_is_stopped(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("cosmic.report.live.application"), "AGAIN_S", 0.05)
+    monkeypatch.setattr(import_module("cosmic.report.live.server"), "AGAIN_S", 0.05)
     before = threads()
 
     async def ask() -> int:

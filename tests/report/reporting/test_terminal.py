@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cosmic.report.charts.drawing import Axis, Point, Series
-from cosmic.report.charts.terminal_plots import Cloud, plot_curves, plot_scatter
+from cosmic.report.search_charts import Cloud, plot_curves, plot_scatter
 
 X, Y = Axis("trials"), Axis("step time", "s")
 FALL = [(float(place), 1.0 / (place + 1)) for place in range(200)]

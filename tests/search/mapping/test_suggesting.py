@@ -14,8 +14,7 @@ from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import design_tree
 from cosmic.evaluation import evaluate
-from cosmic.search.mapping.design_completion import complete_design, load_design
-from cosmic.search.mapping.suggested_mapping import shared_batch
+from cosmic.search.mapping.design_completion import complete_design, load_design, shared_batch
 from cosmic.search.space.space_files import load_space, mapping_space
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.device_memory import footprint

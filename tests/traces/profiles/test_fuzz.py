@@ -255,12 +255,12 @@ def test_broken_files_are_refused_in_one_sentence(events: list[Any], data: st.Da
 @settings(max_examples=30, deadline=None)
 @given(st.lists(EVENT | WRONG, max_size=8))
 def test_events_are_read_alike_with_and_without_the_compiled_library(events: list[Any]) -> None:
-    from cosmic.traces.profiles import json_rows  # noqa: PLC0415  it is changed here
+    from cosmic.traces.profiles import json_stream  # noqa: PLC0415  it is changed here
 
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         path = write_kineto(Path(name) / "k.json", events)
         found = [_read(path)]
-        patch.setattr(json_rows, "native_library", lambda: None)
+        patch.setattr(json_stream, "native_library", lambda: None)
         found.append(_read(path))
     assert found[0] == found[1]
 

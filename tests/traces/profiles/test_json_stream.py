@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
 from cosmic.base.native.library import native_library
-from cosmic.traces.profiles import json_rows, json_stream
-from cosmic.traces.profiles.json_rows import ABSENT, TEXT, TIME, WHOLE, Key, RowReader
-from cosmic.traces.profiles.json_stream import JsonDocument
+from cosmic.traces.profiles import json_stream
+from cosmic.traces.profiles.json_stream import ABSENT, TEXT, TIME, WHOLE, JsonDocument, Key, RowReader
 
 ELEMENTS = [{"a": 'x]}\\"', "n": at, "t": at + 0.25, "args": {"b": [1, [2]], "c": "é" * at}} for at in range(40)]
 TEXT_OF_ALL = json.dumps({"before": [1, 2], "long": ELEMENTS, "after": {"long": 3}}, ensure_ascii=False).encode()
@@ -28,7 +27,7 @@ def test_elements_are_the_same_wherever_blocks_end(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(json_stream, "BLOCK_BYTES", size)
     if not native:
         monkeypatch.setattr(json_stream, "native_library", lambda: None)
-        monkeypatch.setattr(json_rows, "native_library", lambda: None)
+        monkeypatch.setattr(json_stream, "native_library", lambda: None)
     (tmp_path / "x.json").write_bytes(TEXT_OF_ALL)
     document = JsonDocument(tmp_path / "x.json", "long")
     assert [each for text in document.elements() for each in json.loads(text)] == ELEMENTS

@@ -20,7 +20,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.accuracy.calibrate.calibration_target import Target, target_dimensions, target_of
+from cosmic.accuracy.calibrate.calibration_target import (
+    PhysicalParameter,
+    Target,
+    changed_fields,
+    factor_spread,
+    list_parameters,
+    measurement_noise,
+    prior_of,
+    target_dimensions,
+    target_of,
+    value_at,
+)
 from cosmic.accuracy.calibrate.map_estimate import (
     Array,
     Estimate,
@@ -32,15 +43,6 @@ from cosmic.accuracy.calibrate.map_estimate import (
     tame_outliers,
 )
 from cosmic.accuracy.calibrate.measurement_files import read_tables
-from cosmic.accuracy.calibrate.physical_parameters import (
-    PhysicalParameter,
-    changed_fields,
-    factor_spread,
-    list_parameters,
-    measurement_noise,
-    prior_of,
-    value_at,
-)
 from cosmic.accuracy.calibrate.predicted_measurements import STEP, PredictedMeasurements
 from cosmic.base._version import __version__
 from cosmic.base.errors import SpecError, require

@@ -38,9 +38,15 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.accuracy.calibrate.calibration_target import Target, check_accelerator, system_of_design, system_of_device
+from cosmic.accuracy.calibrate.calibration_target import (
+    Changes,
+    Target,
+    check_accelerator,
+    measurement_noise,
+    system_of_design,
+    system_of_device,
+)
 from cosmic.accuracy.calibrate.map_estimate import Array
-from cosmic.accuracy.calibrate.physical_parameters import Changes, measurement_noise
 from cosmic.accuracy.calibrate.predicted_measurements import (
     PredictedMeasurements,
     observed_attention,

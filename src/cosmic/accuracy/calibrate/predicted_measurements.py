@@ -11,9 +11,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from cosmic.accuracy.calibrate.calibration_target import Target, check_accelerator, system_of_device
+from cosmic.accuracy.calibrate.calibration_target import (
+    Changes,
+    Target,
+    check_accelerator,
+    measurement_noise,
+    system_of_device,
+)
 from cosmic.accuracy.calibrate.map_estimate import Array
-from cosmic.accuracy.calibrate.physical_parameters import Changes, measurement_noise
 from cosmic.accuracy.measured_rows import Fields, Row
 from cosmic.accuracy.rows.kernel_rows import ADAMW_BYTES, FORMATS, OPERATORS, attention_rates, offsets
 from cosmic.base.errors import SpecError, require

@@ -66,8 +66,8 @@ from cosmic.design.memory_layer import MemoryTier
 from cosmic.design.model_layer import Transformer, count_active_parameters
 from cosmic.design.workload_layer import Recompute, RecomputeModule, Workload
 from cosmic.evaluation import evaluate_batch
+from cosmic.search.mapping.design_completion import shared_batch
 from cosmic.search.mapping.mapping_search import Mapped, build_grid, runs_and_share, search_mapping, step_seconds
-from cosmic.search.mapping.suggested_mapping import shared_batch
 from cosmic.simulate.step_evaluation import expected_step_error
 from cosmic.step.device_memory import footprint
 from cosmic.step.operator_work import model_flop_per_token

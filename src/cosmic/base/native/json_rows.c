@@ -1,4 +1,4 @@
-/* The elements of a long JSON array, objects, as rows of integers: as in `cosmic.traces.profiles.json_rows`.
+/* The elements of a long JSON array, objects, as rows of integers: as in `cosmic.traces.profiles.json_stream`.
 
    What is not as usual (an escaped character, a number with an exponent, a value of another type, a syntax error) is not
    judged here: its row is marked, and Python decodes the element again. */

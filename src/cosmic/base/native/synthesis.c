@@ -1,5 +1,5 @@
 /* Schedules of collectives: trees for chunks (`cosmic_synthesis_plan`), and transfers in time (`cosmic_synthesis_play`).
- * The same, line by line, as `cosmic.network.synthesis.synthesis_python`, which says what it means. */
+ * The same, line by line, as `cosmic.network.synthesis.synthesis_loops`, which says what it means. */
 #include <stdlib.h>
 #include <string.h>
 

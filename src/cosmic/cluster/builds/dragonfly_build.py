@@ -26,7 +26,7 @@ from math import ceil
 from typing import NamedTuple
 
 from cosmic.cluster.builds.tree_builds import count_groups, single_switch_bill
-from cosmic.design.fabric import Bill, FabricTier, Site, builds
+from cosmic.design.network_layer import Bill, FabricTier, Site, builds
 
 
 class _DragonflyPlan(NamedTuple):

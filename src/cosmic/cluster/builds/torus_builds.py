@@ -20,7 +20,7 @@ Jouppi et al., TPU v4, ISCA 2023 (arXiv 2304.01433); v5p and v7 are taken to be 
 from __future__ import annotations
 
 from cosmic.cluster.builds.tree_builds import count_groups
-from cosmic.design.fabric import Bill, FabricTier, Site, builds
+from cosmic.design.network_layer import Bill, FabricTier, Site, builds
 
 RINGS = ("ring", "line")
 

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, FabricTier, Site, builds
+from cosmic.design.network_layer import BY_BANDWIDTH, INCLUDED, Bill, FabricTier, Site, builds
 
 
 class LeafTier(NamedTuple):

@@ -16,8 +16,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.network_layer import Dimension
 from cosmic.design.plain_data import dump_yaml
 from cosmic.evaluation import step_of
-from cosmic.frameworks.launch import TRACE_PREFIX, Draft, Launch, describe_launch, targets
-from cosmic.frameworks.launch_quoting import quote_options
+from cosmic.frameworks.launch import TRACE_PREFIX, Draft, Launch, describe_launch, quote_options, targets
 from cosmic.network.switch_tiers import tiers_of
 from cosmic.simulate.trace_generation import StepTraces, generate_traces
 from cosmic.step.state_placement import is_state_placed

@@ -28,11 +28,11 @@ from cosmic.frameworks.launch import (
     outer_device,
     outer_share,
     places_otherwise,
+    quote_options,
     targets,
     trained_decoder,
 )
 from cosmic.frameworks.launch_arguments import ConfigEntries, read_fields
-from cosmic.frameworks.launch_quoting import quote_options
 from cosmic.frameworks.launch_readers import (
     ImportedLayers,
     ImportRequest,

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cosmic.design.design_point import DesignPoint
-from cosmic.frameworks.launch import Launch, targets, vendor_of
-from cosmic.frameworks.launch_quoting import ArgumentValue, dump_launch_yaml, quote_word
+from cosmic.frameworks.launch import ArgumentValue, Launch, dump_launch_yaml, quote_word, targets, vendor_of
 from cosmic.frameworks.served_launch import TITLES, EnginePool, Served, describe_served
 from cosmic.frameworks.targets import sglang, trtllm, vllm
 

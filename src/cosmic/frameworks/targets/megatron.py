@@ -24,12 +24,12 @@ from cosmic.frameworks.launch import (
     outer_device,
     outer_share,
     places_otherwise,
+    quote_options,
     targets,
     torchrun_command,
     trained_decoder,
 )
 from cosmic.frameworks.launch_arguments import NamedArguments, read_fields
-from cosmic.frameworks.launch_quoting import quote_options
 from cosmic.frameworks.launch_readers import count_replicas, find_stage_ends, name_ends, stated_gradients
 from cosmic.frameworks.megatron_model import add_model_arguments
 from cosmic.step.cuts.balanced import state_end_layers

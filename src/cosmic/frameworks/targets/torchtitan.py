@@ -26,6 +26,7 @@ from cosmic.frameworks.launch import (
     Launch,
     common_warnings,
     describe_launch,
+    dump_toml,
     outer_device,
     places_otherwise,
     targets,
@@ -33,7 +34,6 @@ from cosmic.frameworks.launch import (
     trained_decoder,
 )
 from cosmic.frameworks.launch_arguments import ConfigEntries, read_fields
-from cosmic.frameworks.launch_quoting import dump_toml
 from cosmic.frameworks.launch_readers import (
     ImportedLayers,
     ImportRequest,

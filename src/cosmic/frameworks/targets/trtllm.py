@@ -12,15 +12,24 @@ from typing import Any
 
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.field_facts import unsupported_fields
-from cosmic.frameworks.launch import Draft, Launch, targets, unsupported_reason
-from cosmic.frameworks.launch_quoting import ArgumentValue, dump_launch_yaml, quote_options
-from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
-from cosmic.frameworks.server_scripts import (
+from cosmic.frameworks.launch import (
+    ArgumentValue,
+    Draft,
+    Launch,
+    dump_launch_yaml,
+    quote_options,
+    targets,
+    unsupported_reason,
+)
+from cosmic.frameworks.served_launch import (
     ROUTER_PORT,
+    EnginePool,
+    Served,
     Server,
     ServerCommand,
     ServerPlace,
     count_server_hosts,
+    describe_served,
     place_servers,
     quote_program,
     script_body,

@@ -11,15 +11,16 @@ import json
 
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.field_facts import unsupported_fields, written_arguments
-from cosmic.frameworks.launch import Draft, Launch, targets
-from cosmic.frameworks.launch_quoting import ArgumentValue, quote_options
-from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
-from cosmic.frameworks.server_scripts import (
+from cosmic.frameworks.launch import ArgumentValue, Draft, Launch, quote_options, targets
+from cosmic.frameworks.served_launch import (
     ROUTER_PORT,
+    EnginePool,
+    Served,
     Server,
     ServerCommand,
     ServerPlace,
     count_server_hosts,
+    describe_served,
     place_servers,
     quote_program,
     script_body,

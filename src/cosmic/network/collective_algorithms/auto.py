@@ -6,14 +6,12 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own, passes_of
-from cosmic.network.collective_algorithms.direct import DirectAlgorithm
-from cosmic.network.collective_algorithms.ring_algorithm import RingAlgorithm
-from cosmic.network.collective_rounds import ByRounds, Rounds
+from cosmic.network.collective_algorithms.ring_algorithm import RingOrExchange
+from cosmic.network.collective_rounds import all_but_own, passes_of
 
 
 @algorithms.register("auto")
-class Auto(ByRounds):
+class Auto(RingOrExchange):
     """Rings within a host, trees across hosts or reductions in the switch where these are faster (as NCCL does).
 
     An all-to-all sends directly. This class describes the ring, the only algorithm for gathering and scattering;
@@ -21,16 +19,6 @@ class Auto(ByRounds):
     latency once, not once a chunk. What its messages are is a ring's, or a direct exchange's; what a library adds to
     their latency is measured, so that steps and peers are no sums over these rounds.
     """
-
-    @staticmethod
-    def rounds(kind: CollectiveKind, members: int) -> Rounds:
-        """Return those of a ring; of an all-to-all those of a direct exchange."""
-        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).rounds(kind, members)
-
-    @staticmethod
-    def alternatives(kind: CollectiveKind, members: int) -> list[Rounds]:
-        """Return those of a ring; of an all-to-all that of a direct exchange."""
-        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).alternatives(kind, members)
 
     @staticmethod
     def steps(kind: CollectiveKind, p: Numeric) -> Numeric:

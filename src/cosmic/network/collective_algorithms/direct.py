@@ -8,8 +8,15 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own, passes_of
-from cosmic.network.collective_rounds import ByRounds, Ints, Rounds, joined_rounds, message_round
+from cosmic.network.collective_rounds import (
+    ByRounds,
+    Ints,
+    Rounds,
+    all_but_own,
+    joined_rounds,
+    message_round,
+    passes_of,
+)
 
 
 @algorithms.register("direct")

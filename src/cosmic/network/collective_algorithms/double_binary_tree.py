@@ -8,9 +8,19 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own, halving_distance, passes_of, tree_depth
 from cosmic.network.collective_algorithms.direct import DirectAlgorithm
-from cosmic.network.collective_rounds import ByRounds, Ints, Round, Rounds, joined_rounds, reversed_rounds
+from cosmic.network.collective_rounds import (
+    ByRounds,
+    Ints,
+    Round,
+    Rounds,
+    all_but_own,
+    halving_distance,
+    joined_rounds,
+    passes_of,
+    reversed_rounds,
+    tree_depth,
+)
 
 NO_PARENT = -1
 

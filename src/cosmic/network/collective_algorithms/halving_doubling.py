@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 from math import gcd
 from typing import Any
 
@@ -11,13 +10,14 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import halving_distance, passes_of
 from cosmic.network.collective_rounds import (
     ByRounds,
     Floats,
     Ints,
     Rounds,
+    halving_distance,
     message_round,
+    passes_of,
     reversed_rounds,
     stack_chunks,
 )
@@ -124,19 +124,19 @@ def _halving_rounds(kind: CollectiveKind, members: int) -> Rounds:
     # The working member that each part of a reduce-scatter is for: its owner, or the one that the owner hands to.
     keeper = np.searchsorted(leaders, np.arange(members), side="right") - 1
 
-    def chunks_for(others: Ints, mask: int, _: int) -> Ints:
-        chunk = np.arange(members * chunks_per_npu, dtype=np.int64)
+    def chunks_of_bit(bit: int) -> Ints:
+        mask, chunk = (2 << bit) - 1, np.arange(members * chunks_per_npu, dtype=np.int64)
         kept = keeper if scatters else chunk % working
-        return stack_chunks([chunk[(kept & mask) == (other & mask)] for other in others.tolist()])
+        return stack_chunks([chunk[(kept & mask) == other] for other in ((own ^ (1 << bit)) & mask).tolist()])
 
     halvings = []
     for bit in range(depth):
-        partner, mask = own ^ (1 << bit), (1 << (bit + 1)) - 1
+        partner, mask = own ^ (1 << bit), (2 << bit) - 1
         size: Fraction | Floats = Fraction(1, 2 ** (bit + 1))
         if scatters and len(helpers):
             size = np.bincount(keeper & mask, minlength=mask + 1)[partner & mask] / members
-        chunks = partial(chunks_for, partner, mask)
-        halvings.append(message_round(leaders, leaders[partner], chunks, share, reduces=True, size=size))
+        ends = (leaders, leaders[partner])
+        halvings.append(message_round(*ends, chunks_of_bit, share, reduces=True, size=size, turn=bit))
     if not len(helpers):
         return Rounds(members, (*halvings, *_doublings(kind, members, halvings)), chunks_per_npu)
     every = Fraction(members - 1, members) if scatters else Fraction(1)
@@ -181,15 +181,18 @@ def _bruck_rounds(members: int) -> Rounds:
     """Return the rounds in which all that goes to members with bit i in their distance moves on by 2^i."""
     own: Ints = np.arange(members, dtype=np.int64)
     apart = np.arange(1, members, dtype=np.int64)
+
+    def moved_by(bit: int) -> Ints:
+        moved: Ints = apart[(apart >> bit) & 1 == 1]
+        return moved
+
+    def chunks_of_bit(bit: int) -> Ints:
+        moved = moved_by(bit)
+        origin = (own[:, None] - (moved & ((1 << bit) - 1))) % members
+        return origin + members * ((origin + moved) % members)
+
     rounds = []
     for bit in range((members - 1).bit_length()):
-        moved = apart[(apart >> bit) & 1 == 1]
-        size = Fraction(len(moved), members)
-        chunks = partial(_moved_chunks, own, moved, bit)
-        rounds.append(message_round(own, (own + (1 << bit)) % members, chunks, size, size=size))
+        size = Fraction(len(moved_by(bit)), members)
+        rounds.append(message_round(own, (own + (1 << bit)) % members, chunks_of_bit, size, size=size, turn=bit))
     return Rounds(members, tuple(rounds))
-
-
-def _moved_chunks(own: Ints, moved: Ints, bit: int, _: int) -> Ints:
-    origin = (own[:, None] - (moved & ((1 << bit) - 1))) % len(own)
-    return origin + len(own) * ((origin + moved) % len(own))

@@ -6,31 +6,19 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own
-from cosmic.network.collective_algorithms.direct import DirectAlgorithm
-from cosmic.network.collective_algorithms.ring_algorithm import RingAlgorithm
-from cosmic.network.collective_rounds import ByRounds, Rounds
+from cosmic.network.collective_algorithms.ring_algorithm import RingOrExchange
+from cosmic.network.collective_rounds import all_but_own
 
 IN_NETWORK = "in_network"
 
 
 @algorithms.register(IN_NETWORK)
-class InNetwork(ByRounds):
+class InNetwork(RingOrExchange):
     """Half the bytes of any all-reduce among end points, in one step up and one down (Graham et al., COMHPC 2016).
 
-    Assumes switches that reduce at line rate. On topologies without switches the NPUs forward the data, at the distance
-    of a direct exchange.
+    Assumes switches that reduce at line rate. Its rounds are what members do where no switch adds up. On topologies
+    without switches the NPUs forward the data, at the distance of a direct exchange.
     """
-
-    @staticmethod
-    def rounds(kind: CollectiveKind, members: int) -> Rounds:
-        """Return what members do where no switch adds up: a ring; of an all-to-all a direct exchange."""
-        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).rounds(kind, members)
-
-    @staticmethod
-    def alternatives(kind: CollectiveKind, members: int) -> list[Rounds]:
-        """Return those of a ring; of an all-to-all that of a direct exchange."""
-        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).alternatives(kind, members)
 
     @staticmethod
     def steps(kind: CollectiveKind, p: Numeric) -> Numeric:

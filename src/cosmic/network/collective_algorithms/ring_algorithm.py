@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own, passes_of
+from cosmic.network.collective_algorithms.direct import DirectAlgorithm
 from cosmic.network.collective_rounds import (
     ByRounds,
     Ints,
     Rounds,
+    all_but_own,
     joined_rounds,
     message_round,
+    passes_of,
     reversed_rounds,
 )
 
@@ -75,6 +75,20 @@ class RingAlgorithm(ByRounds):
         return 1.0
 
 
+class RingOrExchange(ByRounds):
+    """The rounds of a ring; of an all-to-all those of a direct exchange."""
+
+    @staticmethod
+    def rounds(kind: CollectiveKind, members: int) -> Rounds:
+        """Return the rounds of a collective among *members*."""
+        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).rounds(kind, members)
+
+    @classmethod
+    def alternatives(cls, kind: CollectiveKind, members: int) -> list[Rounds]:
+        """Return the ways in which it may send."""
+        return (DirectAlgorithm if kind == "all_to_all" else RingAlgorithm).alternatives(kind, members)
+
+
 def ring_rounds(kind: CollectiveKind, members: int, ways: tuple[int, ...]) -> Rounds:
     """Return the rounds of shards that go round in one way (1 or -1), or half of each shard in either.
 
@@ -109,11 +123,14 @@ def one_way_ring(kind: CollectiveKind, members: int, way: int = 1) -> Rounds:
         return ring_rounds(kind, members, ways=(way,))
     own: Ints = np.arange(members, dtype=np.int64)
     target = (own + way) % members
+
+    def chunks_of_turn(turn: int) -> Ints:
+        return _forwarded(own, way, turn, members - 1, members)
+
     rounds = []
     for turn in range(members - 1):
-        chunks = partial(_listed_turn, lambda turn: _forwarded(own, way, turn, members - 1, members), turn)
         size = Fraction(members - 1 - turn, members)
-        rounds.append(message_round(own, target, chunks, size, size=size))
+        rounds.append(message_round(own, target, chunks_of_turn, size, size=size, turn=turn))
     return Rounds(members, tuple(rounds))
 
 
@@ -147,10 +164,5 @@ def _shorter_way_round(members: int) -> Rounds:
     rounds = []
     for turn in range(members // 2):
         size = Fraction(halves * (farthest - turn) + (1 if even else 0), members * halves)
-        chunks = partial(_listed_turn, chunks_of_turn, turn)
-        rounds.append(message_round(source, target, chunks, size, size=size))
+        rounds.append(message_round(source, target, chunks_of_turn, size, size=size, turn=turn))
     return Rounds(members, tuple(rounds), halves)
-
-
-def _listed_turn(chunks_of_turn: Callable[[int], Ints], turn: int, _: int) -> Ints:
-    return chunks_of_turn(turn)

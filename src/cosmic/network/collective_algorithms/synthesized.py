@@ -6,9 +6,8 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric
 from cosmic.design.collective_layer import CollectiveKind, algorithms
-from cosmic.network.algorithm_terms import all_but_own, passes_of, tree_depth
 from cosmic.network.collective_algorithms.direct import DirectAlgorithm
-from cosmic.network.collective_rounds import ByRounds, Rounds
+from cosmic.network.collective_rounds import ByRounds, Rounds, all_but_own, passes_of, tree_depth
 
 SYNTHESIZED = "synthesized"
 
@@ -17,7 +16,7 @@ SYNTHESIZED = "synthesized"
 class Synthesized(ByRounds):
     """What a synthesiser finds for the links of a dimension, at least as fast as the textbook's algorithms there.
 
-    What it takes is not a formula of the members: `cosmic.network.synthesized_costs` fits lines to schedules. This
+    What it takes is not a formula of the members: `cosmic.network.link_costs` fits lines to schedules. This
     class has what no schedule can do without, for those who ask how much is sent.
     """
 

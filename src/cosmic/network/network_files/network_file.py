@@ -37,9 +37,6 @@ from cosmic.base.errors import SpecError, UnknownName, require, suggest_names
 from cosmic.base.files import read_text
 from cosmic.design.plain_data import parse_json, parse_yaml
 from cosmic.network.link_graph import LinkGraph
-from cosmic.network.network_files.graphml import graph_of_node_link, is_node_link, parse_graphml
-from cosmic.network.network_files.infragraph import graph_of_infragraph, is_infragraph
-from cosmic.network.network_files.link_lists import parse_csv, parse_physical_topology, parse_tacos
 from cosmic.network.network_files.named_nodes import (
     NamedLink,
     assemble_graph,
@@ -50,6 +47,16 @@ from cosmic.network.network_files.named_nodes import (
     rate_of,
     read_number,
     read_whole_number,
+)
+from cosmic.network.network_files.network_formats import (
+    graph_of_infragraph,
+    graph_of_node_link,
+    is_infragraph,
+    is_node_link,
+    parse_csv,
+    parse_graphml,
+    parse_physical_topology,
+    parse_tacos,
 )
 
 # ---- Networks with broken and slow links

@@ -25,6 +25,7 @@ from cosmic.network.collective_algorithms.in_network import IN_NETWORK
 from cosmic.network.collective_algorithms.ring_algorithm import one_way_ring
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.network.collective_rounds import NO_CHUNK, NOTHING, Rounds, rounds_of
+from cosmic.network.link_costs import sends_to_all_at_once
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.link_paths import Routes
 from cosmic.network.schedules.collective_schedule import Kind, Schedule, chunk_count
@@ -60,18 +61,12 @@ def algorithms_of(kind: Kind) -> dict[str, Callable[[int], Rounds]]:
     listed: dict[str, Callable[[int], Rounds]] = {"ring": partial(one_way_ring, cast("CollectiveKind", kind))}
     names = ["ring", "direct", "halving_doubling", *sorted(set(algorithms) - {"ring", "direct", "halving_doubling"})]
     for name in names:
-        # Three members tell whether all messages are sets of chunks, as a schedule needs. Trees have no all-to-all.
-        if name not in CHOICES and rounds_of(algorithms[name], kind, 3).executable and not _is_copy(name, kind):
+        # Three members tell whether all messages are sets of chunks, as a schedule needs. Trees have no all-to-all of
+        # their own, but a direct exchange.
+        is_exchange = kind == "all_to_all" and name != "direct" and sends_to_all_at_once(name, kind)
+        if name not in CHOICES and rounds_of(algorithms[name], kind, 3).executable and not is_exchange:
             listed["two_way_ring" if name == "ring" else name] = partial(rounds_of, algorithms[name], kind)
     return listed
-
-
-def _is_copy(name: str, kind: Kind) -> bool:
-    """Return whether an algorithm does an all-to-all as a direct exchange does."""
-    if kind != "all_to_all" or name == "direct":
-        return False
-    own, direct = (rounds_of(algorithms[each], kind, 5).rounds for each in (name, "direct"))
-    return len(own) == 1 and np.array_equal(own[0].source, direct[0].source)
 
 
 def algorithm_rounds(algorithm: str, kind: Kind, members: int, size_bytes: float, root: int = 0) -> list[Sends]:

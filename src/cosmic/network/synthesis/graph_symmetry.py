@@ -22,7 +22,7 @@ import numpy as np
 from cosmic.base.errors import require
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
-from cosmic.network.synthesis.synthesis_native import Transfers
+from cosmic.network.synthesis.synthesis_loops import Transfers
 
 # ---- Networks that look the same from every accelerator: rings, tori, hypercubes, all-to-all, one switch for all
 

@@ -32,7 +32,7 @@ from cosmic.network.schedules.collective_schedule import Kind, Schedule, chunk_b
 from cosmic.network.synthesis.graph_symmetry import OrbitSchedule, Symmetry, symmetry_of
 from cosmic.network.synthesis.lower_bounds import collective_bounds, ingress_s
 from cosmic.network.synthesis.max_flow import Groups, check_chunks, checked_groups, member_distances, net_of
-from cosmic.network.synthesis.synthesis_native import (
+from cosmic.network.synthesis.synthesis_loops import (
     Growing,
     Playing,
     SpreadProblem,

@@ -9,14 +9,13 @@ A line: the side of a mesh, a ring without one of its links; not registered as a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import reduce
 from typing import ClassVar, cast
 
 import numpy as np
 
-from cosmic.base.numeric import Numeric
+from cosmic.base.numeric import Numeric, even_factors
 from cosmic.design.network_layer import Edges, Parts, Topology, edges_of
 
 # ---- A line: the side of a mesh, a ring without one of its links; not registered as a topology
@@ -86,17 +85,18 @@ class Line:
 # ---- Products of simpler topologies: NPUs on a grid, joined along each of its sides
 
 
-class Product(ABC):
+class Product:
     """NPUs on a grid of *sides*, those along a side joined by the topology `side`."""
 
     side: ClassVar[type[Topology]]
-    algorithm: ClassVar[str]
+    dimensions: ClassVar[int]
+    algorithm: ClassVar[str] = "ring"
     switched = False
 
-    @staticmethod
-    @abstractmethod
-    def split(npus: int) -> tuple[int, ...]:
-        """Return the lengths of the sides; NPUs are numbered along the first side first."""
+    @classmethod
+    def split(cls, npus: int) -> tuple[int, ...]:
+        """Return the lengths of the sides, as equal as they can be; NPUs are numbered along the first side first."""
+        return even_factors(npus, cls.dimensions)
 
     @classmethod
     def sides(cls, npus: Numeric) -> list[Numeric]:

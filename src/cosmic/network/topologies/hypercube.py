@@ -25,7 +25,6 @@ class Hypercube(Product):
     """
 
     algorithm = "halving_doubling"
-    switched = False
     side = FullyConnected
 
     @staticmethod

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from cosmic.base.numeric import even_factors
 from cosmic.design.network_layer import topologies
 from cosmic.network.topologies.grid_product import Line, Product
 
@@ -22,16 +19,5 @@ class Mesh2D(Product):
     [0.25, 0.25, 0.5, 0.5]
     """
 
-    algorithm = "ring"
-    switched = False
     side = Line
-
-    @staticmethod
-    @cache
-    def split(npus: int) -> tuple[int, ...]:
-        """Return 2 factors of *npus*, as equal as they can be.
-
-        >>> Mesh2D.split(12)
-        (3, 4)
-        """
-        return even_factors(npus, 2)
+    dimensions = 2

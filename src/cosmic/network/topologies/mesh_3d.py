@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from cosmic.base.numeric import even_factors
 from cosmic.design.network_layer import topologies
 from cosmic.network.topologies.grid_product import Line, Product
 
@@ -22,16 +19,5 @@ class Mesh3D(Product):
     (0.5, 1.0)
     """
 
-    algorithm = "ring"
-    switched = False
     side = Line
-
-    @staticmethod
-    @cache
-    def split(npus: int) -> tuple[int, ...]:
-        """Return 3 factors of *npus*, as equal as they can be.
-
-        >>> Mesh3D.split(12)
-        (2, 2, 3)
-        """
-        return even_factors(npus, 3)
+    dimensions = 3

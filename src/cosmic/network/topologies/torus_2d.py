@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from cosmic.base.numeric import even_factors
 from cosmic.design.network_layer import topologies
 from cosmic.network.topologies.grid_product import Product
 from cosmic.network.topologies.ring import RingTopology
@@ -20,16 +17,5 @@ class Torus2D(Product):
     [0.25, 0.5, 0.75, 1.0]
     """
 
-    algorithm = "ring"
-    switched = False
     side = RingTopology
-
-    @staticmethod
-    @cache
-    def split(npus: int) -> tuple[int, ...]:
-        """Return 2 factors of *npus*, as equal as they can be.
-
-        >>> Torus2D.split(32)
-        (4, 8)
-        """
-        return even_factors(npus, 2)
+    dimensions = 2

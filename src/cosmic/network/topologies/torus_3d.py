@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from cosmic.base.numeric import even_factors
 from cosmic.design.network_layer import topologies
 from cosmic.network.topologies.grid_product import Product
 from cosmic.network.topologies.ring import RingTopology
@@ -20,16 +17,5 @@ class Torus3D(Product):
     [0.6666666666666666, 0.8333333333333334, 1.0]
     """
 
-    algorithm = "ring"
-    switched = False
     side = RingTopology
-
-    @staticmethod
-    @cache
-    def split(npus: int) -> tuple[int, ...]:
-        """Return 3 factors of *npus*, as equal as they can be.
-
-        >>> Torus3D.split(128)
-        (4, 4, 8)
-        """
-        return even_factors(npus, 3)
+    dimensions = 3

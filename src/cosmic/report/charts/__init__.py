@@ -1,1 +1,1 @@
-"""Charts as SVG (`plots`) and as text for a terminal (`terminal_plots`), both on `drawing`; nothing here knows of searches."""
+"""Charts as SVG: `plots`, on `drawing`; nothing here knows of searches."""

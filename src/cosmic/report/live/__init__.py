@@ -1,4 +1,4 @@
 """The live page: studies as they grow, searches, what-if designs; served to this machine only.
 
-`server` opens the socket, `access_control` decides who is let in, `application` lists the addresses.
+`server` opens the socket and lists the addresses, `access_control` decides who is let in.
 """

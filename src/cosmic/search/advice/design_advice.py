@@ -33,14 +33,13 @@ from cosmic.design import schema
 from cosmic.design.collective_layer import algorithms
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint, full_path
-from cosmic.design.fabric import Fabric
 from cosmic.design.loading import stated_fields
 from cosmic.design.model_layer import Recommender, Transformer, context_parts, has_tokens, tensor_parts
+from cosmic.design.network_layer import Fabric
 from cosmic.design.workload_layer import schedules as workload_layer_schedules
 from cosmic.evaluation import evaluate, evaluate_batch, step_of
 from cosmic.search.advice.moves import Kind, Move, combine_changes, list_moves
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.mapping.suggested_mapping import MAPPING
+from cosmic.search.mapping.design_completion import MAPPING, load_design
 from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound

@@ -26,7 +26,7 @@ from cosmic.design.serving_layer import Serving
 from cosmic.design.workload_layer import AXES, Workload, schedules
 from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
 from cosmic.network.dimension_wiring import looks_at_links
-from cosmic.search.mapping.suggested_mapping import suggest_virtual_stages
+from cosmic.search.mapping.design_completion import suggest_virtual_stages
 from cosmic.workload.mesh_sizes import STRUCTURE, is_memory_switch
 from cosmic.workload.pipeline_cut import layers_of
 

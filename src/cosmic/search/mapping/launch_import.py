@@ -31,8 +31,7 @@ from cosmic.frameworks.launch_readers import (
     Tree,
     readers_by_format,
 )
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.mapping.suggested_mapping import MAPPING
+from cosmic.search.mapping.design_completion import MAPPING, load_design
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from cosmic.design.loading import design_tree
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.sharding.sharding_result import MARK, Mesh, Sharded, TensorSharding, primal_tensor
 from cosmic.workload.attended_keys import causal_share, visible_share
+from cosmic.workload.block_plans import STREAM
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.model_blocks import Block, blocks
 from cosmic.workload.operator_graph import Graph, Operator, PassPhase, Sizes, Tensor
@@ -34,7 +35,6 @@ from cosmic.workload.sharding.autodiff import differentiate
 from cosmic.workload.sharding.factor_assignment import Assignment
 from cosmic.workload.sharding.graph_partition import Stepping, find_stepping
 from cosmic.workload.sharding.tensor_sharding import Sharding
-from cosmic.workload.strategy_tables import STREAM
 from cosmic.workload.user_programs.program_graph import Program
 from cosmic.workload.user_programs.program_graph import ProgramSection as Section
 from cosmic.workload.user_programs.program_models import load_program

@@ -25,9 +25,8 @@ from cosmic.base.errors import SpecError, UnknownName, as_key, require, suggest_
 from cosmic.base.numeric import factorizations
 from cosmic.design import schema
 from cosmic.design.design_point import STACK_LAYERS, DesignPoint, EngineFields, full_path
-from cosmic.design.fabric import BY_BANDWIDTH
 from cosmic.design.machine_layers import accelerator_layers, system_layers
-from cosmic.design.network_layer import ABSENT
+from cosmic.design.network_layer import ABSENT, BY_BANDWIDTH
 from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.search.space.expressions import UNDEFINED, Constant, Known, as_exact
 

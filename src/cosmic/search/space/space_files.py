@@ -17,10 +17,9 @@ from cosmic.design.catalog_parts import PRICES_KEY
 from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.systems import is_model_at_system
-from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.mapping.design_completion import MAPPING, load_design
 from cosmic.search.mapping.mapping_choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.search.mapping.mapping_space import write_mapping_space
-from cosmic.search.mapping.suggested_mapping import MAPPING
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.expressions import PROVISIONED
 from cosmic.search.space.parameter_set import FORMAT, ParameterSet, Share, provision_space, with_source

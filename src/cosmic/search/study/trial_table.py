@@ -10,6 +10,7 @@ Notebooks get a DataFrame of pandas or a Table of Arrow; both are optional libra
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, get_args
@@ -319,18 +320,18 @@ def arrow_batch(arrow: Any, schema: Any, table: TrialTable, block: TableBlock) -
 # ---- what was searched, as tables
 
 
-class TabledTrials:
+class TabledTrials(ABC):
     """Trials that notebooks may have as tables: those of a search, and those of a study."""
 
     @property
+    @abstractmethod
     def batch_sizes(self) -> tuple[int, ...] | None:
         """How many trials each batch has; None where that is not known: then tables do not say it."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _searched(self) -> tuple[Problem, Trials]:
         """The problem, and its trials."""
-        raise NotImplementedError
 
     def to_pandas(self, *, parts: bool = True) -> Any:
         """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""

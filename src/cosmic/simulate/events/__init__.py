@@ -1,5 +1,5 @@
 """The event engine: simulates execution traces on a cluster, node by node and message by message.
 
-Begin with `trace_simulation`. `compiled_core` does in C what `simulation_world`, `chunk_streams` and `phase_machines`
-do in Python, event by event.
+Begin with `trace_simulation`. `compiled_core` does in C what `simulation_world` and `chunk_streams` do in
+Python, event by event.
 """

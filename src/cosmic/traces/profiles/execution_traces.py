@@ -21,8 +21,16 @@ import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require
 from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
-from cosmic.traces.profiles.json_rows import FUNCTION, TEXT, WHOLE, Key, RowBatch, RowReader
-from cosmic.traces.profiles.json_stream import JsonDocument, decode_json
+from cosmic.traces.profiles.json_stream import (
+    FUNCTION,
+    TEXT,
+    WHOLE,
+    JsonDocument,
+    Key,
+    RowBatch,
+    RowReader,
+    decode_json,
+)
 from cosmic.traces.profiles.kineto import OPERATOR, Kineto
 
 KEY = "nodes"

@@ -23,8 +23,19 @@ import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require
 from cosmic.traces.profiles.integer_sets import CachedLookup, distinct_rows, sorted_distinct
-from cosmic.traces.profiles.json_rows import ABSENT, RAW, TEXT, TIME, WHOLE, Key, RowBatch, RowReader
-from cosmic.traces.profiles.json_stream import JsonDocument, decode_json, text_beginning
+from cosmic.traces.profiles.json_stream import (
+    ABSENT,
+    RAW,
+    TEXT,
+    TIME,
+    WHOLE,
+    JsonDocument,
+    Key,
+    RowBatch,
+    RowReader,
+    decode_json,
+    text_beginning,
+)
 
 # ---- Kineto traces (PyTorch's profiler): host operators, calls of the runtime, and what ran on the device, as columns
 

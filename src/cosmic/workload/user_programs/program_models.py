@@ -35,9 +35,8 @@ from cosmic.design.systems import NO_FILES_RULE
 from cosmic.workload.attended_keys import causal_share
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
 from cosmic.workload.operator_kinds import operator_flop, unsharded_elements
-from cosmic.workload.user_programs.program_blocks import build_program_blocks, whole_graph
+from cosmic.workload.user_programs.program_blocks import build_program_blocks, check_annotations, whole_graph
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, parse_annotations, read_annotations
-from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cosmic.cluster.builds.tree_builds import down_ports, up_ports
-from cosmic.design.fabric import Bill, FabricTier, Site, builds
+from cosmic.design.network_layer import Bill, FabricTier, Site, builds
 
 TREES = ("fat_tree", "rail_optimized", "rail_only")
 SWITCHED = (*TREES, "dragonfly")
