@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -36,29 +36,13 @@ from cosmic.cli.value_completion import complete_one_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cosmic.cli.answers.cluster_answers import (
-        CandidateDeployment,
-        CheckedDeployment,
-        DeploymentAnswer,
-        DeploymentSearchAnswer,
-        JudgedLimitRow,
-        RequestLoadAnswer,
-        RequestMetrics,
-        ServedDeploymentAnswer,
-        ServiceKeys,
-        ServingAdvice,
-        ServingPoolAnswer,
-        SmallestDeployment,
-        UnservableDeploymentAnswer,
-    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Asked, Service
-    from cosmic.search.advice.serving_answers import ServiceAnswer, ServingMove, SimulationRequest, SmallestMachine
-    from cosmic.serving.deployment_candidates import Candidate, InstanceShape
+    from cosmic.search.advice.serving_answers import ServiceAnswer, SimulationRequest
+    from cosmic.serving.deployment_candidates import Candidate
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.request_simulation import SimulatedLoad
-    from cosmic.serving.serving_accuracy import ServingErrors
     from cosmic.serving.serving_metrics import Percentiles, ServingMetrics, Slo
     from cosmic.serving.serving_requests import Requests
 
@@ -193,11 +177,12 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
         _search(service, limits, ServeSearch(max_gpus, seed), save, page, json=json)
         return
     wanted = None
-    if simulate or traced or timeline is not None or requests is not None:
-        wanted = SimulationRequest(traced and traced[1], requests, seed, noting=timeline is not None)
     given_again = {"--trace": trace, "--rate": rate, "--requests": requests} if traced else {}
     replayed = [word for name, value in given_again.items() if value not in (None, "") for word in (name, str(value))]
-    _serve(service, limits, (wanted, seed), ServeFiles(save, timeline, replayed), json=json)
+    if simulate or traced or timeline is not None or requests is not None:
+        noting = timeline is not None
+        wanted = SimulationRequest(traced and traced[1], requests, seed, noting=noting, replayed=tuple(replayed))
+    _serve(service, limits, (wanted, seed), ServeFiles(save, timeline), json=json)
 
 
 class ServeSearch(NamedTuple):
@@ -215,11 +200,10 @@ class ServePage(NamedTuple):
 
 
 class ServeFiles(NamedTuple):
-    """Files to write, and the options that name the one that was read."""
+    """Files to write."""
 
     save: Path | None
     timeline: Path | None
-    replayed: list[str]
 
 
 def _note_engine_support(service: Service) -> Service:
@@ -271,9 +255,9 @@ def _serve(
     if answer.seen is not None and files.timeline is not None:
         _write_timeline(answer.seen, files.timeline)
     if json:
-        emit_json(answer_as_data(service, answer, limits, files.replayed))
+        emit_json(answer)
     else:
-        print_service(service, answer, limits, files.replayed)
+        print_service(answer)
     if answer.metrics is None:
         raise typer.Exit(CANNOT_SERVE)
 
@@ -294,9 +278,9 @@ def _search(
     if plan.chosen is not None:
         _save_deployment(plan.chosen.design, save)
     if json:
-        emit_json(plan_as_data(service, plan, limits))
+        emit_json(plan)
     else:
-        print_plan(service, plan, limits, save)
+        print_plan(plan, save)
     if page is not None:
         _write_page(service, plan, limits, page, save)
     if plan.chosen is None:
@@ -321,188 +305,6 @@ def _save_deployment(design: DesignPoint, path: Path | None) -> None:
     write_text(path, dump_design(design), "--save")
 
 
-def answer_as_data(
-    service: Service, answer: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()
-) -> ServedDeploymentAnswer | UnservableDeploymentAnswer:
-    """Return what a service achieves; *replayed* are the options that name a trace."""
-    about: ServiceKeys = {
-        "identity": answer.design.identity,
-        "deployment": _deployment_data(answer.design),
-        "load": _load_data(answer.design),
-        "assumed": service.assumed,
-        "searched": answer.searched,
-    }
-    if answer.metrics is None:
-        return {
-            "feasible": False,
-            "reasons": answer.reasons,
-            **about,
-            "fewest_npus": None if answer.fewest is None else answer.fewest.npus,
-            "fewest": None if answer.fewest is None else _fewest_data(answer.fewest),
-            "answer": answer.answer,
-        }
-    return {
-        "feasible": True,
-        "reasons": [],
-        **about,
-        "limits": [
-            {**_limit_data(limit, answer.shown, answer.design), "simulated_s": _seen_data(limit, answer.simulated)}
-            for limit in limits
-        ],
-        "expected_error": _expected_data(answer.design),
-        "metrics": _serving_metrics_data(answer.metrics),
-        "simulated": None if answer.simulated is None else _serving_metrics_data(answer.simulated),
-        "differences": dict(answer.differences),
-        "improvements": [_move_data(move, answer.command_of(move, replayed)) for move in answer.moves],
-        "answer": answer.answer,
-    }
-
-
-def plan_as_data(service: Service, plan: Plan, limits: Sequence[Slo]) -> DeploymentSearchAnswer:
-    """Return what a search for a deployment found."""
-    chosen = plan.chosen
-    one, two = (_candidate_data(each.cheapest[0]) if each.cheapest else None for each in (plan.one, plan.two))
-    return {
-        "feasible": chosen is not None,
-        "reasons": list(plan.reasons),
-        "load": _load_data(service.design),
-        "assumed": list(service.assumed),
-        "limits": [
-            {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s} for limit in limits
-        ],
-        "front": [_candidate_data(each) for each in plan.front],
-        "aggregated": one,
-        "disaggregated": two,
-        "held": dict(service.held),
-        "chosen": None if chosen is None else _checked_data(chosen, limits),
-        "checked": [_checked_data(each, limits) for each in plan.checked],
-        "needed_npus": plan.needed,
-        "untried": plan.untried,
-        "kinds": {"aggregated": plan.one.kinds, "disaggregated": plan.two.kinds},
-        "priced": plan.one.priced + plan.two.priced,
-        "exhaustive": plan.one.exhaustive and plan.two.exhaustive,
-        "seconds": plan.seconds,
-        "answer": plan.answer,
-    }
-
-
-def _shape_data(shape: InstanceShape, instances: int) -> ServingPoolAnswer:
-    return {
-        "instances": instances,
-        "npus": shape.npus * instances,
-        "tp": shape.tp,
-        "pp": shape.pp,
-        "attention_dp": shape.ranks,
-        "ep": shape.ep,
-    }
-
-
-def _deployment_data(design: DesignPoint) -> DeploymentAnswer:
-    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
-
-    shape, serving = shape_of(design.workload), design.serving
-    pool = serving.prefill if serving and serving.disaggregated else None
-    filling = None if pool is None else _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
-    return {
-        "npus": design.network.npus,
-        "engine": serving.engine if serving else "",
-        "precision": design.workload.precision,
-        "pool": _shape_data(shape, max(1, design.workload.dp // shape.ranks)),
-        "prefill": filling,
-    }
-
-
-def _load_data(design: DesignPoint) -> RequestLoadAnswer:
-    assert design.serving is not None  # noqa: S101  a service has a load
-    load = design.serving.load
-    return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
-
-
-def _fewest_data(fewest: SmallestMachine) -> SmallestDeployment:
-    pool = _shape_data(fewest.shape, fewest.npus // fewest.shape.npus)
-    return {"npus": fewest.npus, "pool": pool, "within_limits": fewest.within, "as_mapped": fewest.mapped}
-
-
-def _expected_data(design: DesignPoint) -> ServingErrors | None:
-    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
-
-    assert design.serving is not None  # noqa: S101  a service has a load
-    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
-
-
-def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
-    value = float("nan") if simulated is None else float(limit.value(simulated))
-    return None if isnan(value) else value
-
-
-def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> JudgedLimitRow:
-    value = float(limit.value(metrics))
-    achieved = None if isnan(value) else value
-    errors = _expected_data(design)
-    error = None if errors is None else errors.of(limit.metric)
-    close = error is not None and achieved is not None and abs(1 - achieved / limit.limit_s) < error
-    return {
-        "metric": limit.metric,
-        "statistic": limit.statistic,
-        "limit_s": limit.limit_s,
-        "value_s": achieved,
-        "holds": bool(limit.holds(metrics)),
-        "within_error": close,
-    }
-
-
-def _serving_metrics_data(metrics: ServingMetrics) -> RequestMetrics:
-    """Return metrics with null for what does not exist, such as the time per output token of a single token."""
-
-    def known(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: known(each) for name, each in value.items()}
-        return None if isinstance(value, float) and isnan(value) else value
-
-    return cast("RequestMetrics", known(asdict(metrics)))
-
-
-def _move_data(move: ServingMove, command: str) -> ServingAdvice:
-    return {
-        "kind": move.kind,
-        "what": move.tried.what,
-        "gain": move.gain,
-        "gain_of": move.gain_of,
-        "simulated_gain": move.simulated_gain,
-        "simulated": None if move.simulated is None else _serving_metrics_data(move.simulated),
-        "holds": move.holds,
-        "condition": move.tried.condition,
-        "metrics": _serving_metrics_data(move.metrics),
-        "command": command,
-    }
-
-
-def _candidate_data(each: Candidate) -> CandidateDeployment:
-    prefill = None if each.kind.prefill is None else _shape_data(each.kind.prefill, each.prefill_instances)
-    return {
-        "npus": each.npus,
-        "pool": _shape_data(each.kind.shape, each.instances),
-        "prefill": prefill,
-        "max_num_batched_tokens": each.kind.chunk,
-        "concurrency": each.load.concurrency,
-        "rate": each.load.rate,
-        "holds": each.holds,
-        "metrics": _serving_metrics_data(each.metrics),
-    }
-
-
-def _checked_data(each: Checked, limits: Sequence[Slo]) -> CheckedDeployment:
-    return {
-        "identity": each.design.identity,
-        "deployment": _candidate_data(each.candidate),
-        "holds": each.holds,
-        "simulated": None if each.simulated is None else _serving_metrics_data(each.simulated),
-        "simulated_share": each.share,
-        "limits": [_limit_data(limit, each.simulated or each.candidate.metrics, each.design) for limit in limits],
-        "expected_error": _expected_data(each.design),
-    }
-
-
 STATISTICS = {"mean": "mean", "P50": "p50", "P95": "p95", "P99": "p99"}
 TIMES = {"TTFT": "ttft", "TPOT": "tpot", "end to end": "e2e"}
 MILLION = 1e6
@@ -510,15 +312,13 @@ GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
 """What the gain of a move is of."""
 
 
-def print_service(service: Service, answer: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
-    """Print what a service achieves, where its time goes and what would help.
-
-    *replayed* are the options that name a trace: the commands that are advised have them, too.
-    """
+def print_service(answer: ServiceAnswer) -> None:
+    """Print what a service achieves, where its time goes and what would help."""
+    limits = answer.limits
     emit([deployment_in_words(answer.design), *idle_in_words(answer.design), load_in_words(answer.design)])
     if answer.searched:
         emit([f"mapping: the best of {answer.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
-    print_sentences([f"assumed: {each}" for each in service.assumed])
+    print_sentences([f"assumed: {each}" for each in answer.assumed])
     emit([""])
     if answer.metrics is None:
         print_sentences([f"cannot serve: {reason}" for reason in answer.reasons])
@@ -535,7 +335,7 @@ def print_service(service: Service, answer: ServiceAnswer, limits: Sequence[Slo]
     emit([""])
     print_parts("TTFT", metrics.ttft_breakdown)
     emit([""])
-    print_moves(answer, replayed)
+    print_moves(answer)
 
 
 def _compare_engines_in_words(answer: ServiceAnswer) -> list[str]:
@@ -604,7 +404,9 @@ def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: S
 
 
 def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
-    errors = _errors_of_times(design)
+    from cosmic.serving.serving_accuracy import errors_of_design  # noqa: PLC0415  heavy
+
+    errors = errors_of_design(design)
     near = []
     for limit in limits:
         error = errors.of(limit.metric) if errors else None
@@ -616,23 +418,16 @@ def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequenc
 
 def expected_error_in_words(design: DesignPoint) -> list[str]:
     """Return how far off the times are expected to be."""
-    errors = _errors_of_times(design)
+    from cosmic.serving.serving_accuracy import errors_of_design, unlike_published  # noqa: PLC0415  heavy
+
+    errors = errors_of_design(design)
     if errors is None:
         return ["expected error: not measured, as no published run has this engine"]
-    from cosmic.serving.serving_accuracy import unlike_published  # noqa: PLC0415  heavy
-
     runs = f"{errors.runs:,} published runs {errors.kind}"
     unlike = unlike_published(design)
     beside = f"; none of them had {' or '.join(unlike)}: it may be more" if unlike else ""
     both = f"TTFT {100 * errors.ttft:.0f} %, TPOT {100 * errors.tpot:.0f} %"
     return [f"expected error: {both}, as on average of {runs}{beside}"]
-
-
-def _errors_of_times(design: DesignPoint) -> ServingErrors | None:
-    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
-
-    assert design.serving is not None  # noqa: S101  a service has a load
-    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
 
 
 def price_basis_in_words(design: DesignPoint) -> list[str]:
@@ -646,14 +441,12 @@ def price_basis_in_words(design: DesignPoint) -> list[str]:
 def deployment_in_words(design: DesignPoint) -> str:
     """Return the model, its accelerators, the engine and its instances on one line."""
     from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
-    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import pool_of, prefill_pool_of, serving_of  # noqa: PLC0415  heavy
 
-    shape, serving = shape_of(design.workload), design.serving
-    count = max(1, design.workload.dp // shape.ranks)
-    assert serving is not None  # noqa: S101  a service has a load
-    instances = f"{count:,} instance{'s' if count > 1 else ''} of {shape}"
-    if serving.disaggregated and (pool := serving.prefill):
-        instances = f"{instances} to decode, {pool.replicas:,} of {InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep)} to prefill"
+    pool, prefill, serving = pool_of(design), prefill_pool_of(design), serving_of(design)
+    instances = f"{pool.instances:,} instance{'s' if pool.instances > 1 else ''} of {pool.shape}"
+    if prefill:
+        instances = f"{instances} to decode, {prefill.instances:,} of {prefill.shape} to prefill"
     where = f"{design.network.npus:,} × {design.compute.accelerator}"
     model = model_title(design.model)
     return f"{model} on {where}, {serving.engine}, {design.workload.precision}: {instances}"
@@ -661,10 +454,10 @@ def deployment_in_words(design: DesignPoint) -> str:
 
 def idle_in_words(design: DesignPoint) -> list[str]:
     """Return how many accelerators no instance has, if any."""
-    from cosmic.serving.deployment_candidates import shape_of  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import pool_of  # noqa: PLC0415  heavy
 
-    shape, serving, installed = shape_of(design.workload), design.serving, design.network.npus
-    used = shape.npus * max(1, design.workload.dp // shape.ranks)
+    serving, installed = design.serving, design.network.npus
+    used = pool_of(design).npus
     if serving and serving.disaggregated and (pool := serving.prefill) and pool.system is None:
         used += pool.npus
     return (
@@ -751,13 +544,13 @@ def print_parts(title: str, parts: Mapping[str, float]) -> None:
     emit_table("", [title, format_seconds(total), "share", ""], rows)
 
 
-def print_moves(answer: ServiceAnswer, replayed: Sequence[str] = ()) -> None:
+def print_moves(answer: ServiceAnswer) -> None:
     """Print what would help, each with the command that tries it."""
     if not answer.moves:
         emit(["what would help: no move that was tried gains 2 % or more"])
         return
     assert answer.metrics is not None  # noqa: S101  it runs
-    means = ", with the trace's means" if replayed else ""
+    means = ", with the trace's means" if answer.replayed else ""
     print_sentences([f"what would help (in closed form{means})"])
     for move in answer.moves:
         about = filter(None, [move.tried.condition, _becomes_in_words(answer.metrics, move.metrics)])
@@ -768,7 +561,7 @@ def print_moves(answer: ServiceAnswer, replayed: Sequence[str] = ()) -> None:
                     f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(answer.simulated, move.simulated)}"
                 ]
             )
-        emit([f"         {answer.command_of(move, replayed)}"])
+        emit([f"         {move.command}"])
 
 
 def _becomes_in_words(base: ServingMetrics, compared: ServingMetrics) -> str:
@@ -784,10 +577,11 @@ SHOWN = 12
 """Deployments of the front that are printed."""
 
 
-def print_plan(service: Service, plan: Plan, limits: Sequence[Slo], saved: Path | None) -> None:
+def print_plan(plan: Plan, saved: Path | None) -> None:
     """Print what a search for a deployment found."""
     from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
 
+    service, limits = plan.service, plan.limits
     design = service.design
     assert design.serving is not None  # noqa: S101  a service has a load
     emit(
@@ -797,7 +591,7 @@ def print_plan(service: Service, plan: Plan, limits: Sequence[Slo], saved: Path 
             load_in_words(design) + "".join(f" · {limit.metric.upper()} {limit}" for limit in limits),
         ]
     )
-    print_sentences([f"assumed: {each}" for each in service.assumed])
+    print_sentences([f"assumed: {each}" for each in plan.assumed])
     print_sentences(held_mapping_in_words(service))
     if plan.front:
         _print_front(plan.front, limits)

@@ -307,7 +307,7 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
     design = as_design(machine, cheapest.kind, cheapest.instances)
     return (
         service,
-        Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1),
+        Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1, service),
         limits,
     )
 
