@@ -90,7 +90,8 @@ def json_keys(
     """Return a decorator that says what the JSON of a dataclass has besides its fields, or instead of them.
 
     *properties* are keys, too. Fields *without* a key are left out, all of them unless they are its *own* keys. Keys
-    *optional* are left out where their value is None. The keys of parts that are named *beside* stand beside its own.
+    *optional* are left out where their value is None. The keys of parts that are named *beside* stand beside its own;
+    a mapping's may be any.
     A key that is *renamed* shows another attribute, or a part of one, in place of it.
 
     >>> @json_keys("area", without=("secret",), wide="width")
@@ -122,8 +123,9 @@ def json_object(value: Any) -> dict[str, Any]:
         return {field.name: getattr(value, field.name) for field in fields(value)}
     shown = {key: get(value) for key, get in keys.getters.items()}
     shown = {key: part for key, part in shown.items() if key not in keys.optional or part is not None}
-    for part in keys.beside:
-        shown |= json_object(getattr(value, part))
+    for name in keys.beside:
+        part = getattr(value, name)
+        shown |= part if isinstance(part, Mapping) else json_object(part)
     return shown
 
 
@@ -258,8 +260,20 @@ def _describe_object(
         properties[key] = value | ({"description": attribute.description} if attribute.description else {})
         required += [key] if attribute.required else []
     words = {"description": " ".join((cls.__doc__ or "").split())}
-    keys = {"additionalProperties": False} if other_keys is None else other_keys
-    return {**words, "type": "object", "properties": properties, "required": required, **keys}
+    if other_keys is None:
+        other_keys = {} if _has_any_keys(cls) else {"additionalProperties": False}
+    return {**words, "type": "object", "properties": properties, "required": required, **other_keys}
+
+
+def _has_any_keys(cls: type) -> bool:
+    """Return whether a mapping's keys, which may be any, stand beside those of a class."""
+    keys: _JsonKeys | None = getattr(cls, "__json_keys__", None)
+    return keys is not None and any(_is_mapping(_attribute_at(cls, [part]).type) for part in keys.beside)
+
+
+def _is_mapping(type_: Any) -> bool:
+    origin = get_origin(type_)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +297,8 @@ def _attributes_of(cls: type) -> dict[str, _JsonValue]:
             for key, each in found.items()
         }
         for part in keys.beside:
-            shown |= _attributes_of(get_type_hints(cls)[part])
+            type_ = _attribute_at(cls, [part]).type
+            shown |= {} if _is_mapping(type_) else _attributes_of(type_)
         return shown
     descriptions = attribute_docstrings(cls)
     names = {field.name for field in fields(cls)} if is_dataclass(cls) else None

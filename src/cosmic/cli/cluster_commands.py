@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +15,8 @@ from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, FleetCandidateRow, FleetJobRow
-    from cosmic.cluster.fleet_jobs import Fleet, JobResult
+    from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer
+    from cosmic.cluster.fleet_jobs import Fleet
     from cosmic.search.fleet import SharedAccelerators
 
 
@@ -77,6 +76,7 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
+    from cosmic.cluster.fleet_jobs import ComparedFleets  # noqa: PLC0415  heavy
     from cosmic.search.fleet import best_of  # noqa: PLC0415  heavy
     from cosmic.search.fleet import fleet as simulate  # noqa: PLC0415  heavy
 
@@ -104,43 +104,11 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
 
         write_text(html, to_html(fleet_page(schedule, all_found if search else ())), "--html")
     if json:
-        emit_json(_fleet_data(schedule, all_found if search else (), objective if search else None))
+        emit_json(ComparedFleets(schedule, objective, all_found) if search else ComparedFleets(schedule))
     else:
         _print_fleet(schedule, all_found if search else (), objective)
     if not schedule.jobs:
         raise typer.Exit(FAILED)
-
-
-def _fleet_data(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> FleetAnswer:
-    return {
-        "system": schedule.system,
-        "npus": schedule.npus,
-        "leaf": schedule.leaf,
-        **_rules_data(schedule),
-        "jobs": [_job_data(job) for job in schedule.jobs],
-        "refused": schedule.refused,
-        "gangs": schedule.gangs,
-        "timeline": schedule.intervals,
-        "objective": objective,
-        "candidates": [_rules_data(candidate) for candidate in candidates],
-    }
-
-
-def _rules_data(schedule: Fleet) -> FleetCandidateRow:
-    """Return rules and what came of them in sum."""
-    return {
-        "rules": replace(schedule.rules, oversubscription=schedule.oversubscription),
-        "makespan_s": schedule.makespan_s,
-        "utilization": schedule.utilization,
-        "mean_slowdown": schedule.mean_slowdown,
-        "max_slowdown": schedule.max_slowdown,
-        "fairness": schedule.fairness,
-    }
-
-
-def _job_data(job: JobResult) -> FleetJobRow:
-    times = {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
-    return cast("FleetJobRow", asdict(job) | times)
 
 
 def _print_fleet(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cosmic.accuracy.calibrate.calibration import Calibration
 from cosmic.cli.answers.cluster_answers import (
-    CalibrateAnswer,
     ClusterTasksAnswer,
-    FleetAnswer,
     ProbeAnswer,
     ServeAnswer,
     ValidateAnswer,
@@ -21,7 +20,6 @@ from cosmic.cli.answers.design_answers import (
     EvaluateAnswer,
     ModelListAnswer,
     ModelShowAnswer,
-    ProvisionAnswer,
     StudyExportAnswer,
     SweepAnswer,
     WorkloadAnswer,
@@ -63,21 +61,23 @@ from cosmic.cli.answers.trace_answers import (
     TraceSuiteAnswer,
     TraceSynthesizeAnswer,
 )
+from cosmic.cluster.fleet_jobs import ComparedFleets
 from cosmic.network.collective_requests import CollectiveBound, SynthesizedSchedule
 from cosmic.network.schedules.schedule_checking import ScheduleVerdict
 from cosmic.report.schedule_files import ConvertedSchedule
 from cosmic.search.cluster_sizing import Sizing
 from cosmic.search.design_answers import DesignComparison
+from cosmic.search.provision.bandwidth_problem import Provisioned
 from cosmic.search.sharding.sharding_result import Sharded
 from cosmic.workload.expert_loads import ExpertLoads
 
 ANSWERS: dict[str, Any] = {
     "calibrate probe": ProbeAnswer,
-    "calibrate run": CalibrateAnswer,
+    "calibrate run": Calibration,
     "calibrate validate": ValidateAnswer,
     "catalog list": CatalogListAnswer,
     "catalog show": CatalogShowAnswer,
-    "cluster fleet": FleetAnswer,
+    "cluster fleet": ComparedFleets,
     "cluster tasks": ClusterTasksAnswer,
     "completion": CompletionAnswer,
     "demo": DemoAnswer,
@@ -95,7 +95,7 @@ ANSWERS: dict[str, Any] = {
     "network bound": CollectiveBound,
     "network check": ScheduleVerdict,
     "network convert": ConvertedSchedule,
-    "network provision": ProvisionAnswer,
+    "network provision": Provisioned,
     "network synthesize": SynthesizedSchedule,
     "report": ReportAnswer,
     "run": RunAnswer,
@@ -140,7 +140,6 @@ OTHER_KEYS: dict[str, dict[str, Any]] = {
     },
     "FeasibleSweepRow": {},
     "InfeasibleSweepRow": {},
-    "ValidationErrors": {},
     "ImportedDesign": {},
     "ResolvedDesign": {},
     "SpaceSchemaAnswer": {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from cosmic.base.json_types import (
     AlwaysFalse,
@@ -11,8 +11,6 @@ from cosmic.base.json_types import (
     AnyOf,
     Count,
     Keywords,
-    NonNegative,
-    NonNegativeRatio,
     PositiveCount,
     Share,
     described,
@@ -48,7 +46,6 @@ from cosmic.cli.answers.common_keys import (
 )
 from cosmic.frameworks.launch_arguments import NotModelled
 from cosmic.search.evaluated_design import EvaluatedDesign, RefusedDesign
-from cosmic.search.provision.bandwidth_problem import ProvisionedDimension, ProvisionedLoad, WholePorts
 
 _MovedFieldKeys = TypedDict(
     "_MovedFieldKeys", {"from": Annotated[Any, described("Its value in the base; null if it has none.")]}
@@ -536,72 +533,3 @@ ModelShowAnswer = Annotated[
     AnyOf[CatalogModelAnswer, ModelProgramAnswer],
     described("A model of the catalog, or a program, operator by operator."),
 ]
-
-
-class ShadowPriceRow(TypedDict):
-    """One limit."""
-
-    limit: str
-    """As it was written."""
-    sense: Literal["<=", "==", ">="]
-    """How it compares."""
-    value: Annotated[float, unit("byte/s, or USD")]
-    """What it compares with, all bandwidths on the other side."""
-    binds: bool
-    """Whether it is met exactly."""
-    worth_per_unit: Annotated[float, unit("objective per unit of the limit")]
-    """What the objective falls by for each byte/s, or dollar, that the limit is moved outwards, or up."""
-
-
-class CollectiveBinding(TypedDict):
-    """One collective, or one part of a design's step."""
-
-    workload: str
-    """Whose it is."""
-    collective: str
-    """Its name."""
-    time_s: NonNegative
-    """How long it takes, by weight; of a design how long it keeps the busiest dimension busy."""
-    dims: Sequence[Count]
-    """The slowest dimensions, from 0 on."""
-    shares: Sequence[Share]
-    """How the dimensions share in it: by the multipliers of the optimum, of a design by the time they are busy."""
-
-
-class ProvisionAnswer(TypedDict):
-    """The best bandwidth of every network dimension under a budget, and why."""
-
-    source: str
-    """The design or network file."""
-    objective: Literal["time", "time_per_dollar"]
-    """What is least: time, or time multiplied by the network's cost."""
-    headline: str
-    """The result in one sentence."""
-    time_s: NonNegative
-    """Time at the best bandwidth: of a design its step, else of the workload; several are added by weight."""
-    base_time_s: NonNegative
-    """The same before: at the design's own bandwidth, else at equal bandwidth in all dimensions."""
-    cost_usd: NonNegative
-    """Price of the network."""
-    base_cost_usd: NonNegative
-    """Price of the network before."""
-    value: Annotated[float, unit("s, or s·USD"), Keywords(minimum=0)]
-    """The objective: seconds, or seconds times dollars."""
-    gain: NonNegativeRatio
-    """The objective before over the objective now."""
-    bound: Annotated[float | None, unit("s, or s·USD")]
-    """No bandwidth within the limits has a lower objective; null of a design, whose step is searched."""
-    duality_gap: Annotated[float | None, unit("share"), Keywords(minimum=0)]
-    """How far the objective may be above the optimum, relative to it; null of a design."""
-    bandwidth_bytes_per_s: Sequence[Annotated[float, unit("byte/s"), Keywords(minimum=0)]]
-    """Bandwidth of an NPU in each dimension, innermost first."""
-    dims: Sequence[ProvisionedDimension]
-    """The dimensions, innermost first."""
-    workloads: Sequence[ProvisionedLoad]
-    """What the network was provisioned for."""
-    shadow_prices: Sequence[ShadowPriceRow]
-    """What the budget and each limit cost."""
-    bindings: Sequence[CollectiveBinding]
-    """Which dimensions each collective waits for."""
-    ports: WholePorts | None
-    """The best bandwidth in whole ports; null without --ports."""

@@ -321,7 +321,9 @@ class ServiceAnswer(Answered):
         latencies = ", ".join(
             f"{name} {seconds_text(float(getattr(shown, name.lower()).p95_s))}" for name in ("TTFT", "TPOT")
         )
-        return f"<Answer: {machine}, {self.deployment.pool.instances:,} × {self.deployment.pool.shape}: P95 {latencies}>"
+        return (
+            f"<Answer: {machine}, {self.deployment.pool.instances:,} × {self.deployment.pool.shape}: P95 {latencies}>"
+        )
 
     @property
     def answer(self) -> Answer:
@@ -353,7 +355,6 @@ class ServiceAnswer(Answered):
         """What is shown first, and what limits are compared with: the simulation where it was asked for."""
         assert self.metrics is not None  # noqa: S101  it runs
         return self.simulated if self.simulated and self.leads else self.metrics
-
 
 
 @json_keys(
