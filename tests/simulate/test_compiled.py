@@ -56,7 +56,7 @@ def outcome(simulate: Callable[[], SimulationResult]) -> Outcome:
     except SpecError as error:
         return str(error)
     times = [(each.ranks, each.peers, each.begun.tolist(), each.ended.tolist()) for each in result.rank_times]
-    return result.as_json() | {"cpu_s": None}, times
+    return json.loads(dump_json(result)) | {"cpu_s": None}, times
 
 
 def both(simulate: Callable[[], SimulationResult], *, falls_back: bool = False) -> Outcome:

@@ -265,9 +265,6 @@ OBJECTIVES: dict[str, float] = {"mean_slowdown": 1.0, "makespan": 1.0, "utilizat
 """What can be best, and with which sign less of it is better."""
 
 
-WaitedFor = Literal["", "accelerators", "jobs before it", "memory", "a turn"]
-
-
 @json_keys("wait_s", "run_s", "slowdown")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
@@ -305,7 +302,7 @@ class JobResult:
     """Memory that it needs of an accelerator."""
     mapping: str
     """Its degrees of parallelism, such as tp4 dp8."""
-    waited_for: WaitedFor
+    waited_for: Annotated[str, one_of("", "accelerators", "jobs before it", "memory", "a turn")]
     """What it waited for; empty if it began at once."""
 
     @property

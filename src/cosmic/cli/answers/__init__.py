@@ -48,7 +48,6 @@ from cosmic.cli.answers.study_answers import (
     UiAnswer,
 )
 from cosmic.cli.answers.trace_answers import (
-    SimulateAnswer,
     TraceAnonymizeAnswer,
     TraceCheckAnswer,
     TraceConvertAnswer,
@@ -69,6 +68,7 @@ from cosmic.search.cluster_sizing import Sizing
 from cosmic.search.design_answers import DesignComparison
 from cosmic.search.provision.bandwidth_problem import Provisioned
 from cosmic.search.sharding.sharding_result import Sharded
+from cosmic.simulate.events.simulation_result import SimulationResult
 from cosmic.workload.expert_loads import ExpertLoads
 
 ANSWERS: dict[str, Any] = {
@@ -102,7 +102,7 @@ ANSWERS: dict[str, Any] = {
     "schema": SchemaAnswer,
     "search": SearchAnswer,
     "serve": ServeAnswer,
-    "simulate": SimulateAnswer,
+    "simulate": SimulationResult,
     "size": Sizing,
     "space certify": CertifyAnswer,
     "space count": SpaceCountAnswer,
