@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
+from cosmic.base.files import dump_json
 from cosmic.base.native.library import FOLDER, native_library
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events import compiled_core, trace_simulation

@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from cosmic.cli.answers.study_answers import (
         CompareAnswer,
         ComparedStudyRow,
-        ImportanceAnswer,
-        LeaderboardAnswer,
-        LeaderboardRules,
-        ReplayAnswer,
-        StudyDoctorAnswer,
         StudyShowAnswer,
         StudyTellAnswer,
         TournamentAgentRow,
@@ -50,7 +45,7 @@ if TYPE_CHECKING:
         TournamentSearchRow,
     )
     from cosmic.search.importance import Factor, Importance
-    from cosmic.search.leaderboard import BoardRules, TournamentEntry
+    from cosmic.search.leaderboard import TournamentEntry
     from cosmic.search.study.doctor import Diagnosis
     from cosmic.search.study.measured_runs import BesidePrediction, Evidence
     from cosmic.search.study.study import Study
@@ -142,17 +137,9 @@ def doctor(
         repaired = repair_study(study)
     before, after = repaired.before, repaired.after
     if json:
-        answer: StudyDoctorAnswer = {
-            "study": str(study),
-            "whole": after.whole,
-            "findings": before.findings,
-            "done": repaired.done,
-            "trials": after.trials,
-            "batches": after.batches,
-            "salvaged": after.salvaged,
-            "damaged": None if repaired.kept is None else str(repaired.kept),
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import StudyDoctorAnswer  # noqa: PLC0415  heavy
+
+        emit_json(StudyDoctorAnswer(study, repaired))
     else:
         print_sentences([*before.findings, *repaired.done])
         if repaired.kept is not None:
@@ -199,17 +186,9 @@ def importance(
     opened = open_study(study)
     ranking = opened.importance(objective)
     if json:
-        answer: ImportanceAnswer = {
-            "study": str(study),
-            "agent": opened.inputs.agent,
-            "objective": ranking.objective,
-            "trials": ranking.trials,
-            "logarithm": ranking.logarithm,
-            "deviation": ranking.deviation,
-            "fit": ranking.fit,
-            "factors": ranking.factors,
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import ImportanceAnswer  # noqa: PLC0415  heavy
+
+        emit_json(ImportanceAnswer(study, opened.inputs.agent, ranking))
         return
     what = f"the logarithm of {ranking.objective}" if ranking.logarithm else ranking.objective
     emit_table(
@@ -264,19 +243,9 @@ def replay(
     doing("searching again, to compare every trial")
     replayed = run(study, PoolOptions(workers))
     if json:
-        largest = {name: None if value == float("inf") else value for name, value in replayed.largest.items()}
-        answer: ReplayAnswer = {
-            "study": str(study),
-            "same": replayed.same,
-            "trials": replayed.trials,
-            "first": replayed.first,
-            "other_points": replayed.other_points,
-            "differing": replayed.differing,
-            "largest": largest,
-            "written_by": replayed.written_by,
-            "running": replayed.running,
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import ReplayAnswer  # noqa: PLC0415  heavy
+
+        emit_json(ReplayAnswer(study, replayed))
     else:
         _print(study, replayed)
     if check and not replayed.same:
@@ -465,7 +434,9 @@ def new_board(
 
     rules = make_board(board, space, objective=objective, constraints=tuple(constraint), trials=trials, seeds=seeds)
     if json:
-        emit_json(_rules_data(board, rules))
+        from cosmic.cli.answers.study_answers import LeaderboardRules  # noqa: PLC0415  heavy
+
+        emit_json(LeaderboardRules(board, rules))
     else:
         emit([f"{board}: {rules.objective} of {space}, {trials:,} trials for each of {seeds} seeds"])
 
@@ -505,18 +476,6 @@ def show_board(
     _print_board(board, json, rerun)
 
 
-def _rules_data(board: Path, rules: BoardRules) -> LeaderboardRules:
-    return {
-        "board": str(board),
-        "space": rules.space,
-        "identity": rules.identity,
-        "objective": rules.objective,
-        "constraints": rules.constraints,
-        "trials": rules.trials,
-        "seeds": rules.seeds,
-    }
-
-
 def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
     from cosmic.search.leaderboard import open_board, show_board  # noqa: PLC0415  heavy
 
@@ -524,8 +483,9 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
         lines = show_board(board, rerun=rerun, watch=lambda who, seed: status.show(f"{who}, seed {seed}"))
     rules, _ = open_board(board)
     if json:
-        answer: LeaderboardAnswer = {**_rules_data(board, rules), "lines": lines}
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import LeaderboardAnswer  # noqa: PLC0415  heavy
+
+        emit_json(LeaderboardAnswer(board, rules, lines))
         return
     emit([f"{rules.space}: {rules.objective}, {rules.trials:,} trials for each of {rules.seeds} seeds", ""])
     rows = [

@@ -38,7 +38,6 @@ from cosmic.cli.answers.study_answers import (
     SampleAnswer,
     SchemaAnswer,
     SearchAnswer,
-    SpaceCountAnswer,
     SpaceSchemaAnswer,
     SpaceShowAnswer,
     StudyDoctorAnswer,
@@ -68,6 +67,7 @@ from cosmic.search.cluster_sizing import Sizing
 from cosmic.search.design_answers import DesignComparison
 from cosmic.search.provision.bandwidth_problem import Provisioned
 from cosmic.search.sharding.sharding_result import Sharded
+from cosmic.search.space.space_answers import SpaceSize
 from cosmic.simulate.events.simulation_result import SimulationResult
 from cosmic.workload.expert_loads import ExpertLoads
 
@@ -105,7 +105,7 @@ ANSWERS: dict[str, Any] = {
     "simulate": SimulationResult,
     "size": Sizing,
     "space certify": CertifyAnswer,
-    "space count": SpaceCountAnswer,
+    "space count": SpaceSize,
     "space sample": SampleAnswer,
     "space schema": SpaceSchemaAnswer,
     "space show": SpaceShowAnswer,

@@ -19,29 +19,11 @@ from cosmic.base.json_types import (
 from cosmic.cli.answers.common_keys import (
     CatalogSource,
     CatalogSummary,
-    GoodputShare,
     Identity,
     InfeasibleDesignAnswer,
     InvalidMapping,
-    MemoryParts,
-    MeterPower,
-    ModelFlopUtilization,
-    NetworkPrice,
-    PeakMemory,
-    PurchasePrice,
     Reasons,
-    SampleRate,
-    StepBreakdown,
     StepTime,
-    TimePerOutputToken,
-    TimePerOutputTokenP95,
-    TimeToFirstToken,
-    TimeToFirstTokenP95,
-    TokenRate,
-    TokenRatePerNpu,
-    TokenRatePerUser,
-    TrainingDays,
-    UnknownMetrics,
     UserEngineMetrics,
 )
 from cosmic.frameworks.launch_arguments import NotModelled
@@ -80,23 +62,40 @@ class FeasibleSweepRow(TypedDict):
     moved: Mapping[str, MovedField]
     """Fields besides the varied ones that differ from the base, the design without --vary, by path."""
     step_s: StepTime
-    tokens_per_s: TokenRate
-    samples_per_s: SampleRate
-    mfu: ModelFlopUtilization
-    memory_bytes: PeakMemory
-    cost_usd: PurchasePrice
-    network_usd: NetworkPrice
-    power_w: MeterPower
-    goodput: GoodputShare
-    train_days: TrainingDays
-    ttft_s: NotRequired[TimeToFirstToken]
-    tpot_s: NotRequired[TimePerOutputToken]
-    ttft_p95_s: NotRequired[TimeToFirstTokenP95]
-    tpot_p95_s: NotRequired[TimePerOutputTokenP95]
-    tokens_per_s_per_npu: NotRequired[TokenRatePerNpu]
-    tokens_per_s_per_user: NotRequired[TokenRatePerUser]
-    unknown: UnknownMetrics
-    breakdown: StepBreakdown
+    tokens_per_s: float | None
+    """Tokens per second of all accelerators together; null of a model without a sequence."""
+    samples_per_s: float | None
+    """Samples per second of all accelerators together, of a model without a sequence; null of others."""
+    mfu: Annotated[float, unit("share")]
+    """Model flop utilisation: flop of the model over the peak of the accelerators."""
+    memory_bytes: float
+    """Peak memory of the accelerator that needs most."""
+    cost_usd: float | None
+    """Price of accelerators, hosts and network, to buy; null where a price is not known."""
+    network_usd: float | None
+    """Price of the network alone; null where a price of a part is not known."""
+    power_w: float | None
+    """Power at the meter with everything at its rated power: accelerators, hosts, network, and the building by its PUE; null where a power is not known."""
+    goodput: Annotated[float | None, unit("share")]
+    """Share of the time of a training run that counts; null where no rate of interruptions is known."""
+    train_days: float | None
+    """Days to train on the tokens of the run, interruptions included; null where the run has no length."""
+    ttft_s: NotRequired[float | None]
+    """Time to first token, under a load its mean over requests; null unless the task is a prefill."""
+    tpot_s: NotRequired[float | None]
+    """Time per output token, under a load its mean over requests; null unless the task is decoding."""
+    ttft_p95_s: NotRequired[float | None]
+    """Time to first token within which 95 % of requests are; null without a load."""
+    tpot_p95_s: NotRequired[float | None]
+    """Time per output token within which 95 % of requests are; null without a load."""
+    tokens_per_s_per_npu: NotRequired[Annotated[float | None, unit("tokens/s")]]
+    """Output tokens a second for each accelerator of all pools; null without a load."""
+    tokens_per_s_per_user: NotRequired[Annotated[float | None, unit("tokens/s")]]
+    """Output tokens a second that one request gains while it decodes; null without a load."""
+    unknown: Mapping[str, str]
+    """Metrics that are unknown, each with the reason."""
+    breakdown: Mapping[str, Annotated[float, unit("s")]]
+    """Time of a step by component; the components add up to the step."""
 
 
 SweepAnswer = Annotated[
@@ -307,7 +306,7 @@ class WorkloadAnswer(TypedDict):
     """Operators, the most flop first."""
     collectives: Sequence[AnyOf[CollectiveTotals, ExplainedCollective]]
     """Collectives: identical ones together, the most bytes first; with --why every one, with its reason."""
-    memory: MemoryParts
+    memory: Mapping[str, Annotated[float, unit("B")]]
     """Peak memory by component; 'total' is their sum, 'capacity' that of the accelerator."""
     offloaded: Mapping[str, Annotated[float, unit("B")]]
     """Offloaded bytes, by tier."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from cosmic.base.json_types import (
@@ -15,13 +17,12 @@ from cosmic.base.json_types import (
     Share,
     ShareOrNull,
     described,
+    json_keys,
     one_of,
     unit,
 )
 from cosmic.cli.answers.common_keys import (
-    CountsByName,
     Identity,
-    LibraryVersions,
     MeasuredDesigns,
     PointValues,
     StepTime,
@@ -29,9 +30,11 @@ from cosmic.cli.answers.common_keys import (
     UserEngineMetrics,
 )
 from cosmic.design.answer import Answer
-from cosmic.search.importance import Factor
-from cosmic.search.leaderboard import BoardLine
+from cosmic.search.importance import Importance
+from cosmic.search.leaderboard import BoardLine, BoardRules
 from cosmic.search.search_verdict import SearchGain
+from cosmic.search.study.doctor import StudyRepair
+from cosmic.search.study.study_comparison import ReplayedStudy
 from cosmic.simulate.metrics import DesignMetrics
 
 
@@ -89,7 +92,7 @@ class SearchAnswer(TypedDict):
     """How many of them are feasible."""
     refused: Count
     """Proposed designs that are invalid mappings and were not evaluated."""
-    reasons: CountsByName
+    reasons: Mapping[str, Count]
     """Infeasible designs by reason."""
     stopped: str
     """Why it ended: trials, exhausted (every valid design is known, or cannot be better), stalled (nothing new is
@@ -199,26 +202,16 @@ class CompareAnswer(TypedDict):
     """The convergence of each study: pairs of trials evaluated and the best value so far."""
 
 
-class ImportanceAnswer(TypedDict):
+@json_keys(beside=("importance",))
+@dataclass(frozen=True, slots=True)
+class ImportanceAnswer:
     """Which parameters of a study matter for its objective."""
 
-    study: str
+    study: Path
     """Directory of the study."""
     agent: str
     """The agent that chose the trials."""
-    objective: str
-    """The metric whose variance is shared out."""
-    trials: Annotated[int, Keywords(minimum=3)]
-    """Trials that can run and have the metric."""
-    logarithm: bool
-    """Whether it is the variance of the logarithm, as for metrics that are positive."""
-    deviation: Annotated[float, unit("that of the objective, or of its logarithm"), Keywords(minimum=0)]
-    """The standard deviation that the parameters share in."""
-    fit: Share | None
-    """Share of the variance that the forest behind the totals predicts for trials it has not seen; null without
-    scikit-learn."""
-    factors: Sequence[Factor]
-    """The parameters, the most important first; fields follow the parameter that sets them."""
+    importance: Importance
 
 
 class TournamentAgentRow(TypedDict):
@@ -282,25 +275,18 @@ class TournamentAnswer(TypedDict):
     """Every search."""
 
 
-class LeaderboardRules(TypedDict):
+@json_keys(beside=("rules",))
+@dataclass(frozen=True, slots=True)
+class LeaderboardRules:
     """The rules of a new board."""
 
-    board: str
+    board: Path
     """Folder of the board."""
-    space: str
-    """What is searched."""
-    identity: str
-    """Digest of the space."""
-    objective: str
-    """The metric that counts."""
-    constraints: Sequence[str]
-    """Limits that designs must keep."""
-    trials: PositiveCount
-    """Designs that a search may evaluate."""
-    seeds: PositiveCount
-    """Searches of an agent."""
+    rules: BoardRules
 
 
+@json_keys(beside=("rules",))
+@dataclass(frozen=True, slots=True)
 class LeaderboardAnswer(LeaderboardRules):
     """A board, its entries evaluated again, the best first."""
 
@@ -308,48 +294,24 @@ class LeaderboardAnswer(LeaderboardRules):
     """A line for each entry."""
 
 
-class ReplayAnswer(TypedDict):
+@json_keys(beside=("replayed",))
+@dataclass(frozen=True, slots=True)
+class ReplayAnswer:
     """A study run again and compared trial by trial."""
 
-    study: str
+    study: Path
     """Directory of the study."""
-    same: bool
-    """Whether all trials are the same, bit for bit."""
-    trials: Count
-    """Trials of the study."""
-    first: int | None
-    """The first trial that differs; null if none does."""
-    other_points: bool
-    """Whether the agent proposes other points from there on; otherwise results differ."""
-    differing: Count
-    """How many trials differ."""
-    largest: Mapping[str, Share | None]
-    """The largest difference of each metric that differs, by name."""
-    written_by: LibraryVersions
-    """Versions that wrote the study."""
-    running: LibraryVersions
-    """Versions that run now."""
+    replayed: ReplayedStudy
 
 
-class StudyDoctorAnswer(TypedDict):
+@json_keys(beside=("repair",))
+@dataclass(frozen=True, slots=True)
+class StudyDoctorAnswer:
     """The check of a study. Exit code 1 if it stays damaged."""
 
-    study: str
+    study: Path
     """Directory of the study."""
-    whole: bool
-    """Whether it is intact now."""
-    findings: Sequence[str]
-    """What was wrong with it, a sentence each."""
-    done: Sequence[str]
-    """What was repaired, a sentence each."""
-    trials: Count
-    """Trials that can be read."""
-    batches: Count
-    """Batches that can be read."""
-    salvaged: Count
-    """Results that a resumed search will reuse."""
-    damaged: str | None
-    """The file with the damaged trials; null if there are none."""
+    repair: StudyRepair
 
 
 class LearnedSource(TypedDict):
@@ -546,26 +508,6 @@ class SpaceShowAnswer(TypedDict):
     """Workloads that a design has to run, by name: how often each runs in a round."""
     objective: str
     """The objective."""
-
-
-class StackCount(TypedDict):
-    """One layer."""
-
-    raw: Count
-    """All combinations of values."""
-    valid: Count
-    """Those that the constraints allow, all else as in the base design."""
-
-
-class SpaceCountAnswer(TypedDict):
-    """The number of points."""
-
-    raw: Count
-    """All combinations of values."""
-    valid: Count
-    """Those that the constraints allow."""
-    by_stack: Mapping[str, StackCount]
-    """The numbers of the set that opens one layer alone, by layer."""
 
 
 SampleAnswer = Annotated[

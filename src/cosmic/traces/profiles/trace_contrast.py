@@ -787,9 +787,7 @@ class TraceContrast:
 
     @property
     def part_times(self) -> Mapping[str, PartTimes]:
-        """Time by group of operators, by kind of idle time, and overlap, which counts negative: they add up to the spans,
-        where these are known.
-        """
+        """Time by group of operators, kind of idle time, and overlap, which counts negative: together the spans, if known."""
         return {name: PartTimes(a, b) for name, (a, b) in self.parts.items()}
 
     def only_in(self, side: Literal["a", "b"]) -> list[ContrastRow]:
