@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from cosmic.design.design_point import DesignPoint
     from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Asked, Service
-    from cosmic.search.advice.serving_answers import ServiceAnswer, SimulationRequest
+    from cosmic.search.advice.serving_answers import ServedDeploymentAnswer, ServiceAnswer, SimulationRequest
     from cosmic.serving.deployment_candidates import Candidate
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.request_simulation import SimulatedLoad
+    from cosmic.serving.serving_accuracy import JudgedLimit
     from cosmic.serving.serving_metrics import Percentiles, ServingMetrics, Slo
     from cosmic.serving.serving_requests import Requests
 
@@ -282,17 +283,17 @@ def _search(
     else:
         print_plan(plan, save)
     if page is not None:
-        _write_page(service, plan, limits, page, save)
+        _write_page(plan, page, save)
     if plan.chosen is None:
         raise typer.Exit(CANNOT_SERVE)
 
 
-def _write_page(service: Service, plan: Plan, limits: list[Slo], page: ServePage, save: Path | None) -> None:
+def _write_page(plan: Plan, page: ServePage, save: Path | None) -> None:
     from cosmic.base.files import write_text  # noqa: PLC0415
     from cosmic.report.serving_report import serving_report  # noqa: PLC0415  heavy
 
     doing("writing the page")
-    write_text(page.path, serving_report(service, plan, limits, page.command, str(save or "")).html, "--report")
+    write_text(page.path, serving_report(plan, page.command, str(save or "")).html, "--report")
 
 
 def _save_deployment(design: DesignPoint, path: Path | None) -> None:
@@ -314,22 +315,23 @@ GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
 
 def print_service(answer: ServiceAnswer) -> None:
     """Print what a service achieves, where its time goes and what would help."""
-    limits = answer.limits
+    from cosmic.search.advice.serving_answers import ServedDeploymentAnswer  # noqa: PLC0415  heavy
+
     emit([deployment_in_words(answer.design), *idle_in_words(answer.design), load_in_words(answer.design)])
     if answer.searched:
         emit([f"mapping: the best of {answer.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
     print_sentences([f"assumed: {each}" for each in answer.assumed])
     emit([""])
-    if answer.metrics is None:
+    if not isinstance(answer, ServedDeploymentAnswer):
         print_sentences([f"cannot serve: {reason}" for reason in answer.reasons])
-        print_sentences(fewest_in_words(answer, limits))
+        print_sentences(fewest_in_words(answer))
         return
     metrics = answer.shown
     print_times(metrics)
     if answer.simulated is not None:
         print_sentences(["", *_compare_engines_in_words(answer)])
     emit(["", *achieved_in_words(metrics, simulated=answer.leads)])
-    print_sentences(limits_in_words(answer, limits))
+    print_sentences(limits_in_words(answer))
     print_sentences([*expected_error_in_words(answer.design), *price_basis_in_words(answer.design), ""])
     print_parts("decode step", metrics.decode_breakdown)
     emit([""])
@@ -361,7 +363,7 @@ def count_in_words(number: float, noun: str) -> str:
     return f"{number_text} {noun}{'' if number == 1 else 's'}"
 
 
-def fewest_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
+def fewest_in_words(answer: ServiceAnswer) -> list[str]:
     """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
     if answer.fewest is None:
         return []
@@ -369,22 +371,25 @@ def fewest_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
     npus = fewest.npus
     conditions = ["in closed form", "in one pool"]
     conditions += [] if answer.searched else ["with this mapping" if fewest.mapped else "with another mapping"]
-    conditions += [f"{'within' if fewest.within else 'not within'} the limits"] if limits else []
+    conditions += [f"{'within' if fewest.within else 'not within'} the limits"] if answer.limits else []
     return [
         f"{count_in_words(npus, 'accelerator')} would do: {npus // fewest.shape.npus:,} × {fewest.shape} ({', '.join(conditions)}); "
         "--search compares two pools, too"
     ]
 
 
-def limits_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
+def limits_in_words(answer: ServedDeploymentAnswer) -> list[str]:
     """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
-    close = dict(_is_near_limit(answer.design, answer.shown, limits))
     return [
-        f"{limit.metric.upper()} {limit}: {'holds' if limit.holds(answer.shown) else 'does not hold'}"
-        + (f", {close[limit]}" if limit in close else "")
-        + _dispute_in_words(answer, limit)
-        for limit in limits
+        f"{each.limit.metric.upper()} {each.limit}: {'holds' if each.holds else 'does not hold'}"
+        + (f", {_nearness_in_words(each)}" if each.within_error else "")
+        + _dispute_in_words(answer, each.limit)
+        for each in answer.judged
     ]
+
+
+def _nearness_in_words(each: JudgedLimit) -> str:
+    return f"by {100 * each.apart:.0f} %, less than the expected error of {100 * (each.error or 0):.0f} %"
 
 
 def _dispute_in_words(answer: ServiceAnswer, limit: Slo) -> str:
@@ -394,26 +399,6 @@ def _dispute_in_words(answer: ServiceAnswer, limit: Slo) -> str:
         return ""
     kept = "" if limit.holds(other) else "not "
     return f", but {kept}in the {name} ({_known_statistics(float(limit.value(other)))})"
-
-
-def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[str]:
-    """Return which limits hold or not by less than the expected error, a sentence each."""
-    return [
-        f"{each.metric.upper()} {each.statistic} holds {why}" for each, why in _is_near_limit(design, metrics, limits)
-    ]
-
-
-def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
-    from cosmic.serving.serving_accuracy import errors_of_design  # noqa: PLC0415  heavy
-
-    errors = errors_of_design(design)
-    near = []
-    for limit in limits:
-        error = errors.of(limit.metric) if errors else None
-        apart = abs(1 - float(limit.value(metrics)) / limit.limit_s)
-        if error is not None and apart < error:
-            near.append((limit, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
-    return near
 
 
 def expected_error_in_words(design: DesignPoint) -> list[str]:
@@ -595,9 +580,9 @@ def print_plan(plan: Plan, saved: Path | None) -> None:
     print_sentences(held_mapping_in_words(service))
     if plan.front:
         _print_front(plan.front, limits)
-    _print_pools(service, plan, limits)
+    _print_pools(plan)
     emit([""])
-    _print_chosen(service, plan, limits)
+    _print_chosen(plan)
     print_sentences(["", _search_effort(plan)])
     if plan.chosen and saved:
         file = shlex.quote(str(saved))
@@ -639,20 +624,20 @@ def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
     emit_table("", [*heads, *(["limits"] if limits else [])], rows)
 
 
-def _print_pools(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
+def _print_pools(plan: Plan) -> None:
     """Print the cheapest in one pool beside the cheapest in two."""
     rows = []
     for name, part in (("aggregated", plan.one), ("disaggregated", plan.two)):
         tried = [each for each in plan.checked if bool(each.candidate.kind.prefill) == (part is plan.two)]
         if part.cheapest:
-            rows.append([name, *_plan_row(part, tried, limits)])
+            rows.append([name, *_plan_row(part, tried, plan.limits)])
         elif part.kinds:
             rows.append([name, "none", "-", "-", "-", "no deployment holds the limits", "none", "-"])
     if rows:
         emit(["", "cheapest at the load"])
         heads = ["", "accelerators", "TTFT P95", "TPOT P95", "tokens/s an accelerator", "deployment"]
         emit_table("", [*heads, "in closed form", "simulation"], rows)
-    print_sentences(list(_rounded_hosts_in_words(service, plan)))
+    print_sentences(list(_rounded_hosts_in_words(plan)))
 
 
 def _plan_row(part: FoundDeployments, tried: Sequence[Checked], limits: Sequence[Slo]) -> list[str]:
@@ -670,10 +655,11 @@ def _plan_cells(each: Candidate, seen: ServingMetrics) -> list[str]:
     return [f"{each.npus:,}", *times, format_short(each.metrics.tokens_per_s_per_npu), str(each)]
 
 
-def _rounded_hosts_in_words(service: Service, plan: Plan) -> Iterator[str]:
+def _rounded_hosts_in_words(plan: Plan) -> Iterator[str]:
     """Yield that accelerators come in whole hosts, where that makes them more than the closed form asks for."""
     from cosmic.search.advice.deployment_plan import next_machine_size  # noqa: PLC0415  heavy
 
+    service = plan.service
     fewest = {part.cheapest[0].npus for part in (plan.one, plan.two) if part.cheapest}
     larger = {npus: size for npus in sorted(fewest) if (size := next_machine_size(service, npus)) not in (None, npus)}
     if larger:
@@ -687,24 +673,23 @@ def _rounded_hosts_in_words(service: Service, plan: Plan) -> Iterator[str]:
         )
 
 
-def _print_chosen(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
-    best = plan.chosen
+def _print_chosen(plan: Plan) -> None:
+    best, limits = plan.chosen, plan.limits
     if best is None:
         print_sentences([f"cannot serve: {reason}" for reason in plan.reasons])
         print_sentences([_refutation_in_words(each, limits) for each in plan.checked[:FEWER]])
         return
-    seen = best.simulated or best.candidate.metrics
     usd = best.candidate.metrics.usd_per_million_tokens  # the same that `serve` and `evaluate` say of it
     cost = f", {usd:,.3g} USD per million output tokens" if usd is not None else ""
-    print_sentences([f"cheapest: {count_in_words(best.candidate.npus, 'accelerator')}, {best.candidate}{cost}"])
+    print_sentences([f"{plan.answer.verdict}{cost}"])
     print_sentences([_simulation_in_words(best, limits)])
-    print_sentences(near_limits_in_words(best.design, seen, limits))
+    near = [each for each in best.judged if each.within_error]
+    print_sentences(
+        f"{each.limit.metric.upper()} {each.limit.statistic} holds {_nearness_in_words(each)}" for each in near
+    )
     fewer = [each for each in plan.checked if not each.holds and each.candidate.npus < best.candidate.npus]
     print_sentences([_refutation_in_words(each, limits) for each in fewer[:FEWER]])
-    if plan.untried:
-        print_sentences(
-            ["between {:,} accelerators, which fail, and {:,} not all sizes were tried".format(*plan.untried)]
-        )
+    print_sentences(plan.untried_in_words)
     print_sentences(["", *expected_error_in_words(best.design), *price_basis_in_words(best.design)])
 
 

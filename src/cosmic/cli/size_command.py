@@ -86,9 +86,10 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     if out is not None and sizing.best is not None:
         write_text(out, dump_design(sizing.best.best.point), "--out")
     if report is not None:
-        from cosmic.report.sizing_report import write_sizing  # noqa: PLC0415
+        from cosmic.report.page import to_html  # noqa: PLC0415
+        from cosmic.report.sizing_report import sizing_page  # noqa: PLC0415
 
-        write_sizing(sizing, [row.risk for row in sizing.rows], list(sizing.effects), report)
+        write_text(report, to_html(sizing_page(sizing)), "--report")
     if json:
         emit_json(sizing)
     else:
@@ -111,7 +112,7 @@ def _print(sizing: Sizing, report: Path | None, out: Path | None) -> None:
 
     emit([question_in_words(sizing)])
     if sizing.rows:
-        emit_table("", SIZING_COLUMNS, [row_cells(row, row.risk) for row in sizing.rows])
+        emit_table("", SIZING_COLUMNS, [row_cells(row) for row in sizing.rows])
     print_sentences([f"{name}: {why}" for name, why in sizing.refused.items()])
     if sizing.best is not None:
         emit(["", *sizing_verdict(sizing)])

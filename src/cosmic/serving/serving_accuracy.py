@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from math import isnan, log
+from math import inf, isnan, log
 from typing import Annotated, Any
 
 from cosmic.base.json_types import Keywords, Share, json_keys
@@ -83,7 +83,7 @@ def errors_of_design(design: DesignPoint) -> ServingErrors | None:
     return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
 
 
-@json_keys(optional=("simulated_s",), beside=("limit",))
+@json_keys("within_error", without=("error",), optional=("simulated_s",), beside=("limit",))
 @dataclass(frozen=True, slots=True)
 class JudgedLimit:
     """A limit, and what a deployment achieves."""
@@ -93,10 +93,20 @@ class JudgedLimit:
     """What it is; None where there is no such time."""
     holds: bool
     """Whether it holds."""
-    within_error: bool
-    """Whether the value is nearer to the limit than the expected error."""
+    error: float | None
+    """The expected error of such times, as a share; None where it was not measured."""
     simulated_s: Annotated[float, Keywords(type=["number", "null"])] | None = None
     """What it is in the simulation; None where there was none."""  # NaN where one was asked for
+
+    @property
+    def apart(self) -> float:
+        """How far the value is from the limit, as a share of it; infinite where there is none."""
+        return inf if self.value_s is None else abs(1 - self.value_s / self.limit.limit_s)
+
+    @property
+    def within_error(self) -> bool:
+        """Whether the value is nearer to the limit than the expected error."""
+        return self.error is not None and self.apart < self.error
 
 
 def judge_limits(limits: Iterable[Slo], metrics: ServingMetrics, design: DesignPoint) -> tuple[JudgedLimit, ...]:
@@ -106,8 +116,7 @@ def judge_limits(limits: Iterable[Slo], metrics: ServingMetrics, design: DesignP
     for limit in limits:
         value = float(limit.value(metrics))
         error = None if errors is None else errors.of(limit.metric)
-        close = error is not None and abs(1 - value / limit.limit_s) < error
-        judged.append(JudgedLimit(limit, None if isnan(value) else value, bool(limit.holds(metrics)), close))
+        judged.append(JudgedLimit(limit, None if isnan(value) else value, bool(limit.holds(metrics)), error))
     return tuple(judged)
 
 

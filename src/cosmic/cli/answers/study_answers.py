@@ -55,8 +55,8 @@ class SearchPlateau(TypedDict):
     """Designs within that error of the least."""
 
 
-class SearchAnswer(TypedDict):
-    """The result of a search. Exit code 1, and best is null, where no evaluated design is feasible."""
+class SearchFacts(TypedDict):
+    """What a search found."""
 
     verdict: str
     """The result in one sentence."""
@@ -105,6 +105,11 @@ class SearchAnswer(TypedDict):
     """Designs evaluated per second; null if no time elapsed."""
     study: str | None
     """Directory of the study; null if it is not kept."""
+
+
+class SearchAnswer(SearchFacts):
+    """The result of a search. Exit code 1, and best is null, where no evaluated design is feasible."""
+
     answer: Answer
     changes: NotRequired[Sequence[str]]
     """With --from: what to change in the launch, a line for each argument."""

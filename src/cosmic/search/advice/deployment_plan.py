@@ -571,20 +571,22 @@ class Plan(Answered):
             if best is None
             else f"cheapest: {accelerators_text(best.candidate.npus)}, {best.candidate}"
         )
-        between = "between {:,} accelerators, which fail, and {:,} not all sizes were tried"
         return Answer(
             question="deployment",
             verdict=verdict,
             reasons=self.reasons,
-            assumptions=(
-                *service.assumed,
-                *([between.format(*self.untried)] if self.untried else []),
-            ),
+            assumptions=(*service.assumed, *self.untried_in_words),
             provenance=Provenance(
                 inputs={"design": service.source, "settings": dict(service.settings)},
                 seed=self.seed,
             ),
         )
+
+    @property
+    def untried_in_words(self) -> tuple[str, ...]:
+        """Between which sizes not all were tried, in a sentence; none where all were."""
+        between = "between {:,} accelerators, which fail, and {:,} not all sizes were tried"
+        return (between.format(*self.untried),) if self.untried else ()
 
     @property
     def chosen(self) -> Checked | None:
