@@ -33,6 +33,8 @@ Placement = Literal["packed", "first_fit", "scattered"]
 Range = tuple[int, int]
 """Accelerators: the first, and the one after the last."""
 Ranges = tuple[Range, ...]
+WaitedFor = Literal["", "accelerators", "jobs before it", "memory", "a turn"]
+"""What a job waited for; nothing if it began at once."""
 FIND_COUNT = "find"
 """Stands for what a quick search is to choose."""
 MOST_JOBS = 100_000
@@ -268,7 +270,7 @@ OBJECTIVES: dict[str, float] = {"mean_slowdown": 1.0, "makespan": 1.0, "utilizat
 @json_keys("wait_s", "run_s", "slowdown")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """How one job fared."""
+    """One job."""
 
     name: str
     """Its name."""
@@ -302,7 +304,7 @@ class JobResult:
     """Memory that it needs of an accelerator."""
     mapping: str
     """Its degrees of parallelism, such as tp4 dp8."""
-    waited_for: Annotated[str, one_of("", "accelerators", "jobs before it", "memory", "a turn")]
+    waited_for: WaitedFor
     """What it waited for; empty if it began at once."""
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from cosmic.cluster.fleet_jobs import Ranges, SharingRules
+from cosmic.cluster.fleet_jobs import Ranges, SharingRules, WaitedFor
 from cosmic.cluster.job_requests import (
     JobOption,
     JobRequest,
@@ -36,7 +36,7 @@ class _RunningJob:
     ranges: Ranges
     start_s: float
     loads: UplinkLoads
-    waited_for: str
+    waited_for: WaitedFor
     step_s: float = 0.0
     left: float = 0.0
     """Steps to go at *since_s*."""
@@ -155,7 +155,7 @@ class _PartitionedCluster(SharedCluster):
     def _start(self, index: int, option: JobOption, ranges: Ranges) -> None:
         self.free = take_ranges(self.free, ranges)
         loads = uplink_loads(option.demand, ranges, self.tier)
-        late = "accelerators" if index in self._first else "jobs before it"
+        late: WaitedFor = "accelerators" if index in self._first else "jobs before it"
         begun = _RunningJob(option, ranges, self.now, loads, late if self.now > self.requests[index].arrival_s else "")
         self.running[index] = begun
         begun.left, begun.since_s = option.steps, self.now

@@ -18,7 +18,7 @@ from math import ceil, inf
 
 from cosmic.base.errors import require
 from cosmic.base.event_clock import EventClock
-from cosmic.cluster.fleet_jobs import Range, SharingRules
+from cosmic.cluster.fleet_jobs import Range, SharingRules, WaitedFor
 from cosmic.cluster.job_requests import (
     JobOption,
     JobRequest,
@@ -162,7 +162,7 @@ class _Resident:
     option: JobOption
     start_s: float
     loads: UplinkLoads
-    waited_for: str
+    waited_for: WaitedFor
     left: float
     since_s: float
     rate: float = 0.0
@@ -220,7 +220,7 @@ class _GangCluster(SharedCluster):
         self.residents: dict[int, _Resident] = {}
         self._home: dict[int, _Gang] = {}
         self._changed: list[_Gang] = []
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, WaitedFor] = {}
 
     def finish(self, index: int) -> None:
         """End a job now."""

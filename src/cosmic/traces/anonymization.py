@@ -577,7 +577,7 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class VisibleParts:
-    """What traces still show."""
+    """What the traces still show."""
 
     ranks: PositiveCount
     """Ranks."""

@@ -410,6 +410,7 @@ class ServedDeploymentAnswer(ServiceAnswer):
     """A deployment that serves the load."""
 
     metrics: ServingMetrics
+    """What clients see, and what it costs."""
     reasons: Annotated[tuple[str, ...], Keywords(maxItems=0)]
     """Why the design cannot run, a sentence each; empty if it can."""
 
