@@ -33,7 +33,6 @@ from cosmic.cli.search_output import MOST_SHOWN, format_metric, named_metric, sp
 from cosmic.cli.value_completion import complete_metrics
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.common_keys import MeasuredDesigns
     from cosmic.cli.answers.design_answers import StudyExportAnswer
     from cosmic.cli.answers.study_answers import (
         CompareAnswer,
@@ -288,7 +287,6 @@ def tell(
     """Put measured runs into a study: all rows of the file, or none if one is no design of the study."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
     from cosmic.search.study.study import tell_runs as put  # noqa: PLC0415  heavy
-    from cosmic.search.study.study_answers import measured_facts  # noqa: PLC0415  heavy
 
     doing("putting in what was measured")
     new, total = put(study, rows)
@@ -298,7 +296,7 @@ def tell(
             "study": str(study),
             "new": new,
             "runs": total,
-            "measured": cast("MeasuredDesigns | None", measured_facts(opened)),
+            "measured": opened.evidence,
         }
         emit_json(answer)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
-from cosmic.base.json_types import AlwaysFalse, AnyOf, Count, Keywords, PositiveCount, Ratio, described, unit
+from cosmic.base.json_types import AlwaysFalse, AnyOf, Count, Keywords, described
 from cosmic.simulate.metrics import DesignMetrics
 
 Identity = Annotated[
@@ -61,32 +61,3 @@ class TriedDesign(TypedDict):
 
 CatalogSource = Annotated[str, described("Source of the numbers.")]
 CatalogSummary = Annotated[str, described("One sentence on it.")]
-
-
-class MeasuredDesignRow(TypedDict):
-    """A measured design."""
-
-    trial: Count | None
-    """Its trial in the study; null where the search has not tried it."""
-    point: PointValues
-    runs: PositiveCount
-    """How often it was measured."""
-    measured: Annotated[float, unit("that of the metric")]
-    """The median over its runs."""
-    predicted: Annotated[float | None, unit("that of the metric")]
-    """What the study's engine predicts; null where it says that the design cannot run."""
-    ratio: Ratio | None
-    """Measured over predicted; null without a prediction."""
-    sources: Sequence[str]
-    """Where each run comes from: a file, with the row."""
-
-
-class MeasuredDesigns(TypedDict):
-    """Measured designs beside predictions, the best measured first."""
-
-    metric: str
-    """The metric that is compared: the study's first objective, or the time of a step."""
-    tau: Annotated[float | None, unit("1"), Keywords(minimum=-1, maximum=1)]
-    """Kendall's tau of predictions and measurements; null for fewer than two designs with both."""
-    designs: Sequence[MeasuredDesignRow]
-    """Every measured design once, the best measured first."""

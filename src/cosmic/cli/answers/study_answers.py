@@ -23,17 +23,18 @@ from cosmic.base.json_types import (
 )
 from cosmic.cli.answers.common_keys import (
     Identity,
-    MeasuredDesigns,
     PointValues,
     StepTime,
     TriedDesign,
     UserEngineMetrics,
 )
+from cosmic.cli.recipes import ReplayedRecipe
 from cosmic.design.answer import Answer
 from cosmic.search.importance import Importance
 from cosmic.search.leaderboard import BoardLine, BoardRules
 from cosmic.search.search_verdict import SearchGain
 from cosmic.search.study.doctor import StudyRepair
+from cosmic.search.study.measured_runs import Evidence
 from cosmic.search.study.study_comparison import ReplayedStudy
 from cosmic.simulate.metrics import DesignMetrics
 
@@ -357,7 +358,7 @@ class StudyShowAnswer(TypedDict):
     """What the search learned from before its first trial."""
     learned: Mapping[str, Any] | None
     """What the agent says of its model; null for an agent without one."""
-    measured: MeasuredDesigns | None
+    measured: Evidence | None
     """Measured designs beside predictions; null where nothing was measured."""
 
 
@@ -370,7 +371,7 @@ class StudyTellAnswer(TypedDict):
     """How many runs were new."""
     runs: Count
     """How many runs it has now."""
-    measured: MeasuredDesigns | None
+    measured: Evidence | None
     """Measured designs beside predictions; null where nothing was measured."""
 
 
@@ -617,34 +618,8 @@ class StoredRunRow(TypedDict):
     """Steps whose results were known."""
 
 
-class ReplayedValue(TypedDict):
-    """A value that came out otherwise."""
-
-    where: str
-    """Place of the value."""
-    before: Any
-    """What it was."""
-    now: Any
-    """What it is."""
-
-
-class RecipeReplayAnswer(TypedDict):
-    """With --replay: what came out otherwise."""
-
-    run: str
-    """The run that was repeated."""
-    same: bool
-    """Whether everything came out again."""
-    differences: Sequence[ReplayedValue]
-    """Values that differ by more than 1e-9."""
-    sources_before: str
-    """Digest of the sources then."""
-    sources_now: str
-    """Digest of the sources now."""
-
-
 RunAnswer = Annotated[
-    AnyOf[RecipeRunAnswer, Sequence[StoredRunRow], RecipeReplayAnswer],
+    AnyOf[RecipeRunAnswer, Sequence[StoredRunRow], ReplayedRecipe],
     described("What a recipe gave; with --list, the runs of the store; with --replay, a comparison."),
 ]
 
