@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.base.json_types import json_object
 from cosmic.base.native.library import native_library
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events.astra_sim_inputs import (
@@ -138,7 +139,7 @@ def _unfolded(prefix: str, system: str, network: str, backend: str) -> dict[str,
     net = SimulatedNetwork(read_astra_sim_network(network))
     traces, groups = read_traces(prefix, net.npus), read_groups(f"{prefix}.json")
     job = Job(traces=traces, groups=groups, system=read_system(system), network=net, backend=backend)
-    return simulate_job(job, folded=False).as_json()
+    return json_object(simulate_job(job, folded=False))
 
 
 def _cases(here: Path, stage: Path | None) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from published_goodput import PublishedRow as Goodput
 from published_goodput import published_rows as published_goodput
 
 from cosmic import size
-from cosmic.cluster import ClusterRow, Sizing, public_clusters, simulate_risk
+from cosmic.cluster import ClusterRow, Sizing, public_clusters
 from cosmic.pages import (
     SIZING_COLUMNS,
     Axis,
@@ -229,10 +229,7 @@ def bought_section(bought: dict[str, Sizing]) -> list[Part]:
         ),
     ]
     for limit, found in bought.items():
-        rows = [
-            sizing_cells(row, simulate_risk(row.best.point, row.best.metrics))[: len(SIZING_COLUMNS)]
-            for row in found.rows
-        ]
+        rows = [sizing_cells(row)[: len(SIZING_COLUMNS)] for row in found.assess(sensitivity=False).rows]
         parts.append(Table(SIZING_COLUMNS, rows, f"What {limit} holds."))
     return parts
 

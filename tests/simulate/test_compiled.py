@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.base.errors import SpecError
+from cosmic.base.files import dump_json
 from cosmic.base.native.library import FOLDER, native_library
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.events import compiled_core, trace_simulation
@@ -56,7 +58,7 @@ def outcome(simulate: Callable[[], SimulationResult]) -> Outcome:
     except SpecError as error:
         return str(error)
     times = [(each.ranks, each.peers, each.begun.tolist(), each.ended.tolist()) for each in result.rank_times]
-    return result.as_json() | {"cpu_s": None}, times
+    return json.loads(dump_json(result)) | {"cpu_s": None}, times
 
 
 def both(simulate: Callable[[], SimulationResult], *, falls_back: bool = False) -> Outcome:

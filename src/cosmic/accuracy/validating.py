@@ -41,7 +41,7 @@ from cosmic.accuracy.measured_rows import Fields, Row, Verdict, carried_files, r
 from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_design
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, UnknownName
-from cosmic.base.json_types import Share
+from cosmic.base.json_types import Count, Ratio, Share, json_keys, json_object
 from cosmic.design.design_point import DesignPoint
 
 # ---- Error statistics
@@ -50,67 +50,73 @@ CLEAR = 0.05
 """Share by which measured times differ clearly: less is within what runs of one design differ by."""
 
 
+@json_keys(
+    "coverage",
+    beside=("named",),
+    without=("by", "name"),
+    mean_abs_error="mean",
+    median_abs_error="median",
+    worst_abs_error="worst",
+    range_width="width",
+    mean_abs_error_left_out="left_out_mean",
+    median_abs_error_left_out="left_out_median",
+    kendall_tau="tau",
+    kendall_tau_clear="clear_tau",
+    pairs_clear="clear_pairs",
+)
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The errors of some rows; None where no row was predicted."""
+    """One value of the column of --by, which is the one further key."""
 
+    by: str
+    """The column."""
     name: str
-    rows: int
-    """Rows given."""
-    predicted: int
-    mean: float | None
-    median: float | None
-    worst: float | None
-    bias: float | None
-    tau: float | None
-    """None where no two rows can be compared."""
-    pairs: int
-    """Pairs compared for τ."""
-    clear_tau: float | None
-    """τ over the pairs whose measured times differ by more than `CLEAR`."""
-    clear_pairs: int
-    ranged: int
+    """Its value."""
+    rows: Count
+    """Measured rows."""
+    predicted: Count
+    """How many of them were predicted."""
+    mean: Share | None
+    """Mean absolute relative error."""
+    median: Share | None
+    """Median absolute relative error."""
+    worst: Share | None
+    """The largest absolute relative error."""
+    bias: Share | None
+    """Mean relative error with its sign."""
+    tau: Ratio | None
+    """Kendall's τ of the order of rows, from -1 to 1; None if there is no order."""
+    pairs: Count
+    """Pairs of rows that have an order."""
+    clear_tau: Ratio | None
+    """The same over pairs whose measured times differ by more than 5 %."""
+    clear_pairs: Count
+    """The number of such pairs."""
+    ranged: Count
     """Rows whose prediction has a range."""
-    in_range: float | None
-    """Share of those whose measured time is from P5 to P95."""
-    width: float | None
-    """Mean distance of P95 from the prediction, as a share."""
-    left_out_mean: float | None
-    """Mean error by constants that were fitted without the row's source."""
-    left_out_median: float | None
-    skipped: dict[str, int]
-    """Reasons, and the number of rows that each skipped."""
+    in_range: Share | None
+    """Share of those whose measured time is from P5 to P95; None if there are none."""
+    width: Share | None
+    """Mean distance of P95 from the prediction."""
+    left_out_mean: Share | None
+    """Mean absolute relative error by constants that were fitted without the row's source; None if no row has one."""
+    left_out_median: Share | None
+    """The median of the same."""
+    skipped: Mapping[str, Count]
+    """Rows that were not predicted, by reason."""
 
     @property
-    def coverage(self) -> float:
-        """Share of the rows that was predicted."""
+    def coverage(self) -> Share:
+        """The same as a share."""
         return self.predicted / self.rows if self.rows else 0.0
 
-    def to_dict(self, key: str) -> dict[str, Any]:
-        """Return the summary as plain data, its name under *key*."""
-        return {
-            key: self.name,
-            "rows": self.rows,
-            "predicted": self.predicted,
-            "coverage": self.coverage,
-            "mean_abs_error": self.mean,
-            "median_abs_error": self.median,
-            "worst_abs_error": self.worst,
-            "bias": self.bias,
-            "ranged": self.ranged,
-            "in_range": self.in_range,
-            "range_width": self.width,
-            "mean_abs_error_left_out": self.left_out_mean,
-            "median_abs_error_left_out": self.left_out_median,
-            "kendall_tau": self.tau,
-            "pairs": self.pairs,
-            "kendall_tau_clear": self.clear_tau,
-            "pairs_clear": self.clear_pairs,
-            "skipped": self.skipped,
-        }
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The value of the column, under its name."""
+        return {self.by: self.name}
 
 
-def summarise_errors(name: str, verdicts: Sequence[Verdict], *, memory: bool = False) -> Summary:
+def summarise_errors(name: str, verdicts: Sequence[Verdict], *, memory: bool = False, by: str = "set") -> Summary:
     """Return the statistics of the errors of time, or of *memory*."""
     errors = [verdict.memory_error if memory else verdict.error for verdict in verdicts]
     known_errors = [error for error in errors if error is not None]
@@ -125,6 +131,7 @@ def summarise_errors(name: str, verdicts: Sequence[Verdict], *, memory: bool = F
         if verdict.skipped:
             reasons[verdict.skipped] = reasons.get(verdict.skipped, 0) + 1
     return Summary(
+        by=by,
         name=name,
         rows=len(verdicts),
         predicted=len(known_errors),
@@ -349,8 +356,8 @@ class Validation:
         """Return it all as plain data, in SI units."""
         return {
             "rows": [verdict.to_dict() for verdict in self.verdicts],
-            "summary": [summary.to_dict(self.by) for summary in self.summary],
-            "memory_summary": [summary.to_dict(self.by) for summary in self.memory_summary],
+            "summary": [json_object(summary) for summary in self.summary],
+            "memory_summary": [json_object(summary) for summary in self.memory_summary],
             "coverage": None if (coverage := self.coverage) is None else asdict(coverage),
         }
 
@@ -387,7 +394,7 @@ def assess_verdicts(verdicts: Sequence[Verdict], by: str = "set") -> Validation:
     for verdict in verdicts:
         name = verdict.set if by == "set" else verdict.row.get(by, "")
         parts.setdefault(name, []).append(verdict)
-    summary = tuple(summarise_errors(name, part) for name, part in parts.items())
+    summary = tuple(summarise_errors(name, part, by=by) for name, part in parts.items())
     with_memory = {name: [verdict for verdict in part if verdict.peak_bytes_measured] for name, part in parts.items()}
-    memory = tuple(summarise_errors(name, part, memory=True) for name, part in with_memory.items() if part)
+    memory = tuple(summarise_errors(name, part, memory=True, by=by) for name, part in with_memory.items() if part)
     return Validation(tuple(verdicts), by, summary, memory)

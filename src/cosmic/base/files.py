@@ -494,11 +494,13 @@ def dump_json(data: Any, **options: Any) -> str:
         return json.dumps(_replace_nonfinite(data), default=_fields_of, **options)
 
 
-def _fields_of(data: Any) -> dict[str, Any]:
+def _fields_of(data: Any) -> Any:
     if is_dataclass(data) and not isinstance(data, type):
         from cosmic.base.json_types import json_object  # noqa: PLC0415  help prints no JSON
 
         return json_object(data)
+    if isinstance(data, Path):
+        return str(data)
     raise TypeError(f"{type(data).__name__} is no JSON")
 
 
@@ -507,6 +509,6 @@ def _replace_nonfinite(data: Any) -> Any:
         return {key: _replace_nonfinite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [_replace_nonfinite(value) for value in data]
-    if is_dataclass(data):
+    if is_dataclass(data) or isinstance(data, Path):
         return _replace_nonfinite(_fields_of(data))
     return None if isinstance(data, float) and not isfinite(data) else data

@@ -47,6 +47,8 @@ __all__ = [
     "Keywords",
     "NonNegative",
     "NonNegativeRatio",
+    "Number",
+    "NumberOrNull",
     "PositiveCount",
     "Ratio",
     "SecondsOrBytes",
@@ -66,10 +68,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _JsonKeys:
-    """What the JSON of a class shows: by key, the path of an attribute; and which keys are left out where empty."""
+    """What the JSON of a class shows.
+
+    By key, the path of an attribute; which keys are left out where empty; which parts have keys that stand beside its own.
+    """
 
     paths: Mapping[str, str]
     optional: frozenset[str]
+    beside: tuple[str, ...]
     getters: Mapping[str, Callable[[Any], Any]]
 
 
@@ -78,13 +84,15 @@ def json_keys(
     own: bool = True,
     without: Collection[str] = (),
     optional: Collection[str] = (),
+    beside: Collection[str] = (),
     **renamed: str,
 ) -> Callable[[type[T]], type[T]]:
     """Return a decorator that says what the JSON of a dataclass has besides its fields, or instead of them.
 
     *properties* are keys, too. Fields *without* a key are left out, all of them unless they are its *own* keys. Keys
-    *optional* are left out where their value is None. A key that is *renamed* shows another attribute, or a part
-    of one, in place of it.
+    *optional* are left out where their value is None. The keys of parts that are named *beside* stand beside its own;
+    a mapping's may be any.
+    A key that is *renamed* shows another attribute, or a part of one, in place of it.
 
     >>> @json_keys("area", without=("secret",), wide="width")
     ... @dataclass
@@ -98,11 +106,11 @@ def json_keys(
     """
 
     def add_keys(cls: type[T]) -> type[T]:
-        hidden = {*without, *(path.partition(".")[0] for path in renamed.values())}
+        hidden = {*without, *beside, *(path.partition(".")[0] for path in renamed.values())}
         names = [field.name for field in fields(cls) if own and field.name not in hidden]  # type: ignore[arg-type]
         paths = {name: name for name in (*names, *properties)} | renamed
         getters = {key: attrgetter(path) for key, path in paths.items()}
-        cls.__json_keys__ = _JsonKeys(paths, frozenset(optional), getters)  # type: ignore[attr-defined]
+        cls.__json_keys__ = _JsonKeys(paths, frozenset(optional), tuple(beside), getters)  # type: ignore[attr-defined]
         return cls
 
     return add_keys
@@ -114,7 +122,11 @@ def json_object(value: Any) -> dict[str, Any]:
     if keys is None:
         return {field.name: getattr(value, field.name) for field in fields(value)}
     shown = {key: get(value) for key, get in keys.getters.items()}
-    return {key: part for key, part in shown.items() if key not in keys.optional or part is not None}
+    shown = {key: part for key, part in shown.items() if key not in keys.optional or part is not None}
+    for name in keys.beside:
+        part = getattr(value, name)
+        shown |= part if isinstance(part, Mapping) else json_object(part)
+    return shown
 
 
 class Keywords:
@@ -142,6 +154,10 @@ def described(description: str) -> Keywords:
 Count = Annotated[int, Keywords(minimum=0)]
 PositiveCount = Annotated[int, Keywords(minimum=1)]
 NonNegative = Annotated[float, Keywords(minimum=0)]
+Number = Annotated[Any, Keywords(type="number")]
+"""A number in JSON; in a batch, an array of one for each design."""
+NumberOrNull = Annotated[Any, Keywords(type=["number", "null"])]
+"""The same of a number that is null in JSON where it is not finite."""
 Ratio = Annotated[float, unit("1")]
 NonNegativeRatio = Annotated[Ratio, Keywords(minimum=0)]
 Share = Annotated[float, unit("share")]
@@ -244,8 +260,20 @@ def _describe_object(
         properties[key] = value | ({"description": attribute.description} if attribute.description else {})
         required += [key] if attribute.required else []
     words = {"description": " ".join((cls.__doc__ or "").split())}
-    keys = {"additionalProperties": False} if other_keys is None else other_keys
-    return {**words, "type": "object", "properties": properties, "required": required, **keys}
+    if other_keys is None:
+        other_keys = {} if _has_any_keys(cls) else {"additionalProperties": False}
+    return {**words, "type": "object", "properties": properties, "required": required, **other_keys}
+
+
+def _has_any_keys(cls: type) -> bool:
+    """Return whether a mapping's keys, which may be any, stand beside those of a class."""
+    keys: _JsonKeys | None = getattr(cls, "__json_keys__", None)
+    return keys is not None and any(_is_mapping(_attribute_at(cls, [part]).type) for part in keys.beside)
+
+
+def _is_mapping(type_: Any) -> bool:
+    origin = get_origin(type_)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +290,16 @@ def _attributes_of(cls: type) -> dict[str, _JsonValue]:
     keys: _JsonKeys | None = getattr(cls, "__json_keys__", None)
     if keys is not None:
         found = {key: _attribute_at(cls, path.split(".")) for key, path in keys.paths.items()}
-        return {
+        shown = {
             key: _JsonValue(_without_none(each.type), each.description, required=False)
             if key in keys.optional
             else each
             for key, each in found.items()
         }
+        for part in keys.beside:
+            type_ = _attribute_at(cls, [part]).type
+            shown |= {} if _is_mapping(type_) else _attributes_of(type_)
+        return shown
     descriptions = attribute_docstrings(cls)
     names = {field.name for field in fields(cls)} if is_dataclass(cls) else None
     return {

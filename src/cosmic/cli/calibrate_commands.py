@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cosmic.accuracy.calibrate.calibration import Calibration
     from cosmic.accuracy.calibrate.probing import Probed
     from cosmic.accuracy.validating import Summary, Validation
-    from cosmic.cli.answers.cluster_answers import CalibrateAnswer, ProbeAnswer
+    from cosmic.cli.answers.cluster_answers import ProbeAnswer
 
 
 # ---- `cosmic calibrate run`: a system whose parameters a user's own measurements have set
@@ -57,7 +57,7 @@ def run(
     if out is not None:
         write_text(out, system_text(calibration), "--out")
     if json:
-        emit_json(_calibration_data(calibration))
+        emit_json(calibration)
     else:
         _print_calibration(calibration, out)
 
@@ -71,7 +71,7 @@ def _print_calibration(calibration: Calibration, out: Path | None) -> None:
             _percent(error.after),
             _percent(error.left_out),
         )
-        for error in calibration.errors()
+        for error in calibration.errors
     ]
     emit_table(
         f"{calibration.target.name or 'the design'}: mean errors",
@@ -99,8 +99,8 @@ def _print_calibration(calibration: Calibration, out: Path | None) -> None:
             ]
         )
     by_reason: dict[str, list[str]] = {}
-    for title, why in calibration.unmoved:
-        by_reason.setdefault(why, []).append(title)
+    for each in calibration.unmoved:
+        by_reason.setdefault(each.why, []).append(each.title)
     print_sentences(f"not learned ({why}): {'; '.join(titles)}" for why, titles in by_reason.items())
     used = "" if calibration.factor == 1 else f"× {calibration.factor:.3f}; "
     print_sentences([f"a factor for all times: {used}{calibration.factor_why}"])
@@ -118,34 +118,6 @@ def _print_calibration(calibration: Calibration, out: Path | None) -> None:
         print_sentences([f"… and {len(calibration.skipped) - MOST_SAID} more rows are left out: see --json"])
     if out is not None:
         emit(["", f"wrote {out}: use it as MODEL@{out}:SIZE in every command"])
-
-
-def _calibration_data(calibration: Calibration) -> CalibrateAnswer:
-    return {
-        "system": calibration.target.name,
-        "files": calibration.files,
-        "rows": calibration.rows,
-        "errors": calibration.errors(),
-        "prior_scale": calibration.prior_scale,
-        "learned": [
-            {
-                "name": each.name,
-                "title": each.title,
-                "factor": each.factor,
-                "prior_sd": each.prior_sd,
-                "posterior_sd": each.posterior_sd,
-                "by": list(each.by),
-                "fields": {path: {"before": old, "after": new} for path, (old, new) in each.fields.items()},
-            }
-            for each in calibration.learned
-        ],
-        "not_learned": [{"title": title, "why": why} for title, why in calibration.unmoved],
-        "time_factor": calibration.factor,
-        "time_factor_why": calibration.factor_why,
-        "residual_log_sd": calibration.residual_sd,
-        "steps": calibration.steps,
-        "skipped": list(calibration.skipped),
-    }
 
 
 # ---- `cosmic calibrate probe`: the machine that it runs on, measured

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosmic.cli import value_completion
-from cosmic.cli.console import MORE, Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.output_streams import FAILED, StatusLine, emit
-
-if TYPE_CHECKING:
-    from cosmic.search.cluster_sizing import Sizing
-
-
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, cast
-
 from cosmic.base.files import check_writable, write_text
-from cosmic.cli.console import plot_columns
-from cosmic.cli.output_streams import complain, doing
+from cosmic.cli import value_completion
+from cosmic.cli.console import (
+    MORE,
+    Json,
+    Prices,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    plot_columns,
+    print_sentences,
+)
+from cosmic.cli.output_streams import FAILED, StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, FleetCandidateRow, FleetJobRow
-    from cosmic.cluster.fleet_jobs import Fleet, JobResult
+    from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer
+    from cosmic.cluster.fleet_jobs import Fleet
+    from cosmic.search.cluster_sizing import Sizing
     from cosmic.search.fleet import SharedAccelerators
 
 
@@ -106,9 +107,10 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     if out is not None and sizing.best is not None:
         write_text(out, dump_design(sizing.best.best.point), "--out")
     if report is not None:
-        from cosmic.report.sizing_report import write_sizing  # noqa: PLC0415
+        from cosmic.report.page import to_html  # noqa: PLC0415
+        from cosmic.report.sizing_report import sizing_page  # noqa: PLC0415
 
-        write_sizing(sizing, [row.risk for row in sizing.rows], list(sizing.effects), report)
+        write_text(report, to_html(sizing_page(sizing)), "--report")
     if json:
         emit_json(sizing)
     else:
@@ -131,7 +133,7 @@ def _print_sizing(sizing: Sizing, report: Path | None, out: Path | None) -> None
 
     emit([question_in_words(sizing)])
     if sizing.rows:
-        emit_table("", SIZING_COLUMNS, [row_cells(row, row.risk) for row in sizing.rows])
+        emit_table("", SIZING_COLUMNS, [row_cells(row) for row in sizing.rows])
     print_sentences([f"{name}: {why}" for name, why in sizing.refused.items()])
     if sizing.best is not None:
         emit(["", *sizing_verdict(sizing)])
@@ -208,6 +210,7 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
+    from cosmic.cluster.fleet_jobs import ComparedFleets  # noqa: PLC0415  heavy
     from cosmic.search.fleet import best_of  # noqa: PLC0415  heavy
     from cosmic.search.fleet import fleet as simulate  # noqa: PLC0415  heavy
 
@@ -235,43 +238,11 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
 
         write_text(html, to_html(fleet_page(schedule, all_found if search else ())), "--html")
     if json:
-        emit_json(_fleet_data(schedule, all_found if search else (), objective if search else None))
+        emit_json(ComparedFleets(schedule, objective, all_found) if search else ComparedFleets(schedule))
     else:
         _print_fleet(schedule, all_found if search else (), objective)
     if not schedule.jobs:
         raise typer.Exit(FAILED)
-
-
-def _fleet_data(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> FleetAnswer:
-    return {
-        "system": schedule.system,
-        "npus": schedule.npus,
-        "leaf": schedule.leaf,
-        **_rules_data(schedule),
-        "jobs": [_job_data(job) for job in schedule.jobs],
-        "refused": schedule.refused,
-        "gangs": schedule.gangs,
-        "timeline": schedule.intervals,
-        "objective": objective,
-        "candidates": [_rules_data(candidate) for candidate in candidates],
-    }
-
-
-def _rules_data(schedule: Fleet) -> FleetCandidateRow:
-    """Return rules and what came of them in sum."""
-    return {
-        "rules": replace(schedule.rules, oversubscription=schedule.oversubscription),
-        "makespan_s": schedule.makespan_s,
-        "utilization": schedule.utilization,
-        "mean_slowdown": schedule.mean_slowdown,
-        "max_slowdown": schedule.max_slowdown,
-        "fairness": schedule.fairness,
-    }
-
-
-def _job_data(job: JobResult) -> FleetJobRow:
-    times = {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
-    return cast("FleetJobRow", asdict(job) | times)
 
 
 def _print_fleet(schedule: Fleet, candidates: tuple[Fleet, ...], objective: str) -> None:

@@ -128,8 +128,7 @@ def diff(
     if json:
         emit_json(found)
     else:
-        sure = contrast.certainty
-        print_sentences([found.verdict, found.mapping.sentence, *([] if sure is None else [sure.sentence])])
+        print_sentences([found.answer.verdict, *found.answer.assumptions])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print_diff(found)
@@ -139,8 +138,7 @@ def diff(
 
 def _print_diff(found: DesignComparison) -> None:
     contrast = found.contrast
-    for name, side in (("A", contrast.a), ("B", contrast.b)):
-        print_sentences([f"{name} cannot run: {reason}" for reason in side.reasons])
+    print_sentences(found.answer.reasons)
     shown = SERVED if contrast.serves else SHOWN
     pairs = found.metrics
     rows: list[list[Any]] = [

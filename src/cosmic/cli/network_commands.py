@@ -28,9 +28,6 @@ from cosmic.cli.output_streams import FAILED, StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.design_answers import (
-        ProvisionAnswer,
-    )
     from cosmic.network.collective_requests import SynthesizedSchedule
     from cosmic.network.schedules.collective_schedule import Schedule
     from cosmic.network.schedules.schedule_checking import ScheduleVerdict
@@ -432,7 +429,7 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         settings=parse_overrides(settings),
     )
     if json:
-        emit_json(_data(source, provisioned))
+        emit_json(replace(provisioned, source=source))
     elif names_space(source):
         print_sentences(
             [f"the base design of {source}; the key provision has a search do this for each of its designs"]
@@ -442,48 +439,8 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         _print(source, settings, provisioned)
 
 
-def _data(source: str, provisioned: Provisioned) -> ProvisionAnswer:
-    return {
-        "source": source,
-        "objective": provisioned.objective,
-        "headline": provisioned.headline(),
-        "time_s": provisioned.time_s,
-        "base_time_s": provisioned.base_time_s,
-        "cost_usd": provisioned.cost_usd,
-        "base_cost_usd": provisioned.base_cost_usd,
-        "value": provisioned.value,
-        "gain": provisioned.gain,
-        "bound": provisioned.bound,
-        "duality_gap": provisioned.duality_gap,
-        "bandwidth_bytes_per_s": [dim.bandwidth_bytes_per_s for dim in provisioned.dims],
-        "dims": provisioned.dims,
-        "workloads": provisioned.loads,
-        "shadow_prices": [
-            {
-                "limit": price.limit.text,
-                "sense": price.limit.sense,
-                "value": price.limit.value,
-                "binds": price.binds,
-                "worth_per_unit": price.per_unit,
-            }
-            for price in provisioned.prices
-        ],
-        "bindings": [
-            {
-                "workload": binding.load,
-                "collective": binding.traffic,
-                "time_s": binding.seconds,
-                "dims": list(binding.dims),
-                "shares": list(binding.shares),
-            }
-            for binding in provisioned.bindings
-        ],
-        "ports": provisioned.ports,
-    }
-
-
 def _print(source: str, settings: list[str], provisioned: Provisioned) -> None:
-    print_sentences([provisioned.headline()])
+    print_sentences([provisioned.headline])
     emit_table(
         "",
         ["dimension", "topology", "NPUs", "before, GB/s", "GB/s", "USD", "busiest with", "another GB/s saves"],

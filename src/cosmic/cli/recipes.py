@@ -40,18 +40,16 @@ from itertools import product
 from math import isclose, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from cosmic.base import expression_syntax
 from cosmic.base._version import __version__
 from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require, shorten, suggest_names
 from cosmic.base.files import dump_json, is_file, is_folder, make_folder, read_text, write_text
+from cosmic.base.json_types import json_keys
 from cosmic.design.plain_data import load_yaml, parse_json
 from cosmic.search.space.expressions import Constant, Expression, Known, as_exact, make_operation
-
-if TYPE_CHECKING:
-    from cosmic.cli.answers.study_answers import RecipeReplayAnswer
 
 # ---- Variables in a recipe: ``${name}``, ``${search.best.metrics.step_s}``, ``${nodes * 8}``. Nothing is executed
 
@@ -354,8 +352,31 @@ class ReplayDifference:
     """A value that came out otherwise."""
 
     where: str
+    """Place of the value."""
     before: Any
+    """What it was."""
     now: Any
+    """What it is."""
+
+
+@json_keys("same")
+@dataclass(frozen=True)
+class ReplayedRecipe:
+    """With --replay: what came out otherwise."""
+
+    run: str
+    """The run that was repeated."""
+    differences: list[ReplayDifference]
+    """Values that differ by more than 1e-9."""
+    sources_before: str
+    """Digest of the sources then."""
+    sources_now: str
+    """Digest of the sources now."""
+
+    @property
+    def same(self) -> bool:
+        """Whether everything came out again."""
+        return not self.differences
 
 
 def differences_of_runs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[ReplayDifference]:
@@ -706,16 +727,9 @@ def run_recipe(
     return RecipeRun(read_recipe(recipe, variables), commands, RecipeStore(Path(store)), fresh, watch).whole()
 
 
-def replay_recipe_run(run_id: str, store: str | Path = STORE) -> RecipeReplayAnswer:
+def replay_recipe_run(run_id: str, store: str | Path = STORE) -> ReplayedRecipe:
     """Return a comparison of a kept run with the same recipe, run from nothing."""
     recipe, before = RecipeStore(Path(store)).open_run(run_id)
     with TemporaryDirectory(prefix="cosmic-") as folder:
         now = run_recipe(recipe, store=folder, fresh=True)
-    differences = differences_of_runs(before, now)
-    return {
-        "run": before["run"],
-        "same": not differences,
-        "differences": [{"where": value.where, "before": value.before, "now": value.now} for value in differences],
-        "sources_before": before["sources"],
-        "sources_now": now["sources"],
-    }
+    return ReplayedRecipe(before["run"], differences_of_runs(before, now), before["sources"], now["sources"])

@@ -121,14 +121,14 @@ def _replay_run(run_id: str, store: Path, json: bool) -> None:
     comparison = replay_recipe_run(run_id, store)
     if json:
         emit_json(comparison)
-    elif comparison["same"]:
-        emit([f"run {comparison['run']}: the same"])
+    elif comparison.same:
+        emit([f"run {comparison.run}: the same"])
     else:
-        rows = [[each["where"], each["before"], each["now"]] for each in comparison["differences"]]
+        rows = [[each.where, each.before, each.now] for each in comparison.differences]
         more = f", the first {SHOWN}" if len(rows) > SHOWN else ""
-        emit([f"run {comparison['run']}: {len(rows):,} values differ{more}", ""])
+        emit([f"run {comparison.run}: {len(rows):,} values differ{more}", ""])
         emit_table("", ["where", "before", "now"], rows[:SHOWN])
-    if not comparison["same"]:
+    if not comparison.same:
         raise typer.Exit(FAILED)
 
 

@@ -20,8 +20,9 @@ from cosmic.cli.output_streams import FAILED, INTERRUPTED, TERMINATED, emit
 from cosmic.cli.search_output import ProgressLine, free_folder, print_search, search_summary, split_values, write_best
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from cosmic.design.answer import NextCommand
     from cosmic.design.design_point import DesignPoint
     from cosmic.search.mapping.launch_import import Imported
     from cosmic.search.search_loop import Found
@@ -320,7 +321,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.search.search_loop import PoolOptions, read_interrupted, resume_study  # noqa: PLC0415  heavy
     from cosmic.search.search_loop import search as run  # noqa: PLC0415  heavy
-    from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
+    from cosmic.search.search_verdict import best_point, commands_after  # noqa: PLC0415  heavy
 
     require(bool(space) or resume, "SPACE", space, "name MODEL@SYSTEM:N, a space of the catalog or a YAML file")
     require(not resume or out is not None, "--resume", resume, "say which study: --out DIR")
@@ -380,12 +381,12 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         emit_json(search_summary(outcome, changes if origin else None))
     elif outcome is not None and status and outcome.problem.engine != "analytic":
         emit(_found_so_far(outcome))  # a verdict would simulate designs again, and who interrupts does not wait
-        _print_next_commands(outcome, best)
+        _print_next_commands(outcome, commands_after(outcome, best))
     elif outcome is not None:
         print_search(outcome)
         if origin:
             emit(["", f"what to change in {space}:" if changes else f"nothing to change in {space}", *changes])
-        _print_next_commands(outcome, best)
+        _print_next_commands(outcome, outcome.answer.next)
     if not status and outcome is not None and outcome.best is None:
         status = NOTHING_RUNS
     if status:
@@ -419,10 +420,8 @@ def _found_so_far(outcome: Found) -> list[str]:
     return [f"{outcome.trials.evaluated:,} of {outcome.inputs.trials:,} trials", *filter(None, [reached])]
 
 
-def _print_next_commands(outcome: Found, best: DesignPoint | None) -> None:
+def _print_next_commands(outcome: Found, commands: Iterable[NextCommand]) -> None:
     """Print where the study is, and what to run next; the best design is written into it."""
-    from cosmic.search.search_verdict import commands_after  # noqa: PLC0415  heavy
-
     write_best(outcome)
     emit(["", f"study: {outcome.path}"])
-    emit_commands({each.command: each.purpose for each in commands_after(outcome, best)})
+    emit_commands({each.command: each.purpose for each in commands})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cosmic.cli.answers.common_keys import TriedDesign
-    from cosmic.cli.answers.study_answers import SearchAnswer, SearchPlateau
+    from cosmic.cli.answers.study_answers import SearchAnswer, SearchFacts, SearchPlateau
     from cosmic.search.plateau import Plateau
     from cosmic.search.search_loop import Found, Progress
     from cosmic.search.search_verdict import SearchVerdict
@@ -127,19 +127,15 @@ def _format_usd(value: float) -> str:
 
 def search_summary(outcome: Found, changes: Sequence[str] | None = None) -> SearchAnswer:
     """Return what a search found, as JSON holds it."""
-    from cosmic.search.search_verdict import judge_search  # noqa: PLC0415  heavy
-
-    answer = facts_of(outcome, judge_search(outcome))
+    answer = cast("SearchAnswer", {**facts_of(outcome), "answer": outcome.answer})
     if changes is not None:
         answer["changes"] = changes
     return answer
 
 
-def facts_of(outcome: Found, verdict: SearchVerdict) -> SearchAnswer:
+def facts_of(outcome: Found) -> SearchFacts:
     """Return what a search found and its verdict, as JSON holds them."""
-    from cosmic.search.search_verdict import answer_search  # noqa: PLC0415  heavy
-
-    problem, trials = outcome.problem, outcome.trials
+    problem, trials, verdict = outcome.problem, outcome.trials, outcome.judged
     base = problem.base
     runs = bool(base.feasible[0])
     ground, front = verdict.plateau, outcome.front
@@ -168,7 +164,6 @@ def facts_of(outcome: Found, verdict: SearchVerdict) -> SearchAnswer:
         "elapsed_s": outcome.elapsed_s,
         "evaluations_per_s": outcome.computed / outcome.elapsed_s if outcome.elapsed_s else None,
         "study": None if outcome.path is None else str(outcome.path),
-        "answer": answer_search(outcome, verdict),
     }
 
 
@@ -186,10 +181,7 @@ def plateau_facts(outcome: Found, ground: Plateau) -> SearchPlateau:
 
 def print_search(outcome: Found) -> None:
     """Print what a search found, the verdict first."""
-    from cosmic.search.search_verdict import judge_search  # noqa: PLC0415  heavy
-
-    verdict = judge_search(outcome)
-    facts = facts_of(outcome, verdict)
+    verdict, facts = outcome.judged, facts_of(outcome)
     space, best = outcome.problem.space, facts["best"]
     wanted = " and ".join(facts["objectives"])
     print_sentences([verdict.sentence[:1].upper() + verdict.sentence[1:], *verdict.caveats, ""])
@@ -234,7 +226,7 @@ def _equally_good_in_words(outcome: Found, verdict: SearchVerdict) -> list[str]:
     return [f"{choice_text(ground)}{more}"]
 
 
-def _show_front(outcome: Found, facts: SearchAnswer) -> None:
+def _show_front(outcome: Found, facts: SearchFacts) -> None:
     """Print the Pareto front: a plot of it among the trials, if there are two objectives, and its first members."""
     from cosmic.report.search_charts import front_plot  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import metric_label  # noqa: PLC0415
@@ -288,7 +280,7 @@ def _expected(verdict: SearchVerdict) -> list[str]:
     return [f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance}: {metrics.expected_on})"]
 
 
-def _effort(facts: SearchAnswer) -> str:
+def _effort(facts: SearchFacts) -> str:
     rate = facts["evaluations_per_s"] or 0.0
     share = 100 * facts["feasible"] / max(1, facts["trials"])
     afresh = "" if facts["computed"] >= facts["trials"] else f", {facts['computed']:,} of them now"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -35,29 +35,14 @@ from cosmic.cli.value_completion import complete_one_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cosmic.cli.answers.cluster_answers import (
-        CandidateDeployment,
-        CheckedDeployment,
-        DeploymentAnswer,
-        DeploymentSearchAnswer,
-        JudgedLimitRow,
-        RequestLoadAnswer,
-        RequestMetrics,
-        ServedDeploymentAnswer,
-        ServiceKeys,
-        ServingAdvice,
-        ServingPoolAnswer,
-        SmallestDeployment,
-        UnservableDeploymentAnswer,
-    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.search.advice.deployment_plan import Checked, Plan
     from cosmic.search.advice.service_question import Asked, Service
-    from cosmic.search.advice.serving_answers import ServiceAnswer, ServingMove, SimulationRequest, SmallestMachine
-    from cosmic.serving.deployment_candidates import Candidate, InstanceShape
+    from cosmic.search.advice.serving_answers import ServedDeploymentAnswer, ServiceAnswer, SimulationRequest
+    from cosmic.serving.deployment_candidates import Candidate
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.request_simulation import SimulatedLoad
-    from cosmic.serving.serving_accuracy import ServingErrors
+    from cosmic.serving.serving_accuracy import JudgedLimit
     from cosmic.serving.serving_metrics import Percentiles, ServingMetrics, Slo
     from cosmic.serving.serving_requests import Requests
 
@@ -192,11 +177,12 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
         _search(service, limits, ServeSearch(max_gpus, seed), save, page, json=json)
         return
     wanted = None
-    if simulate or traced or timeline is not None or requests is not None:
-        wanted = SimulationRequest(traced and traced[1], requests, seed, noting=timeline is not None)
     given_again = {"--trace": trace, "--rate": rate, "--requests": requests} if traced else {}
     replayed = [word for name, value in given_again.items() if value not in (None, "") for word in (name, str(value))]
-    _serve(service, limits, (wanted, seed), ServeFiles(save, timeline, replayed), json=json)
+    if simulate or traced or timeline is not None or requests is not None:
+        noting = timeline is not None
+        wanted = SimulationRequest(traced and traced[1], requests, seed, noting=noting, replayed=tuple(replayed))
+    _serve(service, limits, (wanted, seed), ServeFiles(save, timeline), json=json)
 
 
 class ServeSearch(NamedTuple):
@@ -214,11 +200,10 @@ class ServePage(NamedTuple):
 
 
 class ServeFiles(NamedTuple):
-    """Files to write, and the options that name the one that was read."""
+    """Files to write."""
 
     save: Path | None
     timeline: Path | None
-    replayed: list[str]
 
 
 def _note_engine_support(service: Service) -> Service:
@@ -270,9 +255,9 @@ def _serve(
     if answer.seen is not None and files.timeline is not None:
         _write_timeline(answer.seen, files.timeline)
     if json:
-        emit_json(answer_as_data(service, answer, limits, files.replayed))
+        emit_json(answer)
     else:
-        print_service(service, answer, limits, files.replayed)
+        print_service(answer)
     if answer.metrics is None:
         raise typer.Exit(CANNOT_SERVE)
 
@@ -293,21 +278,21 @@ def _search(
     if plan.chosen is not None:
         _save_deployment(plan.chosen.design, save)
     if json:
-        emit_json(plan_as_data(service, plan, limits))
+        emit_json(plan)
     else:
-        print_plan(service, plan, limits, save)
+        print_plan(plan, save)
     if page is not None:
-        _write_page(service, plan, limits, page, save)
+        _write_page(plan, page, save)
     if plan.chosen is None:
         raise typer.Exit(CANNOT_SERVE)
 
 
-def _write_page(service: Service, plan: Plan, limits: list[Slo], page: ServePage, save: Path | None) -> None:
+def _write_page(plan: Plan, page: ServePage, save: Path | None) -> None:
     from cosmic.base.files import write_text  # noqa: PLC0415
     from cosmic.report.serving_report import serving_report  # noqa: PLC0415  heavy
 
     doing("writing the page")
-    write_text(page.path, serving_report(service, plan, limits, page.command, str(save or "")).html, "--report")
+    write_text(page.path, serving_report(plan, page.command, str(save or "")).html, "--report")
 
 
 def _save_deployment(design: DesignPoint, path: Path | None) -> None:
@@ -320,188 +305,6 @@ def _save_deployment(design: DesignPoint, path: Path | None) -> None:
     write_text(path, dump_design(design), "--save")
 
 
-def answer_as_data(
-    service: Service, answer: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()
-) -> ServedDeploymentAnswer | UnservableDeploymentAnswer:
-    """Return what a service achieves; *replayed* are the options that name a trace."""
-    about: ServiceKeys = {
-        "identity": answer.design.identity,
-        "deployment": _deployment_data(answer.design),
-        "load": _load_data(answer.design),
-        "assumed": service.assumed,
-        "searched": answer.searched,
-    }
-    if answer.metrics is None:
-        return {
-            "feasible": False,
-            "reasons": answer.reasons,
-            **about,
-            "fewest_npus": None if answer.fewest is None else answer.fewest.npus,
-            "fewest": None if answer.fewest is None else _fewest_data(answer.fewest),
-            "answer": answer.answer,
-        }
-    return {
-        "feasible": True,
-        "reasons": [],
-        **about,
-        "limits": [
-            {**_limit_data(limit, answer.shown, answer.design), "simulated_s": _seen_data(limit, answer.simulated)}
-            for limit in limits
-        ],
-        "expected_error": _expected_data(answer.design),
-        "metrics": _serving_metrics_data(answer.metrics),
-        "simulated": None if answer.simulated is None else _serving_metrics_data(answer.simulated),
-        "differences": dict(answer.differences),
-        "improvements": [_move_data(move, answer.command_of(move, replayed)) for move in answer.moves],
-        "answer": answer.answer,
-    }
-
-
-def plan_as_data(service: Service, plan: Plan, limits: Sequence[Slo]) -> DeploymentSearchAnswer:
-    """Return what a search for a deployment found."""
-    chosen = plan.chosen
-    one, two = (_candidate_data(each.cheapest[0]) if each.cheapest else None for each in (plan.one, plan.two))
-    return {
-        "feasible": chosen is not None,
-        "reasons": list(plan.reasons),
-        "load": _load_data(service.design),
-        "assumed": list(service.assumed),
-        "limits": [
-            {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s} for limit in limits
-        ],
-        "front": [_candidate_data(each) for each in plan.front],
-        "aggregated": one,
-        "disaggregated": two,
-        "held": dict(service.held),
-        "chosen": None if chosen is None else _checked_data(chosen, limits),
-        "checked": [_checked_data(each, limits) for each in plan.checked],
-        "needed_npus": plan.needed,
-        "untried": plan.untried,
-        "kinds": {"aggregated": plan.one.kinds, "disaggregated": plan.two.kinds},
-        "priced": plan.one.priced + plan.two.priced,
-        "exhaustive": plan.one.exhaustive and plan.two.exhaustive,
-        "seconds": plan.seconds,
-        "answer": plan.answer,
-    }
-
-
-def _shape_data(shape: InstanceShape, instances: int) -> ServingPoolAnswer:
-    return {
-        "instances": instances,
-        "npus": shape.npus * instances,
-        "tp": shape.tp,
-        "pp": shape.pp,
-        "attention_dp": shape.ranks,
-        "ep": shape.ep,
-    }
-
-
-def _deployment_data(design: DesignPoint) -> DeploymentAnswer:
-    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
-
-    shape, serving = shape_of(design.workload), design.serving
-    pool = serving.prefill if serving and serving.disaggregated else None
-    filling = None if pool is None else _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
-    return {
-        "npus": design.network.npus,
-        "engine": serving.engine if serving else "",
-        "precision": design.workload.precision,
-        "pool": _shape_data(shape, max(1, design.workload.dp // shape.ranks)),
-        "prefill": filling,
-    }
-
-
-def _load_data(design: DesignPoint) -> RequestLoadAnswer:
-    assert design.serving is not None  # noqa: S101  a service has a load
-    load = design.serving.load
-    return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
-
-
-def _fewest_data(fewest: SmallestMachine) -> SmallestDeployment:
-    pool = _shape_data(fewest.shape, fewest.npus // fewest.shape.npus)
-    return {"npus": fewest.npus, "pool": pool, "within_limits": fewest.within, "as_mapped": fewest.mapped}
-
-
-def _expected_data(design: DesignPoint) -> ServingErrors | None:
-    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
-
-    assert design.serving is not None  # noqa: S101  a service has a load
-    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
-
-
-def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
-    value = float("nan") if simulated is None else float(limit.value(simulated))
-    return None if isnan(value) else value
-
-
-def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> JudgedLimitRow:
-    value = float(limit.value(metrics))
-    achieved = None if isnan(value) else value
-    errors = _expected_data(design)
-    error = None if errors is None else errors.of(limit.metric)
-    close = error is not None and achieved is not None and abs(1 - achieved / limit.limit_s) < error
-    return {
-        "metric": limit.metric,
-        "statistic": limit.statistic,
-        "limit_s": limit.limit_s,
-        "value_s": achieved,
-        "holds": bool(limit.holds(metrics)),
-        "within_error": close,
-    }
-
-
-def _serving_metrics_data(metrics: ServingMetrics) -> RequestMetrics:
-    """Return metrics with null for what does not exist, such as the time per output token of a single token."""
-
-    def known(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: known(each) for name, each in value.items()}
-        return None if isinstance(value, float) and isnan(value) else value
-
-    return cast("RequestMetrics", known(asdict(metrics)))
-
-
-def _move_data(move: ServingMove, command: str) -> ServingAdvice:
-    return {
-        "kind": move.kind,
-        "what": move.tried.what,
-        "gain": move.gain,
-        "gain_of": move.gain_of,
-        "simulated_gain": move.simulated_gain,
-        "simulated": None if move.simulated is None else _serving_metrics_data(move.simulated),
-        "holds": move.holds,
-        "condition": move.tried.condition,
-        "metrics": _serving_metrics_data(move.metrics),
-        "command": command,
-    }
-
-
-def _candidate_data(each: Candidate) -> CandidateDeployment:
-    prefill = None if each.kind.prefill is None else _shape_data(each.kind.prefill, each.prefill_instances)
-    return {
-        "npus": each.npus,
-        "pool": _shape_data(each.kind.shape, each.instances),
-        "prefill": prefill,
-        "max_num_batched_tokens": each.kind.chunk,
-        "concurrency": each.load.concurrency,
-        "rate": each.load.rate,
-        "holds": each.holds,
-        "metrics": _serving_metrics_data(each.metrics),
-    }
-
-
-def _checked_data(each: Checked, limits: Sequence[Slo]) -> CheckedDeployment:
-    return {
-        "identity": each.design.identity,
-        "deployment": _candidate_data(each.candidate),
-        "holds": each.holds,
-        "simulated": None if each.simulated is None else _serving_metrics_data(each.simulated),
-        "simulated_share": each.share,
-        "limits": [_limit_data(limit, each.simulated or each.candidate.metrics, each.design) for limit in limits],
-        "expected_error": _expected_data(each.design),
-    }
-
-
 STATISTICS = {"mean": "mean", "P50": "p50", "P95": "p95", "P99": "p99"}
 TIMES = {"TTFT": "ttft", "TPOT": "tpot", "end to end": "e2e"}
 MILLION = 1e6
@@ -509,32 +312,31 @@ GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
 """What the gain of a move is of."""
 
 
-def print_service(service: Service, answer: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
-    """Print what a service achieves, where its time goes and what would help.
+def print_service(answer: ServiceAnswer) -> None:
+    """Print what a service achieves, where its time goes and what would help."""
+    from cosmic.search.advice.serving_answers import ServedDeploymentAnswer  # noqa: PLC0415  heavy
 
-    *replayed* are the options that name a trace: the commands that are advised have them, too.
-    """
     emit([deployment_in_words(answer.design), *idle_in_words(answer.design), load_in_words(answer.design)])
     if answer.searched:
         emit([f"mapping: the best of {answer.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
-    print_sentences([f"assumed: {each}" for each in service.assumed])
+    print_sentences([f"assumed: {each}" for each in answer.assumed])
     emit([""])
-    if answer.metrics is None:
+    if not isinstance(answer, ServedDeploymentAnswer):
         print_sentences([f"cannot serve: {reason}" for reason in answer.reasons])
-        print_sentences(fewest_in_words(answer, limits))
+        print_sentences(fewest_in_words(answer))
         return
     metrics = answer.shown
     print_times(metrics)
     if answer.simulated is not None:
         print_sentences(["", *_compare_engines_in_words(answer)])
     emit(["", *achieved_in_words(metrics, simulated=answer.leads)])
-    print_sentences(limits_in_words(answer, limits))
+    print_sentences(limits_in_words(answer))
     print_sentences([*expected_error_in_words(answer.design), *price_basis_in_words(answer.design), ""])
     print_parts("decode step", metrics.decode_breakdown)
     emit([""])
     print_parts("TTFT", metrics.ttft_breakdown)
     emit([""])
-    print_moves(answer, replayed)
+    print_moves(answer)
 
 
 def _compare_engines_in_words(answer: ServiceAnswer) -> list[str]:
@@ -560,7 +362,7 @@ def count_in_words(number: float, noun: str) -> str:
     return f"{number_text} {noun}{'' if number == 1 else 's'}"
 
 
-def fewest_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
+def fewest_in_words(answer: ServiceAnswer) -> list[str]:
     """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
     if answer.fewest is None:
         return []
@@ -568,22 +370,25 @@ def fewest_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
     npus = fewest.npus
     conditions = ["in closed form", "in one pool"]
     conditions += [] if answer.searched else ["with this mapping" if fewest.mapped else "with another mapping"]
-    conditions += [f"{'within' if fewest.within else 'not within'} the limits"] if limits else []
+    conditions += [f"{'within' if fewest.within else 'not within'} the limits"] if answer.limits else []
     return [
         f"{count_in_words(npus, 'accelerator')} would do: {npus // fewest.shape.npus:,} × {fewest.shape} ({', '.join(conditions)}); "
         "--search compares two pools, too"
     ]
 
 
-def limits_in_words(answer: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
+def limits_in_words(answer: ServedDeploymentAnswer) -> list[str]:
     """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
-    close = dict(_is_near_limit(answer.design, answer.shown, limits))
     return [
-        f"{limit.metric.upper()} {limit}: {'holds' if limit.holds(answer.shown) else 'does not hold'}"
-        + (f", {close[limit]}" if limit in close else "")
-        + _dispute_in_words(answer, limit)
-        for limit in limits
+        f"{each.limit.metric.upper()} {each.limit}: {'holds' if each.holds else 'does not hold'}"
+        + (f", {_nearness_in_words(each)}" if each.within_error else "")
+        + _dispute_in_words(answer, each.limit)
+        for each in answer.judged
     ]
+
+
+def _nearness_in_words(each: JudgedLimit) -> str:
+    return f"by {100 * each.apart:.0f} %, less than the expected error of {100 * (each.error or 0):.0f} %"
 
 
 def _dispute_in_words(answer: ServiceAnswer, limit: Slo) -> str:
@@ -595,43 +400,18 @@ def _dispute_in_words(answer: ServiceAnswer, limit: Slo) -> str:
     return f", but {kept}in the {name} ({_known_statistics(float(limit.value(other)))})"
 
 
-def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[str]:
-    """Return which limits hold or not by less than the expected error, a sentence each."""
-    return [
-        f"{each.metric.upper()} {each.statistic} holds {why}" for each, why in _is_near_limit(design, metrics, limits)
-    ]
-
-
-def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
-    errors = _errors_of_times(design)
-    near = []
-    for limit in limits:
-        error = errors.of(limit.metric) if errors else None
-        apart = abs(1 - float(limit.value(metrics)) / limit.limit_s)
-        if error is not None and apart < error:
-            near.append((limit, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
-    return near
-
-
 def expected_error_in_words(design: DesignPoint) -> list[str]:
     """Return how far off the times are expected to be."""
-    errors = _errors_of_times(design)
+    from cosmic.serving.serving_accuracy import errors_of_design, unlike_published  # noqa: PLC0415  heavy
+
+    errors = errors_of_design(design)
     if errors is None:
         return ["expected error: not measured, as no published run has this engine"]
-    from cosmic.serving.serving_accuracy import unlike_published  # noqa: PLC0415  heavy
-
     runs = f"{errors.runs:,} published runs {errors.kind}"
     unlike = unlike_published(design)
     beside = f"; none of them had {' or '.join(unlike)}: it may be more" if unlike else ""
     both = f"TTFT {100 * errors.ttft:.0f} %, TPOT {100 * errors.tpot:.0f} %"
     return [f"expected error: {both}, as on average of {runs}{beside}"]
-
-
-def _errors_of_times(design: DesignPoint) -> ServingErrors | None:
-    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
-
-    assert design.serving is not None  # noqa: S101  a service has a load
-    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
 
 
 def price_basis_in_words(design: DesignPoint) -> list[str]:
@@ -645,14 +425,12 @@ def price_basis_in_words(design: DesignPoint) -> list[str]:
 def deployment_in_words(design: DesignPoint) -> str:
     """Return the model, its accelerators, the engine and its instances on one line."""
     from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
-    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import pool_of, prefill_pool_of, serving_of  # noqa: PLC0415  heavy
 
-    shape, serving = shape_of(design.workload), design.serving
-    count = max(1, design.workload.dp // shape.ranks)
-    assert serving is not None  # noqa: S101  a service has a load
-    instances = f"{count:,} instance{'s' if count > 1 else ''} of {shape}"
-    if serving.disaggregated and (pool := serving.prefill):
-        instances = f"{instances} to decode, {pool.replicas:,} of {InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep)} to prefill"
+    pool, prefill, serving = pool_of(design), prefill_pool_of(design), serving_of(design)
+    instances = f"{pool.instances:,} instance{'s' if pool.instances > 1 else ''} of {pool.shape}"
+    if prefill:
+        instances = f"{instances} to decode, {prefill.instances:,} of {prefill.shape} to prefill"
     where = f"{design.network.npus:,} × {design.compute.accelerator}"
     model = model_title(design.model)
     return f"{model} on {where}, {serving.engine}, {design.workload.precision}: {instances}"
@@ -660,10 +438,10 @@ def deployment_in_words(design: DesignPoint) -> str:
 
 def idle_in_words(design: DesignPoint) -> list[str]:
     """Return how many accelerators no instance has, if any."""
-    from cosmic.serving.deployment_candidates import shape_of  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import pool_of  # noqa: PLC0415  heavy
 
-    shape, serving, installed = shape_of(design.workload), design.serving, design.network.npus
-    used = shape.npus * max(1, design.workload.dp // shape.ranks)
+    serving, installed = design.serving, design.network.npus
+    used = pool_of(design).npus
     if serving and serving.disaggregated and (pool := serving.prefill) and pool.system is None:
         used += pool.npus
     return (
@@ -750,13 +528,13 @@ def print_parts(title: str, parts: Mapping[str, float]) -> None:
     emit_table("", [title, format_seconds(total), "share", ""], rows)
 
 
-def print_moves(answer: ServiceAnswer, replayed: Sequence[str] = ()) -> None:
+def print_moves(answer: ServiceAnswer) -> None:
     """Print what would help, each with the command that tries it."""
     if not answer.moves:
         emit(["what would help: no move that was tried gains 2 % or more"])
         return
     assert answer.metrics is not None  # noqa: S101  it runs
-    means = ", with the trace's means" if replayed else ""
+    means = ", with the trace's means" if answer.replayed else ""
     print_sentences([f"what would help (in closed form{means})"])
     for move in answer.moves:
         about = filter(None, [move.tried.condition, _becomes_in_words(answer.metrics, move.metrics)])
@@ -767,7 +545,7 @@ def print_moves(answer: ServiceAnswer, replayed: Sequence[str] = ()) -> None:
                     f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(answer.simulated, move.simulated)}"
                 ]
             )
-        emit([f"         {answer.command_of(move, replayed)}"])
+        emit([f"         {move.command}"])
 
 
 def _becomes_in_words(base: ServingMetrics, compared: ServingMetrics) -> str:
@@ -783,10 +561,11 @@ SHOWN = 12
 """Deployments of the front that are printed."""
 
 
-def print_plan(service: Service, plan: Plan, limits: Sequence[Slo], saved: Path | None) -> None:
+def print_plan(plan: Plan, saved: Path | None) -> None:
     """Print what a search for a deployment found."""
     from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
 
+    service, limits = plan.service, plan.limits
     design = service.design
     assert design.serving is not None  # noqa: S101  a service has a load
     emit(
@@ -796,13 +575,13 @@ def print_plan(service: Service, plan: Plan, limits: Sequence[Slo], saved: Path 
             load_in_words(design) + "".join(f" · {limit.metric.upper()} {limit}" for limit in limits),
         ]
     )
-    print_sentences([f"assumed: {each}" for each in service.assumed])
+    print_sentences([f"assumed: {each}" for each in plan.assumed])
     print_sentences(held_mapping_in_words(service))
     if plan.front:
         _print_front(plan.front, limits)
-    _print_pools(service, plan, limits)
+    _print_pools(plan)
     emit([""])
-    _print_chosen(service, plan, limits)
+    _print_chosen(plan)
     print_sentences(["", _search_effort(plan)])
     if plan.chosen and saved:
         file = shlex.quote(str(saved))
@@ -844,20 +623,20 @@ def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
     emit_table("", [*heads, *(["limits"] if limits else [])], rows)
 
 
-def _print_pools(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
+def _print_pools(plan: Plan) -> None:
     """Print the cheapest in one pool beside the cheapest in two."""
     rows = []
     for name, part in (("aggregated", plan.one), ("disaggregated", plan.two)):
         tried = [each for each in plan.checked if bool(each.candidate.kind.prefill) == (part is plan.two)]
         if part.cheapest:
-            rows.append([name, *_plan_row(part, tried, limits)])
+            rows.append([name, *_plan_row(part, tried, plan.limits)])
         elif part.kinds:
             rows.append([name, "none", "-", "-", "-", "no deployment holds the limits", "none", "-"])
     if rows:
         emit(["", "cheapest at the load"])
         heads = ["", "accelerators", "TTFT P95", "TPOT P95", "tokens/s an accelerator", "deployment"]
         emit_table("", [*heads, "in closed form", "simulation"], rows)
-    print_sentences(list(_rounded_hosts_in_words(service, plan)))
+    print_sentences(list(_rounded_hosts_in_words(plan)))
 
 
 def _plan_row(part: FoundDeployments, tried: Sequence[Checked], limits: Sequence[Slo]) -> list[str]:
@@ -875,10 +654,11 @@ def _plan_cells(each: Candidate, seen: ServingMetrics) -> list[str]:
     return [f"{each.npus:,}", *times, format_short(each.metrics.tokens_per_s_per_npu), str(each)]
 
 
-def _rounded_hosts_in_words(service: Service, plan: Plan) -> Iterator[str]:
+def _rounded_hosts_in_words(plan: Plan) -> Iterator[str]:
     """Yield that accelerators come in whole hosts, where that makes them more than the closed form asks for."""
     from cosmic.search.advice.deployment_plan import next_machine_size  # noqa: PLC0415  heavy
 
+    service = plan.service
     fewest = {part.cheapest[0].npus for part in (plan.one, plan.two) if part.cheapest}
     larger = {npus: size for npus in sorted(fewest) if (size := next_machine_size(service, npus)) not in (None, npus)}
     if larger:
@@ -892,24 +672,23 @@ def _rounded_hosts_in_words(service: Service, plan: Plan) -> Iterator[str]:
         )
 
 
-def _print_chosen(service: Service, plan: Plan, limits: Sequence[Slo]) -> None:
-    best = plan.chosen
+def _print_chosen(plan: Plan) -> None:
+    best, limits = plan.chosen, plan.limits
     if best is None:
         print_sentences([f"cannot serve: {reason}" for reason in plan.reasons])
         print_sentences([_refutation_in_words(each, limits) for each in plan.checked[:FEWER]])
         return
-    seen = best.simulated or best.candidate.metrics
     usd = best.candidate.metrics.usd_per_million_tokens  # the same that `serve` and `evaluate` say of it
     cost = f", {usd:,.3g} USD per million output tokens" if usd is not None else ""
-    print_sentences([f"cheapest: {count_in_words(best.candidate.npus, 'accelerator')}, {best.candidate}{cost}"])
+    print_sentences([f"{plan.answer.verdict}{cost}"])
     print_sentences([_simulation_in_words(best, limits)])
-    print_sentences(near_limits_in_words(best.design, seen, limits))
+    near = [each for each in best.judged if each.within_error]
+    print_sentences(
+        f"{each.limit.metric.upper()} {each.limit.statistic} holds {_nearness_in_words(each)}" for each in near
+    )
     fewer = [each for each in plan.checked if not each.holds and each.candidate.npus < best.candidate.npus]
     print_sentences([_refutation_in_words(each, limits) for each in fewer[:FEWER]])
-    if plan.untried:
-        print_sentences(
-            ["between {:,} accelerators, which fail, and {:,} not all sizes were tried".format(*plan.untried)]
-        )
+    print_sentences(plan.untried_in_words)
     print_sentences(["", *expected_error_in_words(best.design), *price_basis_in_words(best.design)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.trace_answers import SimulateAnswer, SimulatedLocalMemory
     from cosmic.simulate.events.simulation_result import SimulationResult
     from cosmic.traces.trace import TraceSet
 
@@ -158,26 +157,9 @@ def _report_result(result: SimulationResult, timeline: Path | None, json: bool) 
         doing("writing the timeline")
         write_timeline(timeline_of_result(result), timeline, "--timeline")
     if json:
-        emit_json(_result_data(result))
+        emit_json(result)
     else:
         _print_result(result)
-
-
-def _result_data(result: SimulationResult) -> SimulateAnswer:
-    answer: SimulateAnswer = {
-        "cycles": result.cycles,
-        "events": result.events,
-        "cpu_s": result.cpu_s,
-        "simulated_ranks": result.simulated_ranks,
-        "warnings": result.warnings,
-        "dimensions": result.dimensions,
-        "links": result.links,
-        "operators": result.operators,
-        "per_npu": result.per_npu,
-    }
-    if result.local_memory:
-        answer["local_memory"] = [cast("SimulatedLocalMemory", memory.as_json()) for memory in result.local_memory]
-    return answer
 
 
 def _print_result(result: SimulationResult) -> None:
@@ -253,7 +235,7 @@ def _print_memory(result: SimulationResult) -> None:
             format_seconds(each.peak_ns / 1e9),
             bytes_text(each.start_bytes),
             bytes_text(each.end_bytes),
-            ", ".join(f"{name} {bytes_text(held)}" for name, held in each.largest[:3]),
+            ", ".join(f"{held.tensor} {bytes_text(held.bytes)}" for held in each.largest[:3]),
         ]
         for each in ordered[:SHOWN]
     ]

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
         CertificateCheckAnswer,
         ProofAnswer,
         ProvenDesign,
-        SpaceCountAnswer,
         SpaceShowAnswer,
-        StackCount,
     )
     from cosmic.search.certify.certifying import Certified
     from cosmic.search.space.parameter_set import ParameterSet
@@ -355,18 +353,10 @@ def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     loaded = _load_space(space, stacks)
     doing("counting")
     size = count_points(loaded)
-    sizes = size.by_stack
     if json:
-        answer: SpaceCountAnswer = {
-            "raw": size.raw,
-            "valid": size.valid,
-            "by_stack": cast("dict[str, StackCount]", sizes),
-        }
-        emit_json(answer)
+        emit_json(size)
         return
-    rows = [
-        [stack, size["raw"], size["valid"], format_share(size["valid"], size["raw"])] for stack, size in sizes.items()
-    ]
+    rows = [[stack, part.raw, part.valid, format_share(part.valid, part.raw)] for stack, part in size.by_stack.items()]
     rows.append(["all together", loaded.raw, loaded.valid, format_share(loaded.valid, loaded.raw)])
     emit_table(loaded.name, ["layer opened", "raw", "valid", "share"], rows)
 

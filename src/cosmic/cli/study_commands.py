@@ -7,13 +7,14 @@ every entry of which is evaluated again before it counts.
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import require
-from cosmic.base.files import check_writable, is_file, is_folder, write_text
+from cosmic.base.files import Unwritable, check_writable, is_file, is_folder, write_text
 from cosmic.cli import value_completion
 from cosmic.cli.console import (
     MORE,
@@ -29,43 +30,28 @@ from cosmic.cli.console import (
     print_sentences,
 )
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data, speaks_unicode
-from cosmic.cli.search_output import MOST_SHOWN, format_metric, named_metric, split_values
+from cosmic.cli.search_output import MOST_SHOWN, format_metric, named_metric, split_values, write_best
 from cosmic.cli.value_completion import complete_metrics
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.common_keys import MeasuredDesigns
     from cosmic.cli.answers.design_answers import StudyExportAnswer
     from cosmic.cli.answers.study_answers import (
         CompareAnswer,
         ComparedStudyRow,
-        ImportanceAnswer,
-        LeaderboardAnswer,
-        LeaderboardRules,
-        ReplayAnswer,
-        StudyDoctorAnswer,
+        ReportAnswer,
         StudyShowAnswer,
         StudyTellAnswer,
         TournamentAgentRow,
         TournamentAnswer,
         TournamentSearchRow,
     )
+    from cosmic.report.study_report import Report
     from cosmic.search.importance import Factor, Importance
-    from cosmic.search.leaderboard import BoardRules, TournamentEntry
+    from cosmic.search.leaderboard import TournamentEntry
     from cosmic.search.study.doctor import Diagnosis
     from cosmic.search.study.measured_runs import BesidePrediction, Evidence
     from cosmic.search.study.study import Study
     from cosmic.search.study.study_comparison import Comparison, ReplayedStudy
-
-
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
-from cosmic.base.files import Unwritable
-from cosmic.cli.search_output import write_best
-
-if TYPE_CHECKING:
-    from cosmic.cli.answers.study_answers import ReportAnswer
-    from cosmic.report.study_report import Report
 
 
 # ---- `cosmic study compare`: several studies compared
@@ -153,17 +139,9 @@ def doctor(
         repaired = repair_study(study)
     before, after = repaired.before, repaired.after
     if json:
-        answer: StudyDoctorAnswer = {
-            "study": str(study),
-            "whole": after.whole,
-            "findings": before.findings,
-            "done": repaired.done,
-            "trials": after.trials,
-            "batches": after.batches,
-            "salvaged": after.salvaged,
-            "damaged": None if repaired.kept is None else str(repaired.kept),
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import StudyDoctorAnswer  # noqa: PLC0415  heavy
+
+        emit_json(StudyDoctorAnswer(study, repaired))
     else:
         print_sentences([*before.findings, *repaired.done])
         if repaired.kept is not None:
@@ -210,17 +188,9 @@ def importance(
     opened = open_study(study)
     ranking = opened.importance(objective)
     if json:
-        answer: ImportanceAnswer = {
-            "study": str(study),
-            "agent": opened.inputs.agent,
-            "objective": ranking.objective,
-            "trials": ranking.trials,
-            "logarithm": ranking.logarithm,
-            "deviation": ranking.deviation,
-            "fit": ranking.fit,
-            "factors": ranking.factors,
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import ImportanceAnswer  # noqa: PLC0415  heavy
+
+        emit_json(ImportanceAnswer(study, opened.inputs.agent, ranking))
         return
     what = f"the logarithm of {ranking.objective}" if ranking.logarithm else ranking.objective
     emit_table(
@@ -275,19 +245,9 @@ def replay(
     doing("searching again, to compare every trial")
     replayed = run(study, PoolOptions(workers))
     if json:
-        largest = {name: None if value == float("inf") else value for name, value in replayed.largest.items()}
-        answer: ReplayAnswer = {
-            "study": str(study),
-            "same": replayed.same,
-            "trials": replayed.trials,
-            "first": replayed.first,
-            "other_points": replayed.other_points,
-            "differing": replayed.differing,
-            "largest": largest,
-            "written_by": replayed.written_by,
-            "running": replayed.running,
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import ReplayAnswer  # noqa: PLC0415  heavy
+
+        emit_json(ReplayAnswer(study, replayed))
     else:
         _print(study, replayed)
     if check and not replayed.same:
@@ -330,7 +290,6 @@ def tell(
     """Put measured runs into a study: all rows of the file, or none if one is no design of the study."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
     from cosmic.search.study.study import tell_runs as put  # noqa: PLC0415  heavy
-    from cosmic.search.study.study_answers import measured_facts  # noqa: PLC0415  heavy
 
     doing("putting in what was measured")
     new, total = put(study, rows)
@@ -340,7 +299,7 @@ def tell(
             "study": str(study),
             "new": new,
             "runs": total,
-            "measured": cast("MeasuredDesigns | None", measured_facts(opened)),
+            "measured": opened.evidence,
         }
         emit_json(answer)
         return
@@ -476,7 +435,9 @@ def new_board(
 
     rules = make_board(board, space, objective=objective, constraints=tuple(constraint), trials=trials, seeds=seeds)
     if json:
-        emit_json(_rules_data(board, rules))
+        from cosmic.cli.answers.study_answers import LeaderboardRules  # noqa: PLC0415  heavy
+
+        emit_json(LeaderboardRules(board, rules))
     else:
         emit([f"{board}: {rules.objective} of {space}, {trials:,} trials for each of {seeds} seeds"])
 
@@ -516,18 +477,6 @@ def show_board(
     _print_board(board, json, rerun)
 
 
-def _rules_data(board: Path, rules: BoardRules) -> LeaderboardRules:
-    return {
-        "board": str(board),
-        "space": rules.space,
-        "identity": rules.identity,
-        "objective": rules.objective,
-        "constraints": rules.constraints,
-        "trials": rules.trials,
-        "seeds": rules.seeds,
-    }
-
-
 def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
     from cosmic.search.leaderboard import open_board, show_board  # noqa: PLC0415  heavy
 
@@ -535,8 +484,9 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
         lines = show_board(board, rerun=rerun, watch=lambda who, seed: status.show(f"{who}, seed {seed}"))
     rules, _ = open_board(board)
     if json:
-        answer: LeaderboardAnswer = {**_rules_data(board, rules), "lines": lines}
-        emit_json(answer)
+        from cosmic.cli.answers.study_answers import LeaderboardAnswer  # noqa: PLC0415  heavy
+
+        emit_json(LeaderboardAnswer(board, rules, lines))
         return
     emit([f"{rules.space}: {rules.objective}, {rules.trials:,} trials for each of {rules.seeds} seeds", ""])
     rows = [

@@ -30,14 +30,7 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.trace_answers import (
-        ComparedTrace,
-        OperatorAmountRow,
-        TraceDiffAnswer,
-        TraceProjectAnswer,
-        TraceStatsAnswer,
-    )
-    from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, OperatorAmount, TraceContrast, TraceSide
+    from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, TraceContrast, TraceSide
     from cosmic.traces.profiles.trace_projection import ProjectedTraces
     from cosmic.traces.trace_statistics import ClassTime, KernelTime, NodeChain, Recorded, TraceStatistics
 
@@ -77,7 +70,9 @@ def diff(
     doing("reading and comparing traces")
     contrast = compare_traces(a, b, groups_a, groups_b, cast("ContrastBy", by) if by else None)
     if json:
-        emit_json(_trace_diff_data(contrast))
+        from cosmic.cli.answers.trace_answers import TraceDiffAnswer  # noqa: PLC0415  heavy
+
+        emit_json(TraceDiffAnswer(difference_headline(contrast), contrast))
         return
     print_sentences([difference_headline(contrast)])
     if not contrast.identical:
@@ -263,62 +258,6 @@ def _sentences(contrast: TraceContrast) -> Iterator[str]:
     yield from (*contrast.a.notes, *contrast.b.notes)
 
 
-# ---- JSON
-
-
-def _trace_diff_data(contrast: TraceContrast) -> TraceDiffAnswer:
-    spans = contrast.spans
-    return {
-        "headline": difference_headline(contrast),
-        "identical": contrast.identical,
-        "by": contrast.by,
-        "a": _side_data(contrast.a),
-        "b": _side_data(contrast.b),
-        "span_difference_s": None if spans is None else spans[1] - spans[0],
-        "beside_operators_s": None if spans is None else contrast.beside_operators_s,
-        "parts": {name: {"a_s": a, "b_s": b, "difference_s": b - a} for name, (a, b) in contrast.parts.items()},
-        "order": contrast.order,
-        "rows": [
-            {
-                "class": row.of,
-                "name": row.name,
-                "work": row.work,
-                "a": _amount_data(row.a),
-                "b": _amount_data(row.b),
-                "difference_s": row.difference_s,
-            }
-            for row in contrast.rows
-        ],
-    }
-
-
-def _side_data(side: TraceSide) -> ComparedTrace:
-    return {
-        "name": side.name,
-        "kind": side.kind,
-        "steps": side.steps,
-        "span_s": side.span_s,
-        "kernels_s": side.sum_s(communicated=False),
-        "communication_s": side.sum_s(communicated=True),
-        "overlap_s": side.overlap_s,
-        "idle": side.idle,
-        "critical_path": side.path,
-        "structure": side.structure,
-        "notes": list(side.notes),
-    }
-
-
-def _amount_data(amount: OperatorAmount) -> OperatorAmountRow:
-    return {
-        "count": amount.count,
-        "seconds": amount.seconds,
-        "flop": amount.flop,
-        "bytes": amount.bytes,
-        "flop_per_s": amount.flop_per_s,
-        "bytes_per_s": amount.bytes_per_s,
-    }
-
-
 Machine = Annotated[
     str, typer.Option(metavar="NAME", help="An accelerator or system of the catalog, such as b200 or dgx-h100.")
 ]
@@ -374,7 +313,9 @@ def project(  # noqa: PLR0913, PLR0917  one option each
         _write(projected, out)
     print_trace_problems(projected.notes)
     if json:
-        emit_json(_trace_project_data(projected, prefix, out))
+        from cosmic.cli.answers.trace_answers import TraceProjectAnswer  # noqa: PLC0415  heavy
+
+        emit_json(TraceProjectAnswer(prefix, out or None, projected))
         return
     _print_trace_project(projected)
     if out:
@@ -391,24 +332,6 @@ def _write(projected: ProjectedTraces, out: str) -> None:
     metadata_of_ranks = [{"recorded_with": "projection", "device": projected.device}] * len(job.ranks)
     named = {name: ranks for name, ranks in projected.groups.items() if name not in ("", "0")}
     write_all(chain([(f"{out}.json", groups_text(named))], trace_files(job, out, metadata_of_ranks)), "--out")
-
-
-def _trace_project_data(projected: ProjectedTraces, prefix: str, out: str) -> TraceProjectAnswer:
-    """Return what --json prints."""
-    return {
-        "prefix": prefix,
-        "out": out or None,
-        "old_machine": projected.old_machine,
-        "new_machine": projected.new_machine,
-        "ranks": projected.ranks,
-        "speedup": projected.speedup,
-        "throughput": projected.throughput,
-        "without_host_s": projected.without_host_s,
-        "described_share": projected.priced_share,
-        "old": projected.old,
-        "new": projected.new,
-        "notes": list(projected.notes),
-    }
 
 
 def _print_trace_project(projected: ProjectedTraces) -> None:
@@ -481,24 +404,9 @@ def stats(
     statistics = summarize_traces(traces, groups_of_job, *rates)
     times = [recorded_statistics(trace, rank) for rank, trace in enumerate(traces.ranks)]
     if json:
-        answer: TraceStatsAnswer = {
-            "ranks": statistics.ranks,
-            "nodes": statistics.nodes,
-            "templates": statistics.templates,
-            "nodes_by_type": statistics.nodes_by_type,
-            "collectives": statistics.collectives,
-            "collective_bytes": statistics.collective_bytes,
-            "sent_bytes": statistics.sent_bytes,
-            "received_bytes": statistics.received_bytes,
-            "compute_flop": statistics.compute_flop,
-            "tensor_bytes": statistics.tensor_bytes,
-            "duration_s": statistics.duration_s,
-            "by_rank": statistics.by_rank,
-            "longest_chain": statistics.longest_chain,
-            "critical_path": statistics.critical_path,
-            "recorded": [time for time in times if time is not None],
-        }
-        emit_json(answer)
+        from cosmic.cli.answers.trace_answers import TraceStatsAnswer  # noqa: PLC0415  heavy
+
+        emit_json(TraceStatsAnswer(statistics, [time for time in times if time is not None]))
     else:
         emit([trace_headline(traces), ""])
         if recorded := [time for time in times if time is not None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +14,8 @@ import typer
 
 from cosmic.base.errors import SpecError, one_line, require
 from cosmic.base.files import check_writable, exists, is_file, replace_file, write_all
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table
-from cosmic.cli.output_streams import doing, emit, emit_data, emit_json_text
+from cosmic.cli.console import MORE, Design, Json, Settings, emit_commands, emit_json, emit_table, format_seconds
+from cosmic.cli.output_streams import complain, doing, emit, emit_data, emit_json_text
 from cosmic.cli.trace_files import (
     Groups,
     Prefix,
@@ -31,17 +31,7 @@ from cosmic.traces.chakra.trace_reader import read_trace, read_traces
 from cosmic.traces.trace import RankTrace, TraceSet
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.trace_answers import TraceCheckAnswer, TraceGenerateAnswer
-
-
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from cosmic.cli.console import MORE, format_seconds
-from cosmic.cli.output_streams import complain
-
-if TYPE_CHECKING:
-    from cosmic.cli.answers.trace_answers import TraceConvertAnswer
+    from cosmic.cli.answers.trace_answers import TraceCheckAnswer, TraceConvertAnswer, TraceGenerateAnswer
     from cosmic.traces.profiles.profile_conversion import ConvertedProfiles
     from cosmic.traces.trace import TraceSet
 

@@ -10,10 +10,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cosmic.base.errors import SpecError, UnknownName, as_key, join_path, require
-from cosmic.base.json_types import Ratio, Share
+from cosmic.base.json_types import (
+    Count,
+    Fraction,
+    NonNegative,
+    NonNegativeRatio,
+    PositiveCount,
+    Ratio,
+    Share,
+    json_keys,
+    one_of,
+)
 from cosmic.design import catalog_entries, schema
 from cosmic.design.schema import check_bounds
 
@@ -23,6 +33,8 @@ Placement = Literal["packed", "first_fit", "scattered"]
 Range = tuple[int, int]
 """Accelerators: the first, and the one after the last."""
 Ranges = tuple[Range, ...]
+WaitedFor = Literal["", "accelerators", "jobs before it", "memory", "a turn"]
+"""What a job waited for; nothing if it began at once."""
 FIND_COUNT = "find"
 """Stands for what a quick search is to choose."""
 MOST_JOBS = 100_000
@@ -255,48 +267,59 @@ OBJECTIVES: dict[str, float] = {"mean_slowdown": 1.0, "makespan": 1.0, "utilizat
 """What can be best, and with which sign less of it is better."""
 
 
+@json_keys("wait_s", "run_s", "slowdown")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """How one job fared."""
+    """One job."""
 
     name: str
-    arrival_s: float
-    start_s: float
-    end_s: float
-    npus: int
+    """Its name."""
+    arrival_s: NonNegative
+    """When it came."""
+    start_s: NonNegative
+    """When it began."""
+    end_s: NonNegative
+    """When it ended."""
+    npus: PositiveCount
     """Accelerators that it used."""
-    accelerators: Ranges
+    accelerators: tuple[tuple[Count, Count], ...]
     """Where they lie: the first, and the one after the last, of each range."""
-    steps: float
-    alone_s: float
-    """How long it takes alone on the empty cluster."""
-    alone_step_s: float
-    """Seconds from one step to the next, alone."""
-    step_s: float
+    steps: NonNegativeRatio
+    """Its steps."""
+    alone_s: NonNegative
+    """How long it takes alone on the empty cluster, on the most accelerators that it may have."""
+    alone_step_s: NonNegative
+    """From one step to the next, alone on as many accelerators as it had."""
+    step_s: NonNegative
     """The same here, on average."""
-    device_s: float
+    device_s: NonNegative
     """How long its accelerators ran it: in space all the time, in time its turns."""
-    tokens_per_s: float
-    share: float
+    tokens_per_s: NonNegative
+    """Tokens of its steps over the time that it ran; samples, of a model without a sequence."""
+    share: NonNegativeRatio
+    """Weight of its device time."""
     priority: int
-    memory_bytes: float
+    """Its priority."""
+    memory_bytes: NonNegative
+    """Memory that it needs of an accelerator."""
     mapping: str
-    waited_for: str
-    """What it waited for: accelerators, jobs before it, memory, a turn; nothing if it began at once."""
+    """Its degrees of parallelism, such as tp4 dp8."""
+    waited_for: WaitedFor
+    """What it waited for; empty if it began at once."""
 
     @property
-    def wait_s(self) -> float:
+    def wait_s(self) -> NonNegative:
         """How long it waited."""
         return self.start_s - self.arrival_s
 
     @property
-    def run_s(self) -> float:
+    def run_s(self) -> NonNegative:
         """How long it ran, or took turns."""
         return self.end_s - self.start_s
 
     @property
-    def slowdown(self) -> float:
-        """Time from its arrival to its end, over what it takes alone on the empty cluster."""
+    def slowdown(self) -> NonNegativeRatio:
+        """Time from arrival to end, over what it takes alone on the empty cluster."""
         return (self.end_s - self.arrival_s) / self.alone_s or 1.0  # none: shorter than the clock's last digit
 
 
@@ -354,18 +377,30 @@ class Occupancy:
     """The part of this time in which it had them: 1 in space."""
 
 
+@json_keys("makespan_s", "utilization", "mean_slowdown", "max_slowdown", "fairness", own=False, rules="rules_applied")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """What came of all jobs on a cluster, under one set of rules."""
 
     system: str
-    npus: int
+    """The cluster."""
+    npus: PositiveCount
+    """Accelerators of the cluster."""
     rules: SharingRules
-    leaf: int
+    leaf: PositiveCount
+    """Accelerators below one leaf switch."""
     oversubscription: float
     jobs: tuple[JobResult, ...]
+    """The jobs that ran."""
     refused: tuple[RefusedJob, ...]
+    """Jobs that can never run here."""
     gangs: tuple[GangResult, ...] = ()
+    """In time: each gang when it had the most tenants, its turns played one by one."""
+
+    @property
+    def rules_applied(self) -> SharingRules:
+        """The rules, with the oversubscription that the system has where they state none."""
+        return replace(self.rules, oversubscription=self.oversubscription)
 
     @property
     def start_s(self) -> float:
@@ -373,29 +408,29 @@ class Fleet:
         return min((job.arrival_s for job in self.jobs), default=0.0)
 
     @property
-    def makespan_s(self) -> float:
+    def makespan_s(self) -> NonNegative:
         """From the first arrival to the last end."""
         return max((job.end_s for job in self.jobs), default=self.start_s) - self.start_s
 
     @property
-    def utilization(self) -> float:
+    def utilization(self) -> Fraction:
         """Accelerator-seconds in which jobs ran, over all of the makespan."""
         spent = sum(job.npus * job.device_s for job in self.jobs)
         return min(1.0, spent / (self.npus * self.makespan_s)) if self.makespan_s else 0.0
 
     @property
-    def mean_slowdown(self) -> float | None:
-        """Mean over jobs; None without any."""
+    def mean_slowdown(self) -> Ratio | None:
+        """Mean over jobs of the time from arrival to end, over what the job takes alone; None if none ran."""
         return sum(job.slowdown for job in self.jobs) / len(self.jobs) if self.jobs else None
 
     @property
-    def max_slowdown(self) -> float | None:
-        """The most of all jobs."""
+    def max_slowdown(self) -> Ratio | None:
+        """The most of it."""
         return max((job.slowdown for job in self.jobs), default=None)
 
     @property
-    def fairness(self) -> float | None:
-        """Jain's index of speeds over shares, each speed relative to that of the job alone."""
+    def fairness(self) -> Ratio | None:
+        """Jain's index of speeds over shares: 1 if all jobs are slowed in proportion."""
         return jain_index([1 / (job.slowdown * job.share) for job in self.jobs]) if self.jobs else None
 
     @property
@@ -418,6 +453,27 @@ class Fleet:
             "utilization": self.utilization,
         }
         return OBJECTIVES[objective] * values[objective]
+
+
+@json_keys(
+    beside=("best",),
+    system="best.system",
+    npus="best.npus",
+    leaf="best.leaf",
+    jobs="best.jobs",
+    refused="best.refused",
+    gangs="best.gangs",
+    timeline="best.intervals",
+)
+@dataclass(frozen=True, slots=True)
+class ComparedFleets:
+    """Several jobs on one cluster: when and where each runs, and what sharing costs it."""
+
+    best: Fleet
+    objective: Annotated[str | None, one_of(*OBJECTIVES, None)] = None
+    """What is best, with --search; else null."""
+    candidates: tuple[Fleet, ...] = ()
+    """With --search: all rules that were tried, best first."""
 
 
 def jain_index(values: Sequence[float]) -> float:

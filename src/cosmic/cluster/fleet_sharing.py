@@ -24,7 +24,7 @@ from math import ceil, inf
 
 from cosmic.base.errors import require
 from cosmic.base.event_clock import EventClock
-from cosmic.cluster.fleet_jobs import Range, Ranges, SharingRules
+from cosmic.cluster.fleet_jobs import Range, Ranges, SharingRules, WaitedFor
 from cosmic.cluster.job_requests import (
     JobOption,
     JobRequest,
@@ -49,7 +49,7 @@ class _RunningJob:
     ranges: Ranges
     start_s: float
     loads: UplinkLoads
-    waited_for: str
+    waited_for: WaitedFor
     step_s: float = 0.0
     left: float = 0.0
     """Steps to go at *since_s*."""
@@ -168,7 +168,7 @@ class _PartitionedCluster(SharedCluster):
     def _start(self, index: int, option: JobOption, ranges: Ranges) -> None:
         self.free = take_ranges(self.free, ranges)
         loads = uplink_loads(option.demand, ranges, self.tier)
-        late = "accelerators" if index in self._first else "jobs before it"
+        late: WaitedFor = "accelerators" if index in self._first else "jobs before it"
         begun = _RunningJob(option, ranges, self.now, loads, late if self.now > self.requests[index].arrival_s else "")
         self.running[index] = begun
         begun.left, begun.since_s = option.steps, self.now
@@ -338,7 +338,7 @@ class _Resident:
     option: JobOption
     start_s: float
     loads: UplinkLoads
-    waited_for: str
+    waited_for: WaitedFor
     left: float
     since_s: float
     rate: float = 0.0
@@ -396,7 +396,7 @@ class _GangCluster(SharedCluster):
         self.residents: dict[int, _Resident] = {}
         self._home: dict[int, _Gang] = {}
         self._changed: list[_Gang] = []
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, WaitedFor] = {}
 
     def finish(self, index: int) -> None:
         """End a job now."""

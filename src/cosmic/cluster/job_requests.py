@@ -24,7 +24,7 @@ from math import ceil, prod
 
 from cosmic.base.errors import require
 from cosmic.base.event_clock import EventClock
-from cosmic.cluster.fleet_jobs import JobTerms, Placement, Range, Ranges
+from cosmic.cluster.fleet_jobs import JobTerms, Placement, Range, Ranges, WaitedFor
 from cosmic.design.network_layer import Network
 from cosmic.network.switch_tiers import tiers_of
 
@@ -347,8 +347,7 @@ class JobRun:
     end_s: float
     device_s: float
     """How long its accelerators ran its steps; in space, all the time."""
-    waited_for: str = ""
-    """What it waited for: accelerators, jobs before it, memory; nothing if it began at once."""
+    waited_for: WaitedFor = ""
 
 
 @dataclass(frozen=True, slots=True)

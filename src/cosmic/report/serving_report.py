@@ -49,7 +49,6 @@ from cosmic.search.objectives import MetricLimit
 from cosmic.search.search_verdict import SearchGain
 from cosmic.search.study.study import software_versions
 from cosmic.serving.deployment_candidates import Candidate, as_design
-from cosmic.serving.serving_accuracy import published_errors
 from cosmic.serving.serving_metrics import ServingMetrics, Slo
 from cosmic.simulate.metrics import Infeasible, Metrics
 
@@ -106,8 +105,9 @@ class DeploymentRow:
         return int(self.candidate.kind.prefill is not None)
 
 
-def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command: str = "", saved: str = "") -> Report:
+def serving_report(plan: Plan, command: str = "", saved: str = "") -> Report:
     """Return the page of a search for deployments of a service; *command* found them, *saved* has the chosen one."""
+    service, limits = plan.service, plan.limits
     binary = Binary()
     asked = [_as_limit(limit) for limit in limits]
     rows = list(_deployment_rows(service, plan))
@@ -120,7 +120,7 @@ def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command:
         format=1,
         title=f"serve {model_title(point.model)} on {point.compute.accelerator}: {load_in_words(serving_of(point).load)}",
         study="",
-        verdict=_deployment_verdict(service, plan, limits, command),
+        verdict=_deployment_verdict(plan, command),
         why=Why(compared=compared),
         trials=_deployment_block(rows, asked, point, binary),
         front=[index for index, row in enumerate(rows) if row.candidate in plan.front],
@@ -128,7 +128,7 @@ def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command:
         designs=designs,
         best=best,
         base=None,
-        trust=_deployment_trust(service, plan, limits, point, command),
+        trust=_deployment_trust(plan, point, command),
         serving=serving_study(point, asked),
     )
     return Report(document, binary)
@@ -254,15 +254,15 @@ def _metric_column_of(name: str, values: Sequence[Any], point: DesignPoint, bina
 # ---- verdict
 
 
-def _deployment_verdict(service: Service, plan: Plan, slos: Sequence[Slo], command: str) -> VerdictJson:
-    chosen, limits = plan.chosen, [_as_limit(slo) for slo in slos]
+def _deployment_verdict(plan: Plan, command: str) -> VerdictJson:
+    chosen, slos, limits = plan.chosen, plan.limits, [_as_limit(slo) for slo in plan.limits]
     point = chosen.design if chosen else None
     outcome = None if point is None else evaluate(point)
     metrics = outcome if isinstance(outcome, Metrics) else None
     shown = point is not None and metrics is not None
-    caveats = [f"Assumed: {each}." for each in service.assumed]
-    caveats += [f"Held: {name} {value}, as stated." for name, value in service.held.items()]
-    caveats += _refuted_by_simulation(plan, slos) + (_expected_errors(chosen, slos) if chosen else [])
+    caveats = [f"Assumed: {each}." for each in plan.assumed]
+    caveats += [f"Held: {name} {value}, as stated." for name, value in plan.held.items()]
+    caveats += _refuted_by_simulation(plan, slos) + (_expected_errors(chosen) if chosen else [])
     caveats += describe_missed_slos(point, limits) if point is not None and metrics is not None else []
     return VerdictJson(
         headline=headline_of(point, metrics),
@@ -284,7 +284,7 @@ def _deployment_verdict(service: Service, plan: Plan, slos: Sequence[Slo], comma
 
 def _verdict_sentence(plan: Plan, slos: Sequence[Slo]) -> str:
     """Return how many accelerators are needed, and what the simulation says."""
-    priced = plan.one.priced + plan.two.priced
+    priced = plan.priced
     achievement = "holds the limits" if slos else "bears the load"
     if plan.chosen is None:
         return f"None of {priced:,} deployments {achievement}"
@@ -330,31 +330,30 @@ def _refuted_by_simulation(plan: Plan, slos: Sequence[Slo]) -> list[str]:
     return list(sentences.values())
 
 
-def _expected_errors(chosen: Checked, slos: Sequence[Slo]) -> list[str]:
+def _expected_errors(chosen: Checked) -> list[str]:
     """Return how far off times are expected to be, and which limits hold by less."""
-    serving, seen = serving_of(chosen.design), chosen.simulated or chosen.candidate.metrics
-    errors = published_errors(serving.engine, disaggregated=serving.disaggregated)
+    errors = chosen.expected_error
     if errors is None:
         return ["How far off times are was not measured: no published run has this engine."]
-    sentences = [
+    return [
         f"TTFT is expected to be off by {100 * errors.ttft:.0f} %, TPOT by {100 * errors.tpot:.0f} %, "
-        f"as on average of {errors.runs:,} published runs {errors.kind}."
+        f"as on average of {errors.runs:,} published runs {errors.kind}.",
+        *(
+            f"{LATENCY_LABELS[each.limit.metric]} {each.limit} holds by {100 * each.apart:.0f} %, less than that."
+            for each in chosen.judged
+            if each.within_error
+        ),
     ]
-    for slo in slos:
-        apart, error = abs(1 - float(slo.value(seen)) / slo.limit_s), errors.of(slo.metric)
-        if error is not None and apart < error:
-            sentences.append(f"{LATENCY_LABELS[slo.metric]} {slo} holds by {100 * apart:.0f} %, less than that.")
-    return sentences
 
 
-def _deployment_trust(service: Service, plan: Plan, limits: Sequence[Slo], point: DesignPoint, command: str) -> Trust:
-    priced, kinds = plan.one.priced + plan.two.priced, plan.one.kinds + plan.two.kinds
-    every = "all of them" if plan.one.exhaustive and plan.two.exhaustive else "not all of them"
+def _deployment_trust(plan: Plan, point: DesignPoint, command: str) -> Trust:
+    priced, kinds = plan.priced, plan.one.kinds + plan.two.kinds
+    every = "all of them" if plan.exhaustive else "not all of them"
     serving, price = serving_of(point), price_in_words(point)
     inputs = [
-        ("design", service.source),
+        ("design", plan.service.source),
         ("load", load_in_words(serving.load)),
-        ("limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)),
+        ("limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in plan.limits)),
         ("engine", serving.engine),
     ]
     return Trust(

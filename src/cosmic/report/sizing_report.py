@@ -5,18 +5,14 @@ The page has a verdict, the rows, the trade-off, and what moves the answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from cosmic.base.files import write_text
 from cosmic.cluster.cluster_cost import cluster_cost
 from cosmic.cluster.goodput import goodput_of_designs
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import full_path
 from cosmic.report.charts.drawing import Axis, Series, quantity
 from cosmic.report.charts.plots import Bar, BarGroup, bars, lines
-from cosmic.report.page import Figure, Heading, Page, Part, Table, Text, to_html
-from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing, Tried
+from cosmic.report.page import Figure, Heading, Page, Part, Table, Text
+from cosmic.search.cluster_sizing import Effect, Row, Sizing, Tried
 from cosmic.search.design_wording import mapping_in_words
 
 MILLION = 1e6
@@ -55,9 +51,9 @@ def question_in_words(sizing: Sizing) -> str:
     return f"{asked.model} on {quantity(asked.tokens, digits=4)} tokens within {' and '.join(filter(None, limits))}"
 
 
-def row_cells(row: Row, risk: Risk | None) -> list[str]:
+def row_cells(row: Row) -> list[str]:
     """Return a row of the table."""
-    metrics = row.best.metrics
+    metrics, risk = row.best.metrics, row.risk
     spread = "–"
     if risk is not None:
         least, most = min(risk.failures.p05, risk.steps.p05), max(risk.failures.p95, risk.steps.p95)
@@ -126,17 +122,15 @@ def _signed_percent(share: float | None) -> str:
 def sizing_verdict(sizing: Sizing) -> list[str]:
     """Return the answer in a sentence or two."""
     assert sizing.best is not None  # noqa: S101  there is a row
-    best, asked = sizing.best.best, sizing.question
+    best = sizing.best.best
     days, metrics = best.metrics.train_days, best.metrics
     if days is None:
         return []
     sentence = f"{best.accelerators:,} {best.point.compute.accelerator} in {best.system}: trained in {_short_number(days)} days"
     if metrics.goodput is not None:
         sentence += f", of which {100 * (1 - metrics.goodput):.1f} % is lost to failures and checkpoints"
-    lines = [sentence]
-    if asked.deadline_days is not None and days > asked.deadline_days:
-        lines.append(f"no cluster that was tried makes it in {asked.deadline_days:,.4g} days")
-    return lines + [_describe_next_best(best, row.best) for row in sizing.rows[1:2]]
+    next_best = [_describe_next_best(best, row.best) for row in sizing.rows[1:2]]
+    return [sentence, *sizing.answer.assumptions, *next_best]
 
 
 def _describe_next_best(best: Tried, runner_up: Tried) -> str:
@@ -187,13 +181,7 @@ LOST_LABELS = {
 }
 
 
-def write_sizing(sizing: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect], path: Path) -> Path:
-    """Write the answer as one HTML file."""
-    write_text(path, to_html(sizing_page(sizing, risks, effects)), "--report")
-    return path
-
-
-def sizing_page(sizing: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect]) -> Page:
+def sizing_page(sizing: Sizing) -> Page:
     """Return the answer as a page."""
     parts: list[Part] = [Text(f"{question_in_words(sizing)}.")]
     if sizing.best is None:
@@ -203,7 +191,7 @@ def sizing_page(sizing: Sizing, risks: Sequence[Risk | None], effects: Sequence[
             Heading("Answer"),
             Text("\n\n".join(f"{line[:1].upper()}{line[1:]}." for line in sizing_verdict(sizing))),
         ]
-        rows = [row_cells(row, risk)[: len(PAGE_COLUMNS)] for row, risk in zip(sizing.rows, risks, strict=True)]
+        rows = [row_cells(row)[: len(PAGE_COLUMNS)] for row in sizing.rows]
         parts += [
             Heading("Every system"),
             Table(PAGE_COLUMNS, rows, "P5 to P95 covers chance of failures and the error of predicted steps."),
@@ -212,9 +200,13 @@ def sizing_page(sizing: Sizing, risks: Sequence[Risk | None], effects: Sequence[
             *_cost_parts(sizing.best),
             *_lost_time_parts(sizing.best),
         ]
-    if effects:
+    if sizing.effects:
         text = "What a tenth more of each input does to the best row; prices move the number that fits."
-        parts += [Heading("What moves the answer"), Text(text), Table(EFFECT_COLUMNS, list(map(effect_cells, effects)))]
+        parts += [
+            Heading("What moves the answer"),
+            Text(text),
+            Table(EFFECT_COLUMNS, list(map(effect_cells, sizing.effects))),
+        ]
     if sizing.refused:
         parts += [Heading("Systems without an answer"), Table(("system", "why"), list(sizing.refused.items()))]
     parts += [Heading("How"), Text(f"{counted_in_words(sizing)}.")]

@@ -232,7 +232,7 @@ def document_of(subject: ReportSubject, binary: Binary, say: Say = lambda _: Non
     found = subject.found
     problem, trials = found.problem, found.trials
     say("summarising the search")
-    verdict = judge_search(found, subject.beside)
+    verdict = judge_search(found, subject.beside) if subject.beside else found.judged
     designs = _describe_designs(list(designs_to_show(subject, verdict)), problem, binary, say)
     base, best = (_place_of_role(designs, role) for role in ("base", "best"))
     say("packing trials")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
@@ -11,7 +10,13 @@ from cosmic.base.json_types import AlwaysFalse, AlwaysTrue, Count, Keywords, jso
 from cosmic.design.answer import Answer, Answered, ExpectedRange, Improvement, MemoryNeed, NextCommand, Provenance
 from cosmic.design.design_point import DesignPoint
 from cosmic.search.advice.design_advice import Advised, Change, explain_bound
-from cosmic.search.design_wording import design_in_words, evaluate_command_of, metric_text
+from cosmic.search.design_wording import (
+    design_in_words,
+    evaluate_command_of,
+    metric_text,
+    search_command_of,
+    setting_option,
+)
 from cosmic.simulate.metrics import Infeasible, Metrics, Outcome
 
 
@@ -106,8 +111,9 @@ def answer_evaluation(question: EvaluationQuestion, outcome: Outcome) -> Answer:
             reasons=outcome.reasons,
             provenance=Provenance(inputs=inputs),
         )
-    quantiles, quoted = outcome.step_s_range, shlex.quote(source)
-    commands = [NextCommand(f"cosmic search {quoted}", "goes through all mappings")] if source else []
+    quantiles = outcome.step_s_range
+    stated_options = [setting_option(path, value) for path, value in question.settings.items()]
+    search = NextCommand(search_command_of(source, stated_options), "goes through all mappings")
     bound = explain_bound(point, outcome)
     step = f"{metric_text('step_s', outcome.step_s)} per step, {100 * outcome.mfu:.1f} % MFU"
     return Answer(
@@ -115,7 +121,7 @@ def answer_evaluation(question: EvaluationQuestion, outcome: Outcome) -> Answer:
         verdict="; ".join(filter(None, [f"{design_in_words(point)}: {step}", bound])),
         expected=ExpectedRange("step_s", quantiles.p05, quantiles.p50, quantiles.p95),
         memory=MemoryNeed(outcome.memory_bytes, point.memory.capacity_bytes),
-        next=tuple(commands),
+        next=(search,) if source else (),
         provenance=Provenance(inputs=inputs, constants=outcome.provenance),
     )
 

@@ -18,13 +18,13 @@ other, so that what it has settled varies little and appears to matter less; a s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require
-from cosmic.base.json_types import Share
+from cosmic.base.json_types import Keywords, Share, unit
 from cosmic.search.agent import Floats
 from cosmic.search.objectives import check_objectives
 from cosmic.search.optional_libraries import import_optional
@@ -66,17 +66,18 @@ class Importance:
     """Which parameters of a search matter for an objective."""
 
     objective: str
-    trials: int
-    """How many trials it rests on: those that can run."""
+    """The metric whose variance is shared out."""
+    trials: Annotated[int, Keywords(minimum=MIN_TRIALS)]
+    """Trials that can run and have the metric."""
     logarithm: bool
-    """Whether shares are of the variance of the logarithm."""
-    deviation: float
+    """Whether it is the variance of the logarithm, as for metrics that are positive."""
+    deviation: Annotated[float, unit("that of the objective, or of its logarithm"), Keywords(minimum=0)]
     """The standard deviation that the parameters share in."""
-    fit: float | None
-    """The share of the variance that the forest predicts for trials that it has not seen; below `MIN_FIT`, distrust
-    totals. None without scikit-learn."""
+    fit: Share | None
+    """Share of the variance that the forest behind the totals predicts for trials it has not seen; None without
+    scikit-learn."""  # below MIN_FIT, distrust totals
     factors: tuple[Factor, ...]
-    """The most important first, by their totals if those can be trusted; fields follow the parameter that sets them."""
+    """The parameters, the most important first; fields follow the parameter that sets them."""
 
 
 def measure_importance(problem: Problem, trials: Trials, objective: str = "") -> Importance:

@@ -25,7 +25,7 @@ import numpy as np
 from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require
 from cosmic.base.files import dump_json, exists, make_folder, read_text, write_text
-from cosmic.base.json_types import ShareOrNull, one_of, unit
+from cosmic.base.json_types import PositiveCount, ShareOrNull, one_of, unit
 from cosmic.design.plain_data import parse_json
 from cosmic.evaluation import evaluate
 from cosmic.search.agent import parse_agent
@@ -198,15 +198,17 @@ class BoardRules:
     """What all entries of a board have in common."""
 
     space: str
-    """A space as `load_space` takes it: a name of the catalog, MODEL@SYSTEM, or a file."""
+    """What is searched."""  # as load_space takes it: a name of the catalog, MODEL@SYSTEM, or a file
     identity: str
-    """Digest of the space: a file that has changed since is another problem."""
+    """Digest of the space."""  # a file that has changed since is another problem
     objective: str
+    """The metric that counts."""
     constraints: tuple[str, ...]
-    trials: int
-    """Designs that a search of an agent may evaluate."""
-    seeds: int
-    """Searches of an agent: seeds 0, 1, …"""
+    """Limits that designs must keep."""
+    trials: PositiveCount
+    """Designs that a search may evaluate."""
+    seeds: PositiveCount
+    """Searches of an agent."""  # seeds 0, 1, …
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,9 @@ from cosmic.search.study.trial_table import TabledTrials
 from cosmic.search.trials import Ledger, Trials
 from cosmic.search.worker_pools import Evaluate, PoolEvaluator, check_workers, open_evaluator
 from cosmic.simulate.user_engines import BUILT_IN
+
+if TYPE_CHECKING:
+    from cosmic.search.search_verdict import SearchVerdict
 
 # ---- What agents propose, checked before it is evaluated: an agent may be a plugin that does as it likes
 
@@ -278,11 +281,18 @@ class Found(TabledTrials, Answered):
         return f"<Found in {problem.space.name}: {self.trials.evaluated:,} designs, {reached}; ended: {self.stopped}>"
 
     @cached_property
+    def judged(self) -> SearchVerdict:
+        """The verdict on the search."""
+        from cosmic.search.search_verdict import judge_search  # noqa: PLC0415  which imports searches
+
+        return judge_search(self)
+
+    @cached_property
     def answer(self) -> Answer:
         """What every question is answered with."""
-        from cosmic.search.search_verdict import answer_search, judge_search  # noqa: PLC0415  which imports searches
+        from cosmic.search.search_verdict import answer_search  # noqa: PLC0415  which imports searches
 
-        return answer_search(self, judge_search(self))
+        return answer_search(self, self.judged)
 
     @property
     def problem(self) -> Problem:

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.json_types import PositiveCount, json_keys, unit
 from cosmic.base.numeric import divisors
 from cosmic.design import catalog_entries
 from cosmic.design.design_batch import Batch
@@ -46,11 +47,14 @@ LARGEST_HOST = 8
 class InstanceShape:
     """One engine instance."""
 
-    tp: int = 1
-    pp: int = 1
-    ranks: int = 1
-    """Ranks of attention data parallelism."""
-    ep: int = 1
+    tp: PositiveCount = 1
+    """Tensor parallelism of an instance."""
+    pp: PositiveCount = 1
+    """Pipeline stages of an instance."""
+    ranks: PositiveCount = 1
+    """Attention data parallelism of an instance."""
+    ep: PositiveCount = 1
+    """Expert parallelism of an instance."""
 
     @property
     def npus(self) -> int:
@@ -71,6 +75,36 @@ class InstanceShape:
         """Return what differs from a single accelerator."""
         parts = {"tp": self.tp, "pp": self.pp, "attention dp": self.ranks, "ep": self.ep}
         return " · ".join(f"{name} {value}" for name, value in parts.items() if value > 1) or "tp 1"
+
+
+@json_keys("npus", tp="shape.tp", pp="shape.pp", attention_dp="shape.ranks", ep="shape.ep")
+@dataclass(frozen=True, slots=True)
+class InstancePool:
+    """Equal engine instances."""
+
+    instances: PositiveCount
+    """Their number."""
+    shape: InstanceShape
+
+    @property
+    def npus(self) -> PositiveCount:
+        """Accelerators of all of them."""
+        return self.shape.npus * self.instances
+
+
+def pool_of(design: DesignPoint) -> InstancePool:
+    """Return the instances of a design that do all, or those that decode."""
+    shape = shape_of(design.workload)
+    return InstancePool(max(1, design.workload.dp // shape.ranks), shape)
+
+
+def prefill_pool_of(design: DesignPoint) -> InstancePool | None:
+    """Return the instances of a design that only prefill; None in one pool."""
+    serving = serving_of(design)
+    pool = serving.prefill if serving.disaggregated else None
+    if pool is None:
+        return None
+    return InstancePool(pool.replicas, InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep))
 
 
 def shape_of(workload: Workload) -> InstanceShape:
@@ -180,7 +214,7 @@ class InstanceKind:
     prefill: InstanceShape | None = None
     """Instances that only prefill; the others then only decode."""
     chunk: int | None = None
-    """Most tokens of a step, if not the engine's own."""
+    """Most tokens of a step; None where the engine's own."""
 
     @property
     def npus(self) -> int:
@@ -193,9 +227,37 @@ class InstanceKind:
         return text + (f", steps of {self.chunk:,} tokens" if self.chunk else "")
 
 
+@dataclass(frozen=True, slots=True)
+class RequestLoad:
+    """The load of requests."""
+
+    input: Annotated[float, unit("tokens")]
+    """Mean tokens of a prompt."""
+    output: Annotated[float, unit("tokens")]
+    """Mean tokens of an answer."""
+    concurrency: int | None
+    """Requests in flight; None in an open loop."""
+    rate: Annotated[float | None, unit("1/s")]
+    """Requests a second; None in a closed loop."""
+
+    @classmethod
+    def of(cls, load: Load) -> RequestLoad:
+        """Return what a load is on average."""
+        return cls(load.mean("isl"), load.mean("osl"), load.concurrency, load.rate)
+
+
+@json_keys(
+    "npus",
+    "pool",
+    "prefill",
+    without=("instances", "prefill_instances", "load"),
+    max_num_batched_tokens="kind.chunk",
+    concurrency="requests.concurrency",
+    rate="requests.rate",
+)
 @dataclass(frozen=True)
 class Candidate:
-    """A deployment, and what it achieves."""
+    """A deployment that was compared."""
 
     kind: InstanceKind
     instances: int
@@ -208,10 +270,24 @@ class Candidate:
     """Whether all limits hold."""
 
     @property
-    def npus(self) -> int:
-        """Accelerators of all instances."""
-        prefill = self.kind.prefill.npus * self.prefill_instances if self.kind.prefill else 0
-        return self.kind.shape.npus * self.instances + prefill
+    def npus(self) -> PositiveCount:
+        """Accelerators."""
+        return self.pool.npus + (self.prefill.npus if self.prefill else 0)
+
+    @property
+    def requests(self) -> RequestLoad:
+        """The load of requests."""
+        return RequestLoad.of(self.load)
+
+    @property
+    def pool(self) -> InstancePool:
+        """Instances that do all, or those that decode."""
+        return InstancePool(self.instances, self.kind.shape)
+
+    @property
+    def prefill(self) -> InstancePool | None:
+        """Instances that only prefill; None in one pool."""
+        return InstancePool(self.prefill_instances, self.kind.prefill) if self.kind.prefill else None
 
     def __str__(self) -> str:
         """Return its instances in words."""

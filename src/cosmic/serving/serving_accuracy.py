@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from math import log
-from typing import Any
+from math import inf, isnan, log
+from typing import Annotated, Any
 
-from cosmic.base.json_types import Share
+from cosmic.base.json_types import Keywords, Share, json_keys
 from cosmic.design import catalog_entries
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.prediction_accuracy import Expectation, learned_errors
+from cosmic.serving.serving_metrics import ServingMetrics, Slo
 
 _RESIDUALS = re.compile(r"n (\d+), mean ([\d.]+) %, median ([\d.]+) %")
 _HELD_OUT = re.compile(r"held out (?:n \d+, )?mean ([\d.]+) %")
@@ -72,6 +74,50 @@ def published_errors(engine: str, *, disaggregated: bool = False) -> ServingErro
             catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / HANDOVERS_FILE), "in two pools"
         )
     return _read_errors(catalog_entries.read_entry("engines", engine), f"in one pool with {engine}")
+
+
+def errors_of_design(design: DesignPoint) -> ServingErrors | None:
+    """Return the errors of published runs of a served design's kind; None where there were none."""
+    if design.serving is None:
+        return None
+    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
+
+
+@json_keys("within_error", without=("error",), optional=("simulated_s",), beside=("limit",))
+@dataclass(frozen=True, slots=True)
+class JudgedLimit:
+    """A limit, and what a deployment achieves."""
+
+    limit: Slo
+    value_s: float | None
+    """What it is; None where there is no such time."""
+    holds: bool
+    """Whether it holds."""
+    error: float | None
+    """The expected error of such times, as a share; None where it was not measured."""
+    simulated_s: Annotated[float, Keywords(type=["number", "null"])] | None = None
+    """What it is in the simulation; None where there was none."""  # NaN where one was asked for
+
+    @property
+    def apart(self) -> float:
+        """How far the value is from the limit, as a share of it; infinite where there is none."""
+        return inf if self.value_s is None else abs(1 - self.value_s / self.limit.limit_s)
+
+    @property
+    def within_error(self) -> bool:
+        """Whether the value is nearer to the limit than the expected error."""
+        return self.error is not None and self.apart < self.error
+
+
+def judge_limits(limits: Iterable[Slo], metrics: ServingMetrics, design: DesignPoint) -> tuple[JudgedLimit, ...]:
+    """Return what a design with such metrics achieves of some limits."""
+    errors = errors_of_design(design)
+    judged = []
+    for limit in limits:
+        value = float(limit.value(metrics))
+        error = None if errors is None else errors.of(limit.metric)
+        judged.append(JudgedLimit(limit, None if isnan(value) else value, bool(limit.holds(metrics)), error))
+    return tuple(judged)
 
 
 def unlike_published(design: DesignPoint) -> tuple[str, ...]:

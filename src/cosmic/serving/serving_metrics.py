@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Number, NumberOrNull, one_of, unit
 from cosmic.base.units import SECONDS, format_quantity, read_quantity
 from cosmic.design.serving_layer import Load
 
@@ -24,12 +25,17 @@ QUANTILES = {"p50_s": 50, "p95_s": 95, "p99_s": 99}
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """How a time is distributed over requests; numbers, or arrays over a batch of deployments."""
+    """A time that clients see, over requests."""
 
-    mean_s: Any
-    p50_s: Any
-    p95_s: Any
-    p99_s: Any
+    # numbers, or arrays over a batch of deployments
+    mean_s: NumberOrNull
+    """Its mean over requests."""
+    p50_s: NumberOrNull
+    """Half of the requests are below."""
+    p95_s: NumberOrNull
+    """95 % of them are."""
+    p99_s: NumberOrNull
+    """99 % of them are."""
 
     @classmethod
     def from_sample(cls, seconds: npt.ArrayLike) -> Percentiles:
@@ -62,42 +68,45 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingMetrics:
-    """What clients see of a deployment, and what it costs. Numbers, or arrays over a batch of deployments."""
+    """What clients see, and what it costs."""
 
+    # numbers, or arrays over a batch of deployments
     ttft: Percentiles
     """Time to first token."""
     tpot: Percentiles
     """Time per output token after the first, of each request its mean."""
     e2e: Percentiles
     """From a request's arrival to its last token."""
-    requests_per_s: Any
-    output_tokens_per_s: Any
-    tokens_per_s_per_npu: Any
-    """Output tokens, for each accelerator of all pools."""
-    tokens_per_s_per_user: Any
-    """Output tokens that one request gains a second while it decodes."""
-    goodput_per_s: Any = None
-    """Requests a second within the limits of their class; None where no class has any."""
-    within_slo: Any = None
-    """Share of requests within the limits of their class; None where no class has any."""
-    running: Any
-    """Mean requests that run at once: prefilling or decoding."""
-    waiting: Any
-    """Mean requests that wait to be admitted."""
-    utilisation: Mapping[str, Any] = field(default_factory=dict)
-    """Share of time that each pool is busy: ``all``, or ``prefill`` and ``decode``."""
-    kv_use: Any
-    """Mean share of the KV cache that is in use; of the pool that decodes."""
-    prefill_share: Any
+    requests_per_s: Number
+    """Requests that end."""
+    output_tokens_per_s: Number
+    """Output tokens of all requests."""
+    tokens_per_s_per_npu: Annotated[Number, unit("tokens/s")]
+    """Output tokens, for each accelerator."""
+    tokens_per_s_per_user: Annotated[NumberOrNull, unit("tokens/s")]
+    """Output tokens of one request while it decodes; None where it has one token."""
+    goodput_per_s: NumberOrNull = None
+    """Requests within the limits; None where there are none."""
+    within_slo: Annotated[NumberOrNull, unit("share")] = None
+    """Share of requests within the limits; None where there are none."""
+    running: Annotated[Number, unit("1")]
+    """Requests that run at once."""
+    waiting: Annotated[Number, unit("1")]
+    """Requests that wait to be admitted."""
+    utilisation: Mapping[str, Annotated[Number, unit("share")]] = field(default_factory=dict)
+    """Share of time that each pool is busy: all, or prefill and decode."""
+    kv_use: Annotated[Number, unit("share")]
+    """Share of the KV cache in use."""
+    prefill_share: Number
     """Share of the steps' time that prefills take."""
-    usd_per_million_tokens: Any = None
-    """To own, for a million output tokens; None where price or power of the accelerator are not known."""
-    j_per_million_tokens: Any = None
+    usd_per_million_tokens: Annotated[NumberOrNull, unit("USD")] = None
+    """To own and power the machine, for a million output tokens; None where price or power are not known."""
+    j_per_million_tokens: Annotated[NumberOrNull, unit("J")] = None
     """Energy of a million output tokens; None where the power is not known."""
-    decode_breakdown: Mapping[str, Any] = field(default_factory=dict)
-    """Seconds of a mean decode step by part: those of a step (gemm, attention, other, tp, ep, pp) and ``engine``."""
-    ttft_breakdown: Mapping[str, Any] = field(default_factory=dict)
-    """Mean seconds of TTFT by part: ``queueing``, ``prefill``, ``front_end``, and ``transfer`` between pools."""
+    decode_breakdown: Mapping[str, Annotated[Number, unit("s")]] = field(default_factory=dict)
+    """A mean decode step by part."""
+    ttft_breakdown: Mapping[str, Annotated[Number, unit("s")]] = field(default_factory=dict)
+    """Mean TTFT by part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +218,14 @@ LONGEST_WAIT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A limit on a time that clients see."""
+    """A limit that was asked for, on a time that clients see."""
 
-    metric: str
-    """``ttft``, ``tpot`` or ``e2e``."""
-    statistic: str
+    metric: Annotated[str, one_of(*TIMES)]
+    """What it is on."""
+    statistic: Annotated[str, one_of(*STATISTICS)]
+    """Which statistic over requests."""
     limit_s: float
+    """The limit."""
 
     def __str__(self) -> str:
         """Return it as it can be written."""

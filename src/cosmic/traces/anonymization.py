@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.base.json_types import Share, one_of
+from cosmic.base.json_types import Count, PositiveCount, Share, one_of
 from cosmic.step.kernel_prices import ELEMENT_BYTES, SIZES, WALKS
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
 from cosmic.traces.trace import (
@@ -577,16 +577,20 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class VisibleParts:
-    """What traces still show."""
+    """What the traces still show."""
 
-    ranks: int
-    nodes: int
-    templates: int
-    dependencies: int
-    """Of one rank of each template."""
-    nodes_by_type: dict[str, int]
-    group_sizes: dict[int, int]
-    """How many groups there are of each size."""
+    ranks: PositiveCount
+    """Ranks."""
+    nodes: Count
+    """Nodes of all ranks."""
+    templates: PositiveCount
+    """Ranks that differ in more than their peers and groups."""
+    dependencies: Count
+    """Dependencies, of one rank of each template."""
+    nodes_by_type: Mapping[str, Count]
+    """Nodes by type."""
+    group_sizes: Mapping[int, Count]
+    """Groups by their number of ranks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import require
-from cosmic.base.json_types import unit
+from cosmic.base.json_types import Count, unit
 from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
 from cosmic.traces.trace import (
     ABSENT,
@@ -84,25 +84,34 @@ class NodeChain:
 class TraceStatistics:
     """Statistics of the traces of a job."""
 
-    ranks: int
-    nodes: int
-    templates: int
-    """Number of distinct templates: ranks of one template differ only in groups and peers."""
-    nodes_by_type: dict[str, int]
+    ranks: Count
+    """Ranks."""
+    nodes: Count
+    """Nodes of all ranks."""
+    templates: Count
+    """Ranks that differ in more than their peers and groups."""
+    nodes_by_type: Mapping[str, Count]
+    """Nodes, by type."""
     collectives: tuple[CollectiveTally, ...]
-    """The most bytes first."""
+    """Collectives by type and size of group, the most bytes first."""
     collective_bytes: int
+    """Payload of all collectives."""
     sent_bytes: int
+    """Bytes sent in messages."""
     received_bytes: int
+    """Bytes received in messages."""
     compute_flop: int
+    """Floating-point operations."""
     tensor_bytes: int
+    """Bytes that compute nodes read and write."""
     duration_s: float
-    by_rank: dict[str, RankRange]
-    """The range of each amount over ranks."""
+    """Sum of all durations."""
+    by_rank: Mapping[str, RankRange]
+    """The least and the most of a rank, by name of the amount."""
     longest_chain: NodeChain | None
-    """The chain of most nodes; None if every rank has a cycle."""
+    """The chain with the most nodes; None where the dependencies have a cycle."""
     critical_path: NodeChain | None
-    """The chain of most seconds, if every node runs as soon as its dependencies are done."""
+    """The chain that takes longest; None where the dependencies have a cycle."""  # each node as soon as it can run
 
 
 def summarize_traces(

@@ -52,14 +52,14 @@ def test_a_slower_matrix_unit_is_found_from_steps() -> None:
     both = factors["matrix_rate"] * factors.get("steady_rate", 1.0)
     assert both == pytest.approx(0.9, abs=0.03)
     assert found.factor == 1
-    (errors,) = found.errors()
+    (errors,) = found.errors
     assert errors.before > 0.06
     assert errors.after < 0.01
     assert errors.left_out is not None
     assert errors.left_out < 0.02
     assert found.residual_sd is not None
     assert found.residual_sd < 0.03
-    assert {"hiding of expert parallelism", "rate of expert passes"} <= {title for title, _ in found.unmoved}
+    assert {"hiding of expert parallelism", "rate of expert passes"} <= {each.title for each in found.unmoved}
 
 
 def test_one_step_brings_the_others_nearer() -> None:
@@ -127,7 +127,7 @@ def test_every_command_takes_the_file_that_is_written(tmp_path: Path) -> None:
     assert seconds(point) == pytest.approx(row.after_s, rel=2e-3)  # numbers of the file have four digits
     again = calibrate_file(tmp_path, f"llama3-8b@{tmp_path}/mine.yaml:16", row.measured_s)
     assert again.target.name == f"{tmp_path}/mine.yaml"
-    assert again.errors()[0].before < 0.02
+    assert again.errors[0].before < 0.02
 
 
 def calibrate_file(folder: Path, source: str, took: float) -> Calibration:

@@ -72,7 +72,7 @@ def test_links_learn_from_nccl_tests(tmp_path: Path) -> None:
     assert found.target.name == "dgx-h100"  # as the devices are called
     assert any(each.name.startswith("link_") for each in found.learned)
     assert not any(each.name == "matrix_rate" for each in found.learned)
-    (errors,) = found.errors()
+    (errors,) = found.errors
     assert errors.after < errors.before
 
 
@@ -203,5 +203,5 @@ def test_what_a_probe_writes_is_read(tmp_path: Path) -> None:
     learned = {each.name for each in found.learned}
     assert {"matrix_rate", "attention_rate", "host_launch", "link_rate_0"} <= learned
     assert any("launches no_grad" in each for each in found.skipped)
-    launch = next(each for each in found.errors() if each.kind == "launches")
+    launch = next(each for each in found.errors if each.kind == "launches")
     assert launch.after < launch.before

@@ -292,7 +292,7 @@ def test_each_workload_of_a_mix_is_in_its_own_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def planned() -> tuple[Service, Plan, list[Slo]]:
+def planned() -> Plan:
     """What a search for deployments of a small model finds, without the simulations that would confirm it."""
     limits = [read_slo("p95 <= 1 s", "ttft"), read_slo("p99 <= 30 ms", "tpot")]
     asked = Asked(
@@ -305,11 +305,9 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
     machine = service.sized(cheapest.npus)
     assert machine is not None
     design = as_design(machine, cheapest.kind, cheapest.instances)
-    return (
-        service,
-        Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1),
-        limits,
-    )
+    asked_limits = tuple(limits)
+    checked = Checked(cheapest, design, cheapest.metrics, True, limits=asked_limits)
+    return Plan(one, two, (checked,), (), cheapest.npus, 0.1, service, limits=asked_limits)
 
 
 def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tuple[DeploymentsFound, Candidate]:
@@ -322,9 +320,9 @@ def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tu
 
 
 @pytest.mark.long
-def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, list[Slo]]) -> None:
-    service, plan, limits = planned
-    report = serving_report(service, plan, limits, "cosmic serve llama3-8b@dgx-h100:8 --search", "mine.yaml")
+def test_a_search_for_deployments_is_a_page_too(planned: Plan) -> None:
+    plan = planned
+    report = serving_report(plan, "cosmic serve llama3-8b@dgx-h100:8 --search", "mine.yaml")
     document = report.document
     block = document["trials"]
     fronts = (*plan.one.front, *plan.two.front)
@@ -350,10 +348,9 @@ def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, li
     assert len(report.html) < 250_000
 
 
-def test_a_search_that_finds_no_deployment_says_why(planned: tuple[Service, Plan, list[Slo]]) -> None:
-    service, plan, limits = planned
-    none = replace(plan, checked=(), reasons=("no number of accelerators holds them",))
-    document = serving_report(service, none, limits).document
+def test_a_search_that_finds_no_deployment_says_why(planned: Plan) -> None:
+    none = replace(planned, checked=(), reasons=("no number of accelerators holds them",))
+    document = serving_report(none).document
     assert document["best"] is None
     assert document["verdict"]["caveats"][-1] == "no number of accelerators holds them"
     assert document["verdict"]["sentence"].startswith("None of ")

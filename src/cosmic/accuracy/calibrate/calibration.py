@@ -10,12 +10,12 @@ The calibrated system is written as a file that every command takes: MODEL@my-sy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ from cosmic.accuracy.calibrate.measurement_files import read_tables
 from cosmic.accuracy.calibrate.predicted_measurements import STEP, PredictedMeasurements
 from cosmic.base._version import __version__
 from cosmic.base.errors import SpecError, require
-from cosmic.base.json_types import Share
+from cosmic.base.json_types import Count, Ratio, Share, json_keys, unit
 from cosmic.design import schema
 from cosmic.design.plain_data import dump_yaml
 
@@ -106,41 +106,80 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedParameter:
-    """A parameter that measurements have moved."""
+class FieldCorrection:
+    """A field of a design, before and after."""
 
-    name: str
-    title: str
-    factor: float
-    """Its new value over the usual one."""
-    prior_sd: float
-    posterior_sd: float
-    by: tuple[str, ...]
-    """The measurements that moved it most."""
-    fields: dict[str, tuple[float, float]]
-    """Values before and after, by path."""
+    before: Annotated[float, unit("SI")]
+    """Value before, in SI units."""
+    after: Annotated[float, unit("SI")]
+    """Value now, in SI units."""
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedParameter:
+    """A parameter that the measurements changed."""
+
+    name: str
+    """Name of the parameter."""
+    title: str
+    """What it is."""
+    factor: Ratio
+    """Its value over the usual one."""
+    prior_sd: Ratio
+    """Standard deviation of its logarithm before."""
+    posterior_sd: Ratio
+    """The same with the measurements."""
+    by: tuple[str, ...]
+    """Measurements that moved it most."""
+    fields: Mapping[str, FieldCorrection]
+    """Fields of a design that it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlearnedParameter:
+    """A parameter that keeps its value."""
+
+    title: str
+    """What the parameter is."""
+    why: str
+    """Why it was not learned."""
+
+
+@json_keys(
+    "errors",
+    "steps",
+    without=("moved",),
+    system="target.name",
+    not_learned="unmoved",
+    time_factor="factor",
+    time_factor_why="factor_why",
+    residual_log_sd="residual_sd",
+)
+@dataclass(frozen=True, slots=True)
 class Calibration:
-    """What measurements have changed."""
+    """What measurements say about a system."""
 
     target: Target
     files: tuple[str, ...]
+    """Names of the files of measurements."""
     rows: tuple[JudgedMeasurement, ...]
+    """Every measurement."""
     learned: tuple[LearnedParameter, ...]
-    prior_scale: float
+    """Parameters that changed."""
+    prior_scale: Ratio
     """How many times wider than usual priors were taken, as the measurements are far off."""
     moved: tuple[tuple[PhysicalParameter, float], ...]
     """The same parameters, each with the log of its factor."""
-    unmoved: tuple[tuple[str, str], ...]
-    """Parameters that were not learned, and why."""
-    factor: float
-    """Of the seconds of everything in a step; 1 where it does not help."""
+    unmoved: tuple[UnlearnedParameter, ...]
+    """Parameters that keep their value."""
+    factor: Ratio
+    """A factor of all times of a step; 1 where leaving steps out does not speak for it."""
     factor_why: str
-    residual_sd: float | None
-    """Standard deviation of the log of measured over predicted steps from now on; None without a step."""
+    """Why it is that."""
+    residual_sd: Ratio | None
+    """Standard deviation of the logarithm of measured over predicted steps, from now on; None without a step."""
     skipped: tuple[str, ...]
+    """Rows that were left out, a sentence each."""
 
     @property
     def far_off(self) -> tuple[JudgedMeasurement, ...]:
@@ -148,8 +187,8 @@ class Calibration:
         return tuple(row for row in self.rows if not 1 / FAR_OFF < row.after_s / row.measured_s < FAR_OFF)
 
     @property
-    def steps(self) -> int:
-        """Measured steps."""
+    def steps(self) -> Count:
+        """Measured steps behind it."""
         return sum(row.kind == STEP for row in self.rows)
 
     def changes(self, hardware: Any) -> dict[str, float]:
@@ -161,8 +200,9 @@ class Calibration:
             changed["compute.time_factor"] = hardware.compute.time_factor * self.factor
         return changed
 
+    @property
     def errors(self) -> list[Errors]:
-        """Return the mean errors of each kind of measurement."""
+        """Mean absolute relative errors by kind of measurement."""
         kinds = dict.fromkeys(row.kind for row in self.rows)
         return [_errors(kind, [row for row in self.rows if row.kind == kind]) for kind in kinds]
 
@@ -376,7 +416,9 @@ def _learned_parameters(
     order = np.argsort(-weight)[:MOST_NAMED]
     by = tuple(dict.fromkeys(names[row] for row in order if weight[row] > 0.1 * weight.max()))
     calibrated = changed_fields(target.machine, [parameter], [estimate.theta[index]])
-    fields = {path: (float(value_at(target.machine, path) or 0.0), value) for path, value in calibrated.items()}
+    fields = {
+        path: FieldCorrection(float(value_at(target.machine, path) or 0.0), value) for path, value in calibrated.items()
+    }
     factor = exp(float(estimate.theta[index]))
     spreads = float(fit.prior.spread[index]), float(estimate.spread[index])
     return LearnedParameter(parameter.name, parameter.title, factor, *spreads, by, fields)
@@ -384,11 +426,11 @@ def _learned_parameters(
 
 def _unmoved_parameters(
     every: Sequence[PhysicalParameter], depends: npt.NDArray[np.bool_], chosen: Sequence[PhysicalParameter]
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[UnlearnedParameter, ...]:
     chosen_names = {parameter.name for parameter in chosen}
     reasons = ("no measurement depends on it", "the measurements leave it where it was")
     return tuple(
-        (parameter.title, reasons[int(used)])
+        UnlearnedParameter(parameter.title, reasons[int(used)])
         for parameter, used in zip(every, depends, strict=True)
         if parameter.name not in chosen_names
     )
@@ -469,7 +511,7 @@ def _provenance(calibration: Calibration) -> dict[str, Any]:
                 "after": _four_digits(error.after),
                 "left_out": None if error.left_out is None else _four_digits(error.left_out),
             }
-            for error in calibration.errors()
+            for error in calibration.errors
         },
         "prior_scale": calibration.prior_scale,
         "learned": {

@@ -36,7 +36,7 @@ class Target:
     """A system, and the design that measurements without one are of."""
 
     name: str
-    """Its name in the catalog, or the path of its file, without a size."""
+    """The system that was calibrated; empty for the hardware of a design file."""
     entry: dict[str, Any]
     """What its file holds."""
     machine: DesignPoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from cosmic.base.json_types import (
     AlwaysFalse,
@@ -11,8 +11,6 @@ from cosmic.base.json_types import (
     AnyOf,
     Count,
     Keywords,
-    NonNegative,
-    NonNegativeRatio,
     PositiveCount,
     Share,
     described,
@@ -21,34 +19,15 @@ from cosmic.base.json_types import (
 from cosmic.cli.answers.common_keys import (
     CatalogSource,
     CatalogSummary,
-    GoodputShare,
     Identity,
     InfeasibleDesignAnswer,
     InvalidMapping,
-    MemoryParts,
-    MeterPower,
-    ModelFlopUtilization,
-    NetworkPrice,
-    PeakMemory,
-    PurchasePrice,
     Reasons,
-    SampleRate,
-    StepBreakdown,
     StepTime,
-    TimePerOutputToken,
-    TimePerOutputTokenP95,
-    TimeToFirstToken,
-    TimeToFirstTokenP95,
-    TokenRate,
-    TokenRatePerNpu,
-    TokenRatePerUser,
-    TrainingDays,
-    UnknownMetrics,
     UserEngineMetrics,
 )
 from cosmic.frameworks.launch_arguments import NotModelled
 from cosmic.search.evaluated_design import EvaluatedDesign, RefusedDesign
-from cosmic.search.provision.bandwidth_problem import ProvisionedDimension, ProvisionedLoad, WholePorts
 
 _MovedFieldKeys = TypedDict(
     "_MovedFieldKeys", {"from": Annotated[Any, described("Its value in the base; null if it has none.")]}
@@ -83,23 +62,40 @@ class FeasibleSweepRow(TypedDict):
     moved: Mapping[str, MovedField]
     """Fields besides the varied ones that differ from the base, the design without --vary, by path."""
     step_s: StepTime
-    tokens_per_s: TokenRate
-    samples_per_s: SampleRate
-    mfu: ModelFlopUtilization
-    memory_bytes: PeakMemory
-    cost_usd: PurchasePrice
-    network_usd: NetworkPrice
-    power_w: MeterPower
-    goodput: GoodputShare
-    train_days: TrainingDays
-    ttft_s: NotRequired[TimeToFirstToken]
-    tpot_s: NotRequired[TimePerOutputToken]
-    ttft_p95_s: NotRequired[TimeToFirstTokenP95]
-    tpot_p95_s: NotRequired[TimePerOutputTokenP95]
-    tokens_per_s_per_npu: NotRequired[TokenRatePerNpu]
-    tokens_per_s_per_user: NotRequired[TokenRatePerUser]
-    unknown: UnknownMetrics
-    breakdown: StepBreakdown
+    tokens_per_s: float | None
+    """Tokens per second of all accelerators together; null of a model without a sequence."""
+    samples_per_s: float | None
+    """Samples per second of all accelerators together, of a model without a sequence; null of others."""
+    mfu: Annotated[float, unit("share")]
+    """Model flop utilisation: flop of the model over the peak of the accelerators."""
+    memory_bytes: float
+    """Peak memory of the accelerator that needs most."""
+    cost_usd: float | None
+    """Price of accelerators, hosts and network, to buy; null where a price is not known."""
+    network_usd: float | None
+    """Price of the network alone; null where a price of a part is not known."""
+    power_w: float | None
+    """Power at the meter with everything at its rated power: accelerators, hosts, network, and the building by its PUE; null where a power is not known."""
+    goodput: Annotated[float | None, unit("share")]
+    """Share of the time of a training run that counts; null where no rate of interruptions is known."""
+    train_days: float | None
+    """Days to train on the tokens of the run, interruptions included; null where the run has no length."""
+    ttft_s: NotRequired[float | None]
+    """Time to first token, under a load its mean over requests; null unless the task is a prefill."""
+    tpot_s: NotRequired[float | None]
+    """Time per output token, under a load its mean over requests; null unless the task is decoding."""
+    ttft_p95_s: NotRequired[float | None]
+    """Time to first token within which 95 % of requests are; null without a load."""
+    tpot_p95_s: NotRequired[float | None]
+    """Time per output token within which 95 % of requests are; null without a load."""
+    tokens_per_s_per_npu: NotRequired[Annotated[float | None, unit("tokens/s")]]
+    """Output tokens a second for each accelerator of all pools; null without a load."""
+    tokens_per_s_per_user: NotRequired[Annotated[float | None, unit("tokens/s")]]
+    """Output tokens a second that one request gains while it decodes; null without a load."""
+    unknown: Mapping[str, str]
+    """Metrics that are unknown, each with the reason."""
+    breakdown: Mapping[str, Annotated[float, unit("s")]]
+    """Time of a step by component; the components add up to the step."""
 
 
 SweepAnswer = Annotated[
@@ -310,7 +306,7 @@ class WorkloadAnswer(TypedDict):
     """Operators, the most flop first."""
     collectives: Sequence[AnyOf[CollectiveTotals, ExplainedCollective]]
     """Collectives: identical ones together, the most bytes first; with --why every one, with its reason."""
-    memory: MemoryParts
+    memory: Mapping[str, Annotated[float, unit("B")]]
     """Peak memory by component; 'total' is their sum, 'capacity' that of the accelerator."""
     offloaded: Mapping[str, Annotated[float, unit("B")]]
     """Offloaded bytes, by tier."""
@@ -536,72 +532,3 @@ ModelShowAnswer = Annotated[
     AnyOf[CatalogModelAnswer, ModelProgramAnswer],
     described("A model of the catalog, or a program, operator by operator."),
 ]
-
-
-class ShadowPriceRow(TypedDict):
-    """One limit."""
-
-    limit: str
-    """As it was written."""
-    sense: Literal["<=", "==", ">="]
-    """How it compares."""
-    value: Annotated[float, unit("byte/s, or USD")]
-    """What it compares with, all bandwidths on the other side."""
-    binds: bool
-    """Whether it is met exactly."""
-    worth_per_unit: Annotated[float, unit("objective per unit of the limit")]
-    """What the objective falls by for each byte/s, or dollar, that the limit is moved outwards, or up."""
-
-
-class CollectiveBinding(TypedDict):
-    """One collective, or one part of a design's step."""
-
-    workload: str
-    """Whose it is."""
-    collective: str
-    """Its name."""
-    time_s: NonNegative
-    """How long it takes, by weight; of a design how long it keeps the busiest dimension busy."""
-    dims: Sequence[Count]
-    """The slowest dimensions, from 0 on."""
-    shares: Sequence[Share]
-    """How the dimensions share in it: by the multipliers of the optimum, of a design by the time they are busy."""
-
-
-class ProvisionAnswer(TypedDict):
-    """The best bandwidth of every network dimension under a budget, and why."""
-
-    source: str
-    """The design or network file."""
-    objective: Literal["time", "time_per_dollar"]
-    """What is least: time, or time multiplied by the network's cost."""
-    headline: str
-    """The result in one sentence."""
-    time_s: NonNegative
-    """Time at the best bandwidth: of a design its step, else of the workload; several are added by weight."""
-    base_time_s: NonNegative
-    """The same before: at the design's own bandwidth, else at equal bandwidth in all dimensions."""
-    cost_usd: NonNegative
-    """Price of the network."""
-    base_cost_usd: NonNegative
-    """Price of the network before."""
-    value: Annotated[float, unit("s, or s·USD"), Keywords(minimum=0)]
-    """The objective: seconds, or seconds times dollars."""
-    gain: NonNegativeRatio
-    """The objective before over the objective now."""
-    bound: Annotated[float | None, unit("s, or s·USD")]
-    """No bandwidth within the limits has a lower objective; null of a design, whose step is searched."""
-    duality_gap: Annotated[float | None, unit("share"), Keywords(minimum=0)]
-    """How far the objective may be above the optimum, relative to it; null of a design."""
-    bandwidth_bytes_per_s: Sequence[Annotated[float, unit("byte/s"), Keywords(minimum=0)]]
-    """Bandwidth of an NPU in each dimension, innermost first."""
-    dims: Sequence[ProvisionedDimension]
-    """The dimensions, innermost first."""
-    workloads: Sequence[ProvisionedLoad]
-    """What the network was provisioned for."""
-    shadow_prices: Sequence[ShadowPriceRow]
-    """What the budget and each limit cost."""
-    bindings: Sequence[CollectiveBinding]
-    """Which dimensions each collective waits for."""
-    ports: WholePorts | None
-    """The best bandwidth in whole ports; null without --ports."""

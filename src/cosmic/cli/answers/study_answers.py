@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from cosmic.base.json_types import (
@@ -15,23 +17,25 @@ from cosmic.base.json_types import (
     Share,
     ShareOrNull,
     described,
+    json_keys,
     one_of,
     unit,
 )
 from cosmic.cli.answers.common_keys import (
-    CountsByName,
     Identity,
-    LibraryVersions,
-    MeasuredDesigns,
     PointValues,
     StepTime,
     TriedDesign,
     UserEngineMetrics,
 )
+from cosmic.cli.recipes import ReplayedRecipe
 from cosmic.design.answer import Answer
-from cosmic.search.importance import Factor
-from cosmic.search.leaderboard import BoardLine
+from cosmic.search.importance import Importance
+from cosmic.search.leaderboard import BoardLine, BoardRules
 from cosmic.search.search_verdict import SearchGain
+from cosmic.search.study.doctor import StudyRepair
+from cosmic.search.study.measured_runs import Evidence
+from cosmic.search.study.study_comparison import ReplayedStudy
 from cosmic.simulate.metrics import DesignMetrics
 
 
@@ -52,8 +56,8 @@ class SearchPlateau(TypedDict):
     """Designs within that error of the least."""
 
 
-class SearchAnswer(TypedDict):
-    """The result of a search. Exit code 1, and best is null, where no evaluated design is feasible."""
+class SearchFacts(TypedDict):
+    """What a search found."""
 
     verdict: str
     """The result in one sentence."""
@@ -89,7 +93,7 @@ class SearchAnswer(TypedDict):
     """How many of them are feasible."""
     refused: Count
     """Proposed designs that are invalid mappings and were not evaluated."""
-    reasons: CountsByName
+    reasons: Mapping[str, Count]
     """Infeasible designs by reason."""
     stopped: str
     """Why it ended: trials, exhausted (every valid design is known, or cannot be better), stalled (nothing new is
@@ -102,6 +106,11 @@ class SearchAnswer(TypedDict):
     """Designs evaluated per second; null if no time elapsed."""
     study: str | None
     """Directory of the study; null if it is not kept."""
+
+
+class SearchAnswer(SearchFacts):
+    """The result of a search. Exit code 1, and best is null, where no evaluated design is feasible."""
+
     answer: Answer
     changes: NotRequired[Sequence[str]]
     """With --from: what to change in the launch, a line for each argument."""
@@ -199,26 +208,16 @@ class CompareAnswer(TypedDict):
     """The convergence of each study: pairs of trials evaluated and the best value so far."""
 
 
-class ImportanceAnswer(TypedDict):
+@json_keys(beside=("importance",))
+@dataclass(frozen=True, slots=True)
+class ImportanceAnswer:
     """Which parameters of a study matter for its objective."""
 
-    study: str
+    study: Path
     """Directory of the study."""
     agent: str
     """The agent that chose the trials."""
-    objective: str
-    """The metric whose variance is shared out."""
-    trials: Annotated[int, Keywords(minimum=3)]
-    """Trials that can run and have the metric."""
-    logarithm: bool
-    """Whether it is the variance of the logarithm, as for metrics that are positive."""
-    deviation: Annotated[float, unit("that of the objective, or of its logarithm"), Keywords(minimum=0)]
-    """The standard deviation that the parameters share in."""
-    fit: Share | None
-    """Share of the variance that the forest behind the totals predicts for trials it has not seen; null without
-    scikit-learn."""
-    factors: Sequence[Factor]
-    """The parameters, the most important first; fields follow the parameter that sets them."""
+    importance: Importance
 
 
 class TournamentAgentRow(TypedDict):
@@ -282,25 +281,18 @@ class TournamentAnswer(TypedDict):
     """Every search."""
 
 
-class LeaderboardRules(TypedDict):
+@json_keys(beside=("rules",))
+@dataclass(frozen=True, slots=True)
+class LeaderboardRules:
     """The rules of a new board."""
 
-    board: str
+    board: Path
     """Folder of the board."""
-    space: str
-    """What is searched."""
-    identity: str
-    """Digest of the space."""
-    objective: str
-    """The metric that counts."""
-    constraints: Sequence[str]
-    """Limits that designs must keep."""
-    trials: PositiveCount
-    """Designs that a search may evaluate."""
-    seeds: PositiveCount
-    """Searches of an agent."""
+    rules: BoardRules
 
 
+@json_keys(beside=("rules",))
+@dataclass(frozen=True, slots=True)
 class LeaderboardAnswer(LeaderboardRules):
     """A board, its entries evaluated again, the best first."""
 
@@ -308,48 +300,24 @@ class LeaderboardAnswer(LeaderboardRules):
     """A line for each entry."""
 
 
-class ReplayAnswer(TypedDict):
+@json_keys(beside=("replayed",))
+@dataclass(frozen=True, slots=True)
+class ReplayAnswer:
     """A study run again and compared trial by trial."""
 
-    study: str
+    study: Path
     """Directory of the study."""
-    same: bool
-    """Whether all trials are the same, bit for bit."""
-    trials: Count
-    """Trials of the study."""
-    first: int | None
-    """The first trial that differs; null if none does."""
-    other_points: bool
-    """Whether the agent proposes other points from there on; otherwise results differ."""
-    differing: Count
-    """How many trials differ."""
-    largest: Mapping[str, Share | None]
-    """The largest difference of each metric that differs, by name."""
-    written_by: LibraryVersions
-    """Versions that wrote the study."""
-    running: LibraryVersions
-    """Versions that run now."""
+    replayed: ReplayedStudy
 
 
-class StudyDoctorAnswer(TypedDict):
+@json_keys(beside=("repair",))
+@dataclass(frozen=True, slots=True)
+class StudyDoctorAnswer:
     """The check of a study. Exit code 1 if it stays damaged."""
 
-    study: str
+    study: Path
     """Directory of the study."""
-    whole: bool
-    """Whether it is intact now."""
-    findings: Sequence[str]
-    """What was wrong with it, a sentence each."""
-    done: Sequence[str]
-    """What was repaired, a sentence each."""
-    trials: Count
-    """Trials that can be read."""
-    batches: Count
-    """Batches that can be read."""
-    salvaged: Count
-    """Results that a resumed search will reuse."""
-    damaged: str | None
-    """The file with the damaged trials; null if there are none."""
+    repair: StudyRepair
 
 
 class LearnedSource(TypedDict):
@@ -390,7 +358,7 @@ class StudyShowAnswer(TypedDict):
     """What the search learned from before its first trial."""
     learned: Mapping[str, Any] | None
     """What the agent says of its model; null for an agent without one."""
-    measured: MeasuredDesigns | None
+    measured: Evidence | None
     """Measured designs beside predictions; null where nothing was measured."""
 
 
@@ -403,7 +371,7 @@ class StudyTellAnswer(TypedDict):
     """How many runs were new."""
     runs: Count
     """How many runs it has now."""
-    measured: MeasuredDesigns | None
+    measured: Evidence | None
     """Measured designs beside predictions; null where nothing was measured."""
 
 
@@ -548,26 +516,6 @@ class SpaceShowAnswer(TypedDict):
     """The objective."""
 
 
-class StackCount(TypedDict):
-    """One layer."""
-
-    raw: Count
-    """All combinations of values."""
-    valid: Count
-    """Those that the constraints allow, all else as in the base design."""
-
-
-class SpaceCountAnswer(TypedDict):
-    """The number of points."""
-
-    raw: Count
-    """All combinations of values."""
-    valid: Count
-    """Those that the constraints allow."""
-    by_stack: Mapping[str, StackCount]
-    """The numbers of the set that opens one layer alone, by layer."""
-
-
 SampleAnswer = Annotated[
     PointValues,
     described("One valid point a line (JSON Lines): this is the schema of a line."),
@@ -670,34 +618,8 @@ class StoredRunRow(TypedDict):
     """Steps whose results were known."""
 
 
-class ReplayedValue(TypedDict):
-    """A value that came out otherwise."""
-
-    where: str
-    """Place of the value."""
-    before: Any
-    """What it was."""
-    now: Any
-    """What it is."""
-
-
-class RecipeReplayAnswer(TypedDict):
-    """With --replay: what came out otherwise."""
-
-    run: str
-    """The run that was repeated."""
-    same: bool
-    """Whether everything came out again."""
-    differences: Sequence[ReplayedValue]
-    """Values that differ by more than 1e-9."""
-    sources_before: str
-    """Digest of the sources then."""
-    sources_now: str
-    """Digest of the sources now."""
-
-
 RunAnswer = Annotated[
-    AnyOf[RecipeRunAnswer, Sequence[StoredRunRow], RecipeReplayAnswer],
+    AnyOf[RecipeRunAnswer, Sequence[StoredRunRow], ReplayedRecipe],
     described("What a recipe gave; with --list, the runs of the store; with --replay, a comparison."),
 ]
 

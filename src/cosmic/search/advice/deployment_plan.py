@@ -10,14 +10,15 @@ accelerators one may have: a tighter bound never leads to a cheaper deployment.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.json_types import Count, Keywords, PositiveCount, json_keys
 from cosmic.base.optimise import Steps, optimise
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design.answer import Answer, Answered, Provenance
@@ -28,6 +29,7 @@ from cosmic.serving.deployment_candidates import (
     DeploymentRows,
     InstanceKind,
     InstanceShape,
+    RequestLoad,
     as_design,
     deployment_rows,
     load_of,
@@ -35,6 +37,7 @@ from cosmic.serving.deployment_candidates import (
 )
 from cosmic.serving.deployment_search import FoundDeployments, search_in_one, search_in_two
 from cosmic.serving.served_evaluation import DeploymentEstimates, estimate_design
+from cosmic.serving.serving_accuracy import JudgedLimit, ServingErrors, errors_of_design, judge_limits
 from cosmic.serving.serving_metrics import ServingMetrics, Slo, all_hold, shares_used
 from cosmic.serving.simulation_check import choose_part, simulate_part_of_design
 from cosmic.simulate.metrics import Infeasible
@@ -72,9 +75,17 @@ SIZE_RANGE = 128
 """Accelerators until the next size of a machine."""
 
 
+@json_keys(
+    "expected_error",
+    without=("limits",),
+    identity="design.identity",
+    deployment="candidate",
+    simulated_share="share",
+    limits="judged",
+)
 @dataclass(frozen=True)
 class Checked:
-    """A deployment as it would be built, with what the simulation says of it."""
+    """A deployment as it would be built."""
 
     candidate: Candidate
     """With what the closed form says of the design."""
@@ -82,9 +93,20 @@ class Checked:
     simulated: ServingMetrics | None
     """Of the whole deployment; None where it cannot serve the requests."""
     holds: bool
-    """Whether the limits hold there."""
-    share: float = 1.0
-    """Share of its instances, with their share of the load, that was simulated."""
+    """Whether all limits hold, in the simulation too where there was one."""
+    share: Annotated[float, Keywords(maximum=1, exclusiveMinimum=0)] = 1.0
+    """Share of its instances that was simulated, in the ratio of its pools, with their share of the load."""
+    limits: tuple[Slo, ...] = ()
+
+    @property
+    def judged(self) -> tuple[JudgedLimit, ...]:
+        """The limits that were asked for."""
+        return judge_limits(self.limits, self.simulated or self.candidate.metrics, self.design)
+
+    @property
+    def expected_error(self) -> ServingErrors | None:
+        """How far off times are expected to be: mean errors of published runs of this kind; None where there were none."""
+        return errors_of_design(self.design)
 
 
 class LimitKey(NamedTuple):
@@ -316,7 +338,7 @@ class DeploymentSizing:
         candidate = replace(option, metrics=closed, holds=bool(all_hold(closed, self.limits)))
         if isinstance(simulation, Infeasible):
             self._correct(option.kind, np.full(len(options.used), MAX_CORRECTION))
-            return Checked(candidate, design, None, holds=False)
+            return Checked(candidate, design, None, holds=False, limits=tuple(self.limits))
         ratio = np.array(shares_used(simulation.metrics, self.limits)) / np.maximum(
             shares_used(closed, self.limits), 1e-9
         )
@@ -331,6 +353,7 @@ class DeploymentSizing:
             simulation.metrics,
             borne and bool(all_hold(simulation.metrics, self.limits)),
             simulation.share,
+            tuple(self.limits),
         )
 
 
@@ -442,26 +465,102 @@ MAX_SIZE_RATIO = 2.0
 """Machines that are so many times as large as one that holds are not tried for the other kind of pools."""
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedInstanceKinds:
+    """Kinds of instances that were compared."""
+
+    aggregated: Count
+    """Shapes of an instance and limits of its steps."""
+    disaggregated: Count
+    """Pairs of shapes."""
+
+
+@json_keys(
+    "feasible",
+    "load",
+    "assumed",
+    "front",
+    "aggregated",
+    "disaggregated",
+    "held",
+    "chosen",
+    "kinds",
+    "priced",
+    "exhaustive",
+    "answer",
+    without=("one", "two", "service", "seed"),
+    needed_npus="needed",
+)
 @dataclass(frozen=True)
 class Plan(Answered):
-    """What a search for a deployment found."""
+    """What a search for a deployment found; where none holds the limits, the command ends with exit code 1."""
 
     one: FoundDeployments
     """All instances do both."""
     two: FoundDeployments
     """Some prefill, the others decode."""
     checked: tuple[Checked, ...]
-    """The cheapest deployments in one pool and in two, as they would be built: those that hold the limits first."""
+    """Deployments as they would be built that were simulated: those that hold first, then the smallest."""
     reasons: tuple[str, ...]
-    """Why there is none."""
-    needed: int | None
-    """Fewest accelerators that hold the limits: simulated, in closed form where nothing was; None if none do."""
+    """Why none does, a sentence each; empty if one does."""
+    needed: PositiveCount | None
+    """The fewest accelerators of a machine that hold the limits: simulated, in closed form where nothing was; None if
+    none do."""
     seconds: float
-    untried: tuple[int, int] | None = None
-    """The largest machine that failed and the one chosen, where not all sizes between them were tried."""
-    service: Service | None = field(default=None, repr=False, compare=False)
+    """Time that the search took."""
+    service: Service = field(repr=False, compare=False)
     """What was asked."""
+    untried: tuple[PositiveCount, PositiveCount] | None = None
+    """The largest machine that failed and the one chosen, where not all sizes between them were tried; None where all
+    were."""
+    limits: tuple[Slo, ...] = ()
+    """The limits that were asked for."""
     seed: int = 0
+
+    @property
+    def feasible(self) -> bool:
+        """Whether some deployment holds the limits at the load."""
+        return self.chosen is not None
+
+    @property
+    def load(self) -> RequestLoad:
+        """What clients ask for."""
+        return RequestLoad.of(load_of(self.service.design))
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was assumed as nobody said it, a sentence each."""
+        return self.service.assumed
+
+    @property
+    def aggregated(self) -> Candidate | None:
+        """The cheapest deployment whose instances do both prefill and decode; None if none holds the limits."""
+        return next(iter(self.one.cheapest), None)
+
+    @property
+    def disaggregated(self) -> Candidate | None:
+        """The cheapest with instances for prefill and others for decode; None if none holds the limits."""
+        return next(iter(self.two.cheapest), None)
+
+    @property
+    def held(self) -> Mapping[str, PositiveCount]:
+        """Fields of an instance's mapping that the file or --set states: only such instances in one pool are compared."""
+        return self.service.held
+
+    @property
+    def kinds(self) -> ComparedInstanceKinds:
+        """How many kinds of instances were compared."""
+        return ComparedInstanceKinds(self.one.kinds, self.two.kinds)
+
+    @property
+    def priced(self) -> Count:
+        """Deployments that were priced."""
+        return self.one.priced + self.two.priced
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether all kinds that fit were compared."""
+        return self.one.exhaustive and self.two.exhaustive
 
     @property
     def answer(self) -> Answer:
@@ -472,24 +571,26 @@ class Plan(Answered):
             if best is None
             else f"cheapest: {accelerators_text(best.candidate.npus)}, {best.candidate}"
         )
-        between = "between {:,} accelerators, which fail, and {:,} not all sizes were tried"
         return Answer(
             question="deployment",
             verdict=verdict,
             reasons=self.reasons,
-            assumptions=(
-                *(() if service is None else service.assumed),
-                *([between.format(*self.untried)] if self.untried else []),
-            ),
+            assumptions=(*service.assumed, *self.untried_in_words),
             provenance=Provenance(
-                inputs={} if service is None else {"design": service.source, "settings": dict(service.settings)},
+                inputs={"design": service.source, "settings": dict(service.settings)},
                 seed=self.seed,
             ),
         )
 
     @property
+    def untried_in_words(self) -> tuple[str, ...]:
+        """Between which sizes not all were tried, in a sentence; none where all were."""
+        between = "between {:,} accelerators, which fail, and {:,} not all sizes were tried"
+        return (between.format(*self.untried),) if self.untried else ()
+
+    @property
     def chosen(self) -> Checked | None:
-        """The cheapest deployment that holds the limits in the simulation; of two as cheap, the one in one pool."""
+        """The cheapest deployment that holds the limits as it would be built."""
         return next((deployment for deployment in self.checked if deployment.holds), None)
 
     def built(self, *, disaggregated: bool) -> Checked | None:
@@ -505,7 +606,7 @@ class Plan(Answered):
 
     @property
     def front(self) -> tuple[Candidate, ...]:
-        """The front of both, slowest users first."""
+        """The Pareto front, slowest users first: no deployment has more tokens/s for an accelerator and for a user."""
         candidates = sorted((*self.one.front, *self.two.front), key=_speed_then_throughput)
         best: list[Candidate] = []
         for candidate in candidates:
@@ -556,7 +657,7 @@ def plan_deployments(
     untried = _untried_sizes(sizings, best) if best else None
     needed = _fewest_needed(service, (one_pool, two_pools), checked)
     seconds = time.monotonic() - began
-    return Plan(one_pool, two_pools, tuple(within), reasons, needed, seconds, untried, service, seed)
+    return Plan(one_pool, two_pools, tuple(within), reasons, needed, seconds, service, untried, tuple(limits), seed)
 
 
 def _untried_sizes(sizings: Sequence[DeploymentSizing], best: Checked) -> tuple[int, int] | None:

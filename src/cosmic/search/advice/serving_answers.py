@@ -12,9 +12,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Any, TypedDict, Unpack
+from math import inf, nan
+from typing import Annotated, Any, TypedDict, Unpack
 
+from cosmic.base.json_types import (
+    AlwaysFalse,
+    AlwaysTrue,
+    Count,
+    Keywords,
+    PositiveCount,
+    Ratio,
+    json_keys,
+    one_of,
+)
 from cosmic.design.answer import Answer, Answered, Improvement, Provenance
 from cosmic.design.catalog_entries import entry_names
 from cosmic.design.design_point import DesignPoint, full_path
@@ -27,17 +37,21 @@ from cosmic.search.design_wording import seconds_text, setting_option
 from cosmic.serving.deployment_candidates import (
     Candidate,
     InstanceKind,
+    InstancePool,
     InstanceShape,
+    RequestLoad,
     as_design,
     has_experts,
     load_of,
+    pool_of,
+    prefill_pool_of,
     serving_of,
     shape_of,
 )
 from cosmic.serving.deployment_search import best_mappings, best_split, cheapest_in_one
 from cosmic.serving.request_simulation import SimulatedLoad
 from cosmic.serving.served_evaluation import estimate_design
-from cosmic.serving.serving_accuracy import published_errors
+from cosmic.serving.serving_accuracy import JudgedLimit, ServingErrors, errors_of_design, judge_limits
 from cosmic.serving.serving_metrics import ServingMetrics, Slo, read_rate, read_slo
 from cosmic.serving.serving_requests import MOST_REQUESTS, Requests
 from cosmic.serving.simulation_check import compare_with_simulation, simulate_design
@@ -56,6 +70,7 @@ class ServiceChange:
     lever: str
     """Of the changes of one lever, the best is told."""
     what: str
+    """What changes."""
     design: DesignPoint
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields to set."""
@@ -64,6 +79,7 @@ class ServiceChange:
     npus: int | None = None
     """Accelerators, if others."""
     condition: str = ""
+    """When it is open, such as 'if accuracy allows'; empty if always."""
 
 
 def list_service_changes(
@@ -172,43 +188,74 @@ LARGE_MACHINES = (1024, 576, 512, 256, 64)
 """Accelerators of machines on which any instance fits."""
 
 
+@json_keys(
+    "kind",
+    "gain_of",
+    what="tried.what",
+    condition="tried.condition",
+)
 @dataclass(frozen=True)
 class ServingMove:
-    """Something that an operator can change, and what comes of it."""
+    """One change."""
 
     tried: ServiceChange
     metrics: ServingMetrics
-    gain: float
-    """Times as many tokens a second; for a stated rate, times as fast to the last token."""
+    gain: Ratio
+    """Times as many tokens a second; at a stated rate, times as soon at the last token."""
     holds: bool
     """Whether all limits hold with it."""
+    command: str = ""
+    """The command that serves so, quoted for a shell."""
     simulated: ServingMetrics | None = None
-    """What the simulation says; of the first move alone, where it does not take long."""
-    simulated_gain: float | None = None
+    """What the simulation says; of the first change alone, where it does not take long."""
+    simulated_gain: Ratio | None = None
+    """The same as simulated; None where it was not."""
 
     @property
-    def gain_of(self) -> str:
-        """What it has more of, or what is shorter: the time of a request where the rate is stated."""
+    def gain_of(self) -> Annotated[str, one_of("tokens/s", "end to end")]:
+        """What the gain is of."""
         return "end to end" if load_of(self.tried.design).rate is not None else "tokens/s"
 
     @property
-    def kind(self) -> str:
-        """Whether it takes more accelerators."""
+    def kind(self) -> Annotated[str, one_of("action", "purchase")]:
+        """Something that an operator does, or something to buy."""
         return "action" if self.tried.npus is None else "purchase"
 
 
+@json_keys("npus", "pool", own=False, within_limits="within", as_mapped="mapped")
 @dataclass(frozen=True)
 class SmallestMachine:
-    """The fewest accelerators that bear a load in one pool, in closed form."""
+    """The fewest accelerators with which a deployment could serve."""
 
-    npus: int
-    """Those of a machine that there is."""
+    npus: PositiveCount
+    """Accelerators of a machine that there is."""
     shape: InstanceShape
     """One of its instances."""
     within: bool
-    """Whether the limits hold, not the load alone."""
+    """Whether the limits hold there, not the load alone."""
     mapped: bool
     """Whether its instances have the mapping that was stated."""
+
+    @property
+    def pool(self) -> InstancePool:
+        """Equal engine instances."""
+        return InstancePool(self.npus // self.shape.npus, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class DesignedDeployment:
+    """The deployment."""
+
+    npus: PositiveCount
+    """Accelerators."""
+    engine: str
+    """The serving engine."""
+    precision: str
+    """Number format of the weights."""
+    pool: InstancePool
+    """Instances that do all, or those that decode."""
+    prefill: InstancePool | None
+    """Instances that only prefill; None in one pool."""
 
 
 @dataclass(frozen=True)
@@ -219,25 +266,51 @@ class ServiceAnswer(Answered):
     metrics: ServingMetrics | None
     """None where it cannot run."""
     reasons: tuple[str, ...]
-    searched: int
-    """Mappings of which it has the best; 0 where the mapping was stated."""
+    """Why it cannot, a sentence each."""
+    searched: Count
+    """Mappings of which this is the best; 0 where the mapping was stated."""
     holds: Mapping[str, bool]
     """Which limits hold, as they are written."""
+    service: Service = field(repr=False, compare=False)
+    """What was asked."""
     moves: tuple[ServingMove, ...] = ()
+    """What would help: actions before purchases, each best first."""
     simulated: ServingMetrics | None = None
-    """What the simulation says; None of so many clients that it would take long, unless it was asked for."""
-    differences: Mapping[str, float] = field(default_factory=dict)
-    """Of the metrics in which closed form and simulation differ by more than 10 %: simulated over closed form."""
+    """The same by the simulation of requests; None where there was none, as with very many clients."""
+    differences: Mapping[str, Ratio] = field(default_factory=dict)
+    """Simulated over closed form, for each metric in which they differ by more than 10 %."""
     seen: SimulatedLoad | None = None
     """The simulation, request by request; None where there was none."""
     leads: bool = False
     """Whether the simulation was asked for; if so, its metrics are shown first, and limits are compared with them."""
+    replayed: bool = False
+    """Whether the requests of a trace were simulated."""
     fewest: SmallestMachine | None = None
-    """Of a service that cannot run: the fewest accelerators that could."""
-    service: Service | None = field(default=None, repr=False, compare=False)
-    """What was asked."""
+    """The same as a deployment in one pool, in closed form; None where none are enough."""
     limits: tuple[Slo, ...] = ()
     """The limits that it was asked to hold."""
+
+    @property
+    def deployment(self) -> DesignedDeployment:
+        """What serves them."""
+        design = self.design
+        pools = pool_of(design), prefill_pool_of(design)
+        return DesignedDeployment(design.network.npus, serving_of(design).engine, design.workload.precision, *pools)
+
+    @property
+    def load(self) -> RequestLoad:
+        """What clients ask for."""
+        return RequestLoad.of(load_of(self.design))
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was assumed as nobody said it, a sentence each."""
+        return self.service.assumed
+
+    @property
+    def expected_error(self) -> ServingErrors | None:
+        """How far off times are expected to be: mean errors of published runs of this kind; None where there were none."""
+        return errors_of_design(self.design)
 
     def __repr__(self) -> str:
         """Say what clients see in a line: a notebook shows it."""
@@ -248,42 +321,34 @@ class ServiceAnswer(Answered):
         latencies = ", ".join(
             f"{name} {seconds_text(float(getattr(shown, name.lower()).p95_s))}" for name in ("TTFT", "TPOT")
         )
-        return f"<Answer: {machine}, {self.instances:,} × {self.shape}: P95 {latencies}>"
+        return (
+            f"<Answer: {machine}, {self.deployment.pool.instances:,} × {self.deployment.pool.shape}: P95 {latencies}>"
+        )
 
     @property
     def answer(self) -> Answer:
         """What every question is answered with."""
         service = self.service
         broken = [limit for limit, holds in self.holds.items() if not holds]
-        assumptions = () if service is None else service.assumed
-        errors = published_errors(serving_of(self.design).engine, disaggregated=serving_of(self.design).disaggregated)
+        errors = self.expected_error
         constants = "" if errors is None else f"mean errors of {errors.runs:,} published runs {errors.kind}"
-        inputs = {} if service is None else {"design": service.source, "settings": dict(service.settings)}
+        inputs = {"design": service.source, "settings": dict(service.settings)}
         return Answer(
             question="deployment",
             verdict=repr(self).removeprefix("<Answer: ").removesuffix(">"),
             reasons=self.reasons or tuple(f"{limit} does not hold" for limit in broken),
-            assumptions=assumptions,
+            assumptions=self.assumed,
             improvements=tuple(
                 Improvement(
                     what=move.tried.what,
                     gain=move.gain,
                     condition=move.tried.condition,
-                    command=self.command_of(move),
+                    command=move.command,
                 )
                 for move in self.moves
             ),
             provenance=Provenance(inputs=inputs, constants=constants),
         )
-
-    def command_of(self, move: ServingMove, replayed: Sequence[str] = ()) -> str:
-        """Return the command that serves with a move, within the same limits; empty where the question is not known.
-
-        *replayed* are the options that name a trace.
-        """
-        if self.service is None:
-            return ""
-        return serve_command_of(self.service, self.design, move.tried, self.limits, replayed)
 
     @property
     def shown(self) -> ServingMetrics:
@@ -291,15 +356,75 @@ class ServiceAnswer(Answered):
         assert self.metrics is not None  # noqa: S101  it runs
         return self.simulated if self.simulated and self.leads else self.metrics
 
-    @property
-    def shape(self) -> InstanceShape:
-        """One of its instances."""
-        return shape_of(self.design.workload)
+
+@json_keys(
+    "feasible",
+    "reasons",
+    "deployment",
+    "load",
+    "assumed",
+    "searched",
+    "fewest_npus",
+    "fewest",
+    "answer",
+    own=False,
+    identity="design.identity",
+)
+@dataclass(frozen=True, repr=False)
+class UnservableDeploymentAnswer(ServiceAnswer):
+    """A deployment that cannot serve the load; the command ends with exit code 1."""
+
+    reasons: Annotated[tuple[str, ...], Keywords(minItems=1)]
+    """Why it cannot, a sentence each."""
 
     @property
-    def instances(self) -> int:
-        """Their number."""
-        return max(1, self.design.workload.dp // self.shape.ranks)
+    def feasible(self) -> AlwaysFalse:
+        """Whether it can serve."""
+        return False
+
+    @property
+    def fewest_npus(self) -> PositiveCount | None:
+        """The fewest accelerators with which it could; None where none are enough."""
+        return None if self.fewest is None else self.fewest.npus
+
+
+@json_keys(
+    "feasible",
+    "reasons",
+    "deployment",
+    "load",
+    "assumed",
+    "searched",
+    "expected_error",
+    "metrics",
+    "simulated",
+    "differences",
+    "answer",
+    own=False,
+    identity="design.identity",
+    limits="judged",
+    improvements="moves",
+)
+@dataclass(frozen=True, repr=False)
+class ServedDeploymentAnswer(ServiceAnswer):
+    """A deployment that serves the load."""
+
+    metrics: ServingMetrics
+    """What clients see, and what it costs."""
+    reasons: Annotated[tuple[str, ...], Keywords(maxItems=0)]
+    """Why the design cannot run, a sentence each; empty if it can."""
+
+    @property
+    def feasible(self) -> AlwaysTrue:
+        """Whether it can serve."""
+        return True
+
+    @property
+    def judged(self) -> tuple[JudgedLimit, ...]:
+        """The limits that were asked for or that the file has; of the simulation where that was asked for."""
+        simulated = [nan if self.simulated is None else float(limit.value(self.simulated)) for limit in self.limits]
+        judged = judge_limits(self.limits, self.shown, self.design)
+        return tuple(replace(each, simulated_s=value) for each, value in zip(judged, simulated, strict=True))
 
 
 @dataclass(frozen=True)
@@ -312,6 +437,8 @@ class SimulationRequest:
     seed: int = 0
     noting: bool = False
     """Whether a timeline is wanted."""
+    replayed: tuple[str, ...] = ()
+    """Options that name the trace of the requests, which the commands that are advised have, too."""
 
 
 def answer_service(
@@ -331,26 +458,28 @@ def answer_service(
             (tried, *(_try_service(mapping, simulation, seed) for mapping in mappings[1:])), key=_TriedService.seconds
         )
     design, closed, outcome = tried.design, tried.closed, tried.outcome
-    asked: dict[str, Any] = {"service": service, "limits": tuple(limits)}
+    asked: dict[str, Any] = {"service": service, "limits": tuple(limits), "searched": searched}
     if closed is None:
         fewest = _find_smallest_machine(service, limits)
-        return ServiceAnswer(design, None, tried.reasons, searched, {}, fewest=fewest, **asked)
+        return UnservableDeploymentAnswer(design, None, tried.reasons, holds={}, fewest=fewest, **asked)
     shown = outcome.metrics if outcome and simulation else closed
     holds = {f"{limit.metric.upper()} {limit}": bool(limit.holds(shown)) for limit in limits}
     moves = _select_helpful(list_service_changes(service, design, limits, mapped=not searched), closed, limits)
     if moves and outcome is not None:
         moves[0] = _confirm_move(moves[0], outcome.metrics, simulation, seed)
-    return ServiceAnswer(
+    replayed = simulation.replayed if simulation else ()
+    moves = [replace(each, command=serve_command_of(service, design, each.tried, limits, replayed)) for each in moves]
+    return ServedDeploymentAnswer(
         design,
         closed,
         (),
-        searched,
-        holds,
-        tuple(moves),
-        outcome.metrics if outcome else None,
-        compare_with_simulation(closed, outcome.metrics) if outcome else {},
-        outcome.load if outcome else None,
+        holds=holds,
+        moves=tuple(moves),
+        simulated=outcome.metrics if outcome else None,
+        differences=compare_with_simulation(closed, outcome.metrics) if outcome else {},
+        seen=outcome.load if outcome else None,
         leads=simulation is not None,
+        replayed=bool(replayed),
         **asked,
     )
 
@@ -474,8 +603,7 @@ def _select_helpful(changes: Iterable[ServiceChange], base: ServingMetrics, limi
 
 def _expected_error(design: DesignPoint) -> float:
     """Return the error that is expected of the times of an engine; 0 where none was measured."""
-    serving = serving_of(design)
-    errors = published_errors(serving.engine, disaggregated=serving.disaggregated)
+    errors = errors_of_design(design)
     return errors.tpot if errors else 0.0
 
 

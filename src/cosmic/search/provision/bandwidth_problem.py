@@ -24,7 +24,16 @@ import numpy as np
 from cosmic.base.errors import SpecError, require
 from cosmic.base.expression_syntax import Call, Path, Syntax, parse_expression
 from cosmic.base.expression_syntax import Literal as QuantityLiteral
-from cosmic.base.json_types import Ratio, Share, unit
+from cosmic.base.json_types import (
+    Count,
+    Keywords,
+    NonNegative,
+    NonNegativeRatio,
+    Ratio,
+    Share,
+    json_keys,
+    unit,
+)
 from cosmic.base.numeric import multiply
 from cosmic.base.units import BYTES_PER_S, NUMBER, USD, PhysicalDimension
 from cosmic.search.provision.interior_point import Vector
@@ -85,10 +94,12 @@ class Limit:
     """A linear constraint on bandwidth, in bytes/s, or on dollars."""
 
     text: str
-    """As its author wrote it."""
+    """As it was written."""
     coefficients: tuple[float, ...]
     sense: Sense
-    value: float
+    """How it compares."""
+    value: Annotated[float, unit("byte/s, or USD")]
+    """What it compares with, all bandwidths on the other side."""
     budget: bool = False
     """Whether it says what is to be spent: with whole ports, as much as can be."""
 
@@ -139,27 +150,33 @@ class BandwidthProblem:
         return seconds if self.objective == "time" else seconds * self.usd(bandwidth_bytes_per_s)
 
 
+@json_keys(limit="limit.text", sense="limit.sense", value="limit.value", worth_per_unit="per_unit")
 @dataclass(frozen=True, slots=True)
 class Price:
     """What a limit costs."""
 
     limit: Limit
-    per_unit: float
-    """By how much the objective falls for each byte/s (or dollar) that the limit is moved outwards, or up."""
+    per_unit: Annotated[float, unit("objective per unit of the limit")]
+    """What the objective falls by for each byte/s, or dollar, that the limit is moved outwards, or up."""
     binds: bool
+    """Whether it is met exactly."""
 
 
+@json_keys(workload="load", collective="traffic", time_s="seconds")
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which dimensions a collective waits for."""
+    """One collective, or one part of a design's step."""
 
     load: str
+    """Whose it is."""
     traffic: str
-    seconds: float
-    dims: tuple[int, ...]
-    """Dimensions that take as long as the collective; several at once where bandwidth is in proportion."""
-    shares: tuple[float, ...]
-    """How the optimality of the whole weighs its dimensions; they add up to 1 (0 where it is hidden altogether)."""
+    """Its name."""
+    seconds: NonNegative
+    """How long it takes, by weight; of a design how long it keeps the busiest dimension busy."""
+    dims: tuple[Count, ...]
+    """The slowest dimensions, from 0 on."""  # several at once where bandwidth is in proportion
+    shares: tuple[Share, ...]
+    """How the dimensions share in it: by the multipliers of the optimum, of a design by the time they are busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,39 +264,57 @@ class WholePorts:
     """By what share the objective is above that of the continuous optimum."""
 
 
+@json_keys("headline", "gain", "duality_gap", "bandwidth_bytes_per_s", workloads="loads", shadow_prices="prices")
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """The best bandwidth of every dimension, and why."""
+    """The best bandwidth of every network dimension under a budget, and why."""
 
     objective: Objective
+    """What is least: time, or time multiplied by the network's cost."""
     dims: tuple[ProvisionedDimension, ...]
+    """The dimensions, innermost first."""
     loads: tuple[ProvisionedLoad, ...]
-    base_time_s: float
-    time_s: float
-    """The weighted sum of the workloads' times."""
-    base_cost_usd: float
-    cost_usd: float
-    value: float
-    """Of the objective: seconds, or seconds times dollars."""
-    bound: float | None
-    """No bandwidth within the limits has a lower value; None of a design, whose step is searched and not proven."""
+    """What the network was provisioned for."""
+    base_time_s: NonNegative
+    """The same before: at the design's own bandwidth, else at equal bandwidth in all dimensions."""
+    time_s: NonNegative
+    """Time at the best bandwidth: of a design its step, else of the workload; several are added by weight."""
+    base_cost_usd: NonNegative
+    """Price of the network before."""
+    cost_usd: NonNegative
+    """Price of the network."""
+    value: Annotated[float, unit("s, or s·USD"), Keywords(minimum=0)]
+    """The objective: seconds, or seconds times dollars."""
+    bound: Annotated[float | None, unit("s, or s·USD")]
+    """No bandwidth within the limits has a lower objective; None of a design, whose step is searched."""
     prices: tuple[Price, ...]
+    """What the budget and each limit cost."""
     bindings: tuple[Binding, ...]
+    """Which dimensions each collective waits for."""
     ports: WholePorts | None = None
+    """The best bandwidth in whole ports; None without --ports."""
+    source: str = ""
+    """The design or network file."""
 
     @property
-    def duality_gap(self) -> float | None:
-        """How far the value may be above the optimum, relative to it; None where nothing is proven."""
+    def bandwidth_bytes_per_s(self) -> list[Annotated[float, unit("byte/s"), Keywords(minimum=0)]]:
+        """Bandwidth of an NPU in each dimension, innermost first."""
+        return [dim.bandwidth_bytes_per_s for dim in self.dims]
+
+    @property
+    def duality_gap(self) -> Annotated[float | None, unit("share"), Keywords(minimum=0)]:
+        """How far the objective may be above the optimum, relative to it; None of a design."""
         return None if self.bound is None else max(0.0, self.value - self.bound) / self.value if self.value else 0.0
 
     @property
-    def gain(self) -> float:
-        """By what factor the objective is better than before."""
+    def gain(self) -> NonNegativeRatio:
+        """The objective before over the objective now."""
         before = self.base_time_s * (1.0 if self.objective == "time" else self.base_cost_usd)
         return before / self.value if self.value else 1.0
 
+    @property
     def headline(self) -> str:
-        """Return the result in one sentence."""
+        """The result in one sentence."""
         rates = " / ".join(f"{dim.bandwidth_bytes_per_s / GIGA:.4g}" for dim in self.dims)
         quality = "fast" if self.objective == "time" else "good in time for its cost"
         before = "the present bandwidth" if self.bound is None else "equal bandwidth in all dimensions"

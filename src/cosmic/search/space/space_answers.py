@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.errors import SpecError
+from cosmic.base.json_types import Count
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import SAMPLED_AT_ONCE, json_schema, load_space
 
@@ -53,15 +54,25 @@ def show_space(space: SpaceSource, *, stacks: Iterable[str] = ()) -> dict[str, A
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceSize:
-    """How many points a parameter set has."""
+class StackSize:
+    """One layer."""
 
-    raw: int
+    raw: Count
     """All combinations of values."""
-    valid: int
+    valid: Count
+    """Those that the constraints allow, all else as in the base design."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSize:
+    """The number of points."""
+
+    raw: Count
+    """All combinations of values."""
+    valid: Count
     """Those that the constraints allow."""
-    by_stack: Mapping[str, Mapping[str, int]]
-    """The same where one layer alone is open, all else as in the base design."""
+    by_stack: Mapping[str, StackSize]
+    """The numbers of the set that opens one layer alone, by layer."""
 
 
 def count_points(space: SpaceSource, *, stacks: Iterable[str] = ()) -> SpaceSize:
@@ -79,7 +90,7 @@ def count_points(space: SpaceSource, *, stacks: Iterable[str] = ()) -> SpaceSize
             valid = opened.restrict([stack]).valid
         except SpecError:  # the base design breaks a constraint, whatever this layer is
             valid = 0
-        sizes[stack] = {"raw": raw, "valid": valid}
+        sizes[stack] = StackSize(raw, valid)
     return SpaceSize(opened.raw, opened.valid, sizes)
 
 

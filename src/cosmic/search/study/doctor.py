@@ -20,6 +20,7 @@ import numpy as np
 
 from cosmic.base.errors import CosmicError, SpecError, one_line
 from cosmic.base.files import Unreadable, read_text
+from cosmic.base.json_types import Count, json_keys
 from cosmic.search.problem import Problem
 from cosmic.search.space.diagram import Flags, Indices
 from cosmic.search.study.measured_runs import MeasuredRun
@@ -142,12 +143,13 @@ class Diagnosis:
     """The state of a study."""
 
     findings: tuple[str, ...]
-    """What is wrong with it, a sentence each."""
-    trials: int = 0
-    """How many trials can be read."""
-    batches: int = 0
-    salvaged: int = 0
-    """How many results are kept apart until a resumed search looks them up."""
+    """What was wrong with it, a sentence each."""
+    trials: Count = 0
+    """Trials that can be read."""
+    batches: Count = 0
+    """Batches that can be read."""
+    salvaged: Count = 0
+    """Results that a resumed search will reuse."""
     inputs: str | None = None
     """The text of study.json, from the file or from its copy."""
     copies_whole: tuple[bool, bool] = (False, False)
@@ -163,10 +165,18 @@ class Diagnosis:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether it is intact now."""
         return not self.findings
 
 
+@json_keys(
+    whole="after.whole",
+    findings="before.findings",
+    trials="after.trials",
+    batches="after.batches",
+    salvaged="after.salvaged",
+    damaged="kept",
+)
 @dataclass(frozen=True, slots=True)
 class StudyRepair:
     """What was done to a study."""
@@ -174,8 +184,9 @@ class StudyRepair:
     before: Diagnosis
     after: Diagnosis
     done: tuple[str, ...] = ()
+    """What was repaired, a sentence each."""
     kept: Path | None = None
-    """The file that holds the damaged trials now."""
+    """The file with the damaged trials; None if there are none."""
 
 
 # ---- examining

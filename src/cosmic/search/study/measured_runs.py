@@ -21,13 +21,14 @@ from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
+from cosmic.base.json_types import Count, Keywords, PositiveCount, Ratio, json_keys, unit
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint, EngineFields, full_path
@@ -494,33 +495,45 @@ def _parse_run(plain: Any, problem: Problem | None) -> MeasuredRun:
 # ---- measured beside predicted
 
 
+@json_keys("ratio", point="labels")
 @dataclass(frozen=True)
 class BesidePrediction:
-    """What was measured of one design, beside what the study's engine predicts."""
+    """A measured design."""
 
     point: tuple[int, ...]
-    trial: int | None
+    labels: Mapping[str, Any]
+    """Value of each parameter and derived field of the space, by path, written as in YAML files."""
+    trial: Count | None
     """Its trial in the study; None where the search has not tried it."""
-    measured: float
+    measured: Annotated[float, unit("that of the metric")]
     """The median over its runs."""
-    predicted: float | None
-    """None where the engine says that it cannot run."""
-    runs: int
+    predicted: Annotated[float | None, unit("that of the metric")]
+    """What the study's engine predicts; None where it says that the design cannot run."""
+    runs: PositiveCount
+    """How often it was measured."""
     sources: tuple[str, ...]
+    """Where each run comes from: a file, with the row."""
 
     @property
-    def ratio(self) -> float | None:
-        """The measured number over the predicted one."""
+    def ratio(self) -> Ratio | None:
+        """Measured over predicted; None without a prediction."""
         return None if self.predicted is None else self.measured / self.predicted
 
 
+@json_keys("tau", designs="rows")
 @dataclass(frozen=True)
 class Evidence:
-    """The measured runs of a study, by its first objective or, if that was not measured, by the time of a step."""
+    """Measured designs beside predictions, the best measured first."""
 
     metric: str
+    """The metric that is compared: the study's first objective, or the time of a step."""
     rows: tuple[BesidePrediction, ...]
-    """Each measured design once, the best measured first."""
+    """Every measured design once, the best measured first."""
+
+    @property
+    def tau(self) -> Annotated[float | None, unit("1"), Keywords(minimum=-1, maximum=1)]:
+        """Kendall's tau of predictions and measurements; None for fewer than two designs with both."""
+        return None if self.quality is None else self.quality.tau
 
     @property
     def quality(self) -> Quality | None:
@@ -560,7 +573,13 @@ def gather_evidence(problem: Problem, runs: Sequence[MeasuredRun], points: Any) 
         sources = tuple(run.source for run in point_runs)
         beside.append(
             BesidePrediction(
-                point, int(trials[0]) if len(trials) else None, value, prediction, len(point_runs), sources
+                point,
+                problem.space.labels(rows[index]),
+                int(trials[0]) if len(trials) else None,
+                value,
+                prediction,
+                len(point_runs),
+                sources,
             )
         )
     order = np.argsort(loss(metric, np.array([row.measured for row in beside])), kind="stable")

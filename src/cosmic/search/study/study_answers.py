@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from numpy import array
-
 from cosmic.search.agent import separate_agents
 from cosmic.search.certify.certifying import proven_loss
 from cosmic.search.importance import Importance
@@ -54,31 +52,7 @@ def show_study(study: StudySource) -> dict[str, Any]:
         "best": None if best is None else trials.describe(opened.problem, best),
         "learn": [{"path": path, "sha256": digest} for path, digest in inputs.learn],
         "learned": None if learned is None else dump_learned(learned),
-        "measured": measured_facts(opened),
-    }
-
-
-def measured_facts(study: Study) -> dict[str, Any] | None:
-    """Return what was measured of a study's designs beside what is predicted; None where nothing was."""
-    evidence = study.evidence
-    if evidence is None:
-        return None
-    quality, space = evidence.quality, study.problem.space
-    return {
-        "metric": evidence.metric,
-        "tau": None if quality is None else quality.tau,
-        "designs": [
-            {
-                "trial": row.trial,
-                "point": space.labels(array(row.point)),
-                "runs": row.runs,
-                "measured": row.measured,
-                "predicted": row.predicted,
-                "ratio": row.ratio,
-                "sources": list(row.sources),
-            }
-            for row in evidence.rows
-        ],
+        "measured": opened.evidence,
     }
 
 

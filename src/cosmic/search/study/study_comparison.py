@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Count, ShareOrNull, json_keys
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.prediction_accuracy import assess_certainty
 from cosmic.search.agent import Flags, Floats
@@ -151,26 +152,29 @@ def compare_studies(studies: Sequence[Study]) -> Comparison:
 # ---- A study replayed: its search is run again from its inputs, and compared with the study
 
 
+@json_keys("same")
 @dataclass(frozen=True, slots=True)
 class ReplayedStudy:
     """A study compared with its replay."""
 
-    trials: int
-    """How many trials the study holds."""
+    trials: Count
+    """Trials of the study."""
     first: int | None
-    """The first trial that differs; None where none does."""
+    """The first trial that differs; None if none does."""
     other_points: bool
-    """Whether the agent proposes other points from there on; otherwise the same points have other results."""
-    differing: int
-    """How many trials differ; after a different point, all of them."""
-    largest: Mapping[str, float]
-    """For each metric that differs, its largest relative difference."""
+    """Whether the agent proposes other points from there on; otherwise results differ."""
+    differing: Count
+    """How many trials differ."""  # after a different point, all of them
+    largest: Mapping[str, ShareOrNull]
+    """The largest difference of each metric that differs, by name."""
     written_by: Mapping[str, str]
+    """Versions that wrote the study."""
     running: Mapping[str, str]
+    """Versions that run now."""
 
     @property
     def same(self) -> bool:
-        """Whether the two are the same, bit for bit."""
+        """Whether all trials are the same, bit for bit."""
         return self.first is None
 
 

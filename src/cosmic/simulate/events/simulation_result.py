@@ -17,7 +17,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 
 from cosmic.base.errors import SpecError
-from cosmic.base.json_types import Share, one_of, unit
+from cosmic.base.json_types import Count, PositiveCount, Share, json_keys, one_of, unit
 from cosmic.simulate.events.astra_sim_inputs import System
 from cosmic.simulate.events.collective_planner import CollectivePlacement
 from cosmic.simulate.events.simulation_job import Job, has_type
@@ -85,32 +85,43 @@ class RankTimes:
     """-1 where a node never ran."""
 
 
+@dataclass(frozen=True, slots=True)
+class LargestTensor:
+    """One tensor."""
+
+    tensor: str
+    """Its name."""
+    bytes: int
+    """Its bytes."""
+
+
+@json_keys("timeline", without=("times_ns", "bytes"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalMemory:
-    """The local memory of one rank over time (`cosmic.simulate.events.simulation_result`)."""
+    """The local memory of one rank over time."""
 
-    npu: int
+    npu: Count
+    """Its number."""
     peak_bytes: int
+    """Most bytes of tensors at one time."""
     peak_ns: int
-    """When it is first reached."""
+    """When they are first reached."""
     start_bytes: int
-    """Of tensors that are there from the start."""
+    """Tensors that are there from the start: read before they are written."""
     end_bytes: int
-    """Of tensors that are left when the rank ends: no node reads them."""
-    largest: tuple[tuple[str, int], ...]
-    """The largest tensors at the peak, and their bytes."""
-    unstated: int
+    """Tensors that are left at the end: no node reads them."""
+    largest: tuple[LargestTensor, ...]
+    """The largest tensors at the peak."""
+    unstated: Count
     """Nodes that state no tensors, whose memory is not counted."""
     times_ns: Ints = field(repr=False)
     bytes: Ints = field(repr=False)
     """From each time until the next."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return everything, the timeline as pairs of a time and the bytes from then on."""
-        names = ("npu", "peak_bytes", "peak_ns", "start_bytes", "end_bytes", "unstated")
-        largest = [{"tensor": name, "bytes": size} for name, size in self.largest]
-        timeline = [[int(time), int(held)] for time, held in zip(self.times_ns, self.bytes, strict=True)]
-        return {name: getattr(self, name) for name in names} | {"largest": largest, "timeline": timeline}
+    @property
+    def timeline(self) -> Sequence[Sequence[int]]:
+        """Pairs: a time in ns, and the bytes from then on."""
+        return [[int(time), int(held)] for time, held in zip(self.times_ns, self.bytes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,40 +198,37 @@ class LinkUse:
     """Busy time as a share of the run."""
 
 
+@json_keys(without=("rank_times",), optional=("local_memory",), local_memory="tracked_memory")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResult:
-    """The result of a simulation."""
+    """Traces simulated on a cluster. A cycle is a nanosecond, as in ASTRA-sim."""
 
     cycles: int
-    """When the last rank finishes [ns]."""
+    """When the last rank ends."""
     per_npu: tuple[NpuTimes, ...]
+    """The ranks."""
     dimensions: tuple[DimensionUse, ...]
+    """Dimensions of the network, innermost first."""
     links: tuple[LinkUse, ...]
-    """The busiest first; only where links are simulated. One stands for those of all equivalent ranks."""
+    """Links, the busiest first; empty unless links are simulated (--backend aware)."""
     operators: tuple[SimulatedOperator, ...]
-    """The longest computations of the rank that finishes last, where a roofline models them."""
-    events: int
+    """The longest operators of the last rank; empty unless they are modelled by a roofline."""
+    events: Count
+    """Events that were simulated."""
     cpu_s: float
-    """CPU seconds of this process, reading files included."""
-    simulated_ranks: int
-    """Number of classes of equivalent ranks; one rank of each is simulated."""
+    """Processor time, files read included."""
+    simulated_ranks: PositiveCount
+    """Ranks that were simulated; the others are identical."""
     warnings: tuple[str, ...] = ()
+    """Settings of the inputs that are ignored, a sentence each."""
     rank_times: tuple[RankTimes, ...] = field(default=(), repr=False)
     local_memory: tuple[LocalMemory, ...] = ()
     """Of each rank, where it is tracked."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return everything but the times of single nodes."""
-        names = ("cycles", "events", "cpu_s", "simulated_ranks")
-        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
-        plain["warnings"] = list(self.warnings)
-        for name in ("dimensions", "links", "operators", "per_npu"):
-            plain[name] = [
-                {key: getattr(item, key) for key in item.__dataclass_fields__} for item in getattr(self, name)
-            ]
-        if self.local_memory:
-            plain["local_memory"] = [item.as_json() for item in self.local_memory]
-        return plain
+    @property
+    def tracked_memory(self) -> tuple[LocalMemory, ...] | None:
+        """The local memory of the ranks; only with --track-local-mem, or that key of the system."""
+        return self.local_memory or None
 
 
 def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResult:
@@ -438,7 +446,9 @@ def local_memory_of_rank(rank: int, times: RankTimes, tensors: Mapping[int, Node
         peak_ns=peak_ns,
         start_bytes=int(held[0]),
         end_bytes=int(held[-1]),
-        largest=tuple(sorted(live, key=lambda tensor: (-tensor[1], tensor[0]))[:LARGEST]),
+        largest=tuple(
+            LargestTensor(*tensor) for tensor in sorted(live, key=lambda tensor: (-tensor[1], tensor[0]))[:LARGEST]
+        ),
         unstated=sum(int(node) not in tensors for node in times.template.id),
         times_ns=moments,
         bytes=held,

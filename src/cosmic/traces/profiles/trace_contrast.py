@@ -31,12 +31,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import PositiveCount, json_keys, unit
 from cosmic.step.kernel_prices import KernelWork, parse_work
 from cosmic.traces.dependencies import Dependencies, dependencies_of
 from cosmic.traces.trace import (
@@ -363,14 +364,19 @@ class ComparedOperator:
     """The type of its nodes."""
 
 
+@json_keys("flop_per_s", "bytes_per_s")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAmount:
-    """How much there is of something, in one step of one rank."""
+    """How much there is of an operator, in one step of one rank."""
 
-    count: float = 0.0
+    count: Annotated[float, unit("runs")] = 0.0
+    """Runs."""
     seconds: float = 0.0
+    """Time of all of them."""
     flop: float = 0.0
+    """Floating-point operations, where they are known."""
     bytes: float = 0.0
+    """Bytes moved or sent, where they are known."""
 
     def __add__(self, other: OperatorAmount) -> OperatorAmount:
         return OperatorAmount(
@@ -392,12 +398,12 @@ class OperatorAmount:
 
     @property
     def flop_per_s(self) -> float | None:
-        """The rate of its operations; None where it takes no time or has none."""
+        """Rate of operations; None where it is not known."""
         return self.flop / self.seconds if self.seconds and self.flop else None
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The rate of its bytes; None where it takes no time or has none."""
+        """Rate of bytes; None where it is not known."""
         return self.bytes / self.seconds if self.seconds and self.bytes else None
 
 
@@ -421,24 +427,49 @@ class GraphStructure:
     """Nodes, by type."""
 
 
+@json_keys(
+    "kernels_s",
+    "communication_s",
+    "overlap_s",
+    without=("operators", "order", "shapes"),
+    critical_path="path",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSide:
-    """One side of a comparison."""
+    """A trace or a design."""
 
     name: str
+    """Prefix of its files, or the design."""
     kind: Kind
+    """Recorded by a profiler, not recorded (generated), or the prediction of a design."""
     operators: Mapping[ComparedOperator, OperatorAmount]
     span_s: float | None = None
-    """From the first start to the last end of a rank; None where a trace does not say when it ran."""
+    """From the first start to the last end of a rank; None where the trace does not say."""
     idle: DeviceIdle = field(default_factory=DeviceIdle)
+    """Time in which a device runs nothing."""
     path: CriticalPath | None = None
+    """The nodes that waited for one another, back from the last to end, of the rank with the longest span; None where
+    a trace does not say when it ran."""
     structure: GraphStructure | None = None
+    """Its graphs; None for a design."""
     order: tuple[ComparedOperator, ...] = ()
     """The operators of rank 0, in the order in which they began."""
     shapes: Mapping[str, str] = field(default_factory=dict)
     """Parts of the model by the shapes of their GEMMs; of designs."""
-    steps: int = 1
+    steps: PositiveCount = 1
+    """Recorded steps."""
     notes: tuple[str, ...] = ()
+    """What is to be known of it."""
+
+    @property
+    def kernels_s(self) -> float:
+        """Time of all kernels."""
+        return self.sum_s(communicated=False)
+
+    @property
+    def communication_s(self) -> float:
+        """Time of all communication."""
+        return self.sum_s(communicated=True)
 
     def sum_s(self, *, communicated: bool) -> float:
         """Return the seconds of all kernels, or of all communication."""
@@ -451,10 +482,10 @@ class TraceSide:
 
     @property
     def overlap_s(self) -> float | None:
-        """How much longer all operators take together than a device is busy; None without a span."""
+        """How much longer these take than a device is busy."""
         if self.span_s is None:
             return None
-        overlap = self.sum_s(communicated=False) + self.sum_s(communicated=True) + self.idle.total_s - self.span_s
+        overlap = self.kernels_s + self.communication_s + self.idle.total_s - self.span_s
         return overlap if abs(overlap) > ROUNDING * self.span_s else 0.0
 
 
@@ -650,20 +681,25 @@ MOST_PAIRS = 4_000_000_000
 """Pairs of operators that are aligned: sequences of up to 63,000 each, which takes seconds."""
 
 
+@json_keys("difference_s", **{"class": "of"})  # type: ignore[arg-type]  # a word of Python
 @dataclass(frozen=True, slots=True)
 class ContrastRow:
-    """An operator, or several of one key, on both sides."""
+    """Operators of one name, kernel, type or class."""
 
     of: str
-    """Its class."""
+    """Class of work, such as 'memory operators: norms'; empty by type."""
     name: str
+    """Name of the kernel or the node; by type, the type of the nodes; empty where a row has several."""
     work: str
+    """What a kernel computes, or the bytes and ranks of a collective; empty where a row has several."""
     a: OperatorAmount
+    """How much there is in A."""
     b: OperatorAmount
+    """How much there is in B."""
 
     @property
     def difference_s(self) -> float:
-        """What it takes in B beyond what it takes in A."""
+        """Time in B less that in A."""
         return self.b.seconds - self.a.seconds
 
     @property
@@ -684,21 +720,43 @@ class OperatorOrder:
     """Those in the same order."""
 
 
+@json_keys("difference_s")
+@dataclass(frozen=True, slots=True)
+class PartTimes:
+    """One part."""
+
+    a_s: float
+    """In A."""
+    b_s: float
+    """In B."""
+
+    @property
+    def difference_s(self) -> float:
+        """B less A."""
+        return self.b_s - self.a_s
+
+
+@json_keys("span_difference_s", beside_operators_s="beside_operators_known_s", parts="part_times")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceContrast:
     """What differs between two sides."""
 
     a: TraceSide
+    """The first side."""
     b: TraceSide
+    """The second side."""
     by: ContrastBy
+    """What a row is."""
     rows: tuple[ContrastRow, ...]
-    """The largest difference of seconds first."""
+    """Operators, the largest difference of time first; all of them."""
     parts: dict[str, tuple[float, float]]
     """Seconds of both sides by group of operators, of idle time, and of overlap, which counts negative; these add up to
     the spans."""
     order: OperatorOrder | None
-    """None where a side is a design, or has too many operators to align."""
+    """How many operators of rank 0 come in the same order: their longest common subsequence; None where a side is a
+    design, or has too many."""
     identical: bool
+    """Whether every rank has the same nodes and dependencies; of two designs, whether they are the same."""
 
     @property
     def spans(self) -> tuple[float, float] | None:
@@ -716,6 +774,21 @@ class TraceContrast:
     def beside_operators_s(self) -> float:
         """The part of the difference that overlap and idle time explain; operators explain the rest."""
         return sum(b - a for name, (a, b) in self.parts.items() if name == OVERLAP or name in IDLE.values())
+
+    @property
+    def span_difference_s(self) -> float | None:
+        """The span of B less that of A; None where one is not known."""
+        return None if self.spans is None else self.spans[1] - self.spans[0]
+
+    @property
+    def beside_operators_known_s(self) -> float | None:
+        """The part of it that overlap and idle time explain; operators explain the rest."""
+        return None if self.spans is None else self.beside_operators_s
+
+    @property
+    def part_times(self) -> Mapping[str, PartTimes]:
+        """Time by group of operators, kind of idle time, and overlap, which counts negative: together the spans, if known."""
+        return {name: PartTimes(a, b) for name, (a, b) in self.parts.items()}
 
     def only_in(self, side: Literal["a", "b"]) -> list[ContrastRow]:
         """Return the rows that the other side has none of."""

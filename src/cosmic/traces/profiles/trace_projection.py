@@ -33,13 +33,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.graphs import sort_after_waits
+from cosmic.base.json_types import PositiveCount, json_keys, unit
 from cosmic.design import catalog_entries
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.compute_layer import Compute
@@ -213,6 +214,12 @@ class WhatIf:
     """Take predicted times of kernels, not recorded ones times a ratio."""
 
 
+@json_keys(
+    "speedup",
+    "throughput",
+    without=("traces", "groups", "device", "npus", "tokens"),
+    described_share="priced_share",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectedTraces:
     """A trace, and the same on another machine."""
@@ -221,23 +228,27 @@ class ProjectedTraces:
     """With the new times."""
     groups: dict[str, tuple[int, ...]]
     old: Recorded
+    """Of the rank that took longest, as recorded."""
     new: Recorded
-    """Of the rank that takes longest."""
+    """Of the rank that takes longest, projected."""
     old_machine: str
+    """What the traces were recorded on."""
     new_machine: str
+    """What they were put on."""
     device: str
     """What the new accelerator is called."""
     npus: int
     """Accelerators of the new machine."""
-    ranks: int
-    """Of the new job."""
+    ranks: PositiveCount
+    """Ranks of the new job."""
     tokens: float
     """New over old tokens of a step, of all ranks."""
     without_host_s: float | None = None
-    """The projected step if the host took no time; None where it hardly waits for it."""
+    """What the projected step would take if the host took no time; None where it hardly waits for it."""
     priced_share: float
-    """Of the time of kernels, the part whose work is known."""
+    """Share of kernel time whose work is known."""
     notes: tuple[str, ...]
+    """What was assumed, a sentence each."""
 
     def job(self) -> TraceSet:
         """Return the traces of all ranks of the new job, where a single rank was recorded and stands for all of them.
@@ -254,13 +265,13 @@ class ProjectedTraces:
         return TraceSet((replace(rank, template=replace(template, comm_size=size)),) * self.ranks, self.traces.where)
 
     @property
-    def throughput(self) -> float:
+    def throughput(self) -> Annotated[float, unit("ratio")]:
         """New over old tokens a second, of all ranks."""
         return self.speedup * self.tokens
 
     @property
-    def speedup(self) -> float:
-        """Old over new time."""
+    def speedup(self) -> Annotated[float, unit("ratio")]:
+        """Old over new time of a step."""
         return self.old.span_s / self.new.span_s if self.new.span_s else float("inf")
 
 
