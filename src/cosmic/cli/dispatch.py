@@ -123,7 +123,7 @@ HELP = {"--help", "--help-all"}
 """Options of every command; the second lists all options, the first those that are used first."""
 MOST_OFFERED = 3
 """Commands that a hint names."""
-GARBAGE_THRESHOLD = 50_000
+GARBAGE_THRESHOLD = 200_000
 """How many objects are made between two searches for garbage."""
 COMPLETE = "_COSMIC_COMPLETE"
 """The environment variable through which the scripts of `cosmic completion` ask for candidates."""
