@@ -17,22 +17,22 @@ from cosmic.design.schema import get_field
 from cosmic.step.gemm import Gemm, matrix_unit
 from cosmic.step.kernel_launches import CONSTANTS as LAUNCHES
 from cosmic.step.kernel_prices import (
-    CONSTANTS,
     ISSUED_FLOP_PER_S,
     SIZES,
-    WALK_COSTS,
     KernelWork,
     RecordedKernels,
     kernel_seconds,
     parse_work,
     price_kernel,
+    profile_constants,
 )
 from cosmic.step.kernel_prices import WALKS as ALL_WALKS
 from cosmic.step.streaming import Stream
 from tests.batches import check_all
 
 H200 = accelerator_layers("h200-sxm-141gb", "accelerator")
-START_S = CONSTANTS.start_s
+START_S = profile_constants().start_s
+WALK_COSTS = {walk.walk: walk for walk in profile_constants().walks}
 MICRO = 1e-6
 BUSY = ["gemm bf16 1 8192 8192 8192"] * 9 + ["stream bf16 elementwise 2000000 1000000 0 500000 0 0"]
 

@@ -72,7 +72,8 @@ class EventClock(Generic[Time]):
     @property
     def is_last(self) -> bool:
         """Whether nothing more is scheduled for the running time."""
-        return bool(self._queue[0][0] > self.now)
+        found: bool = self._queue[0][0] > self.now
+        return found
 
     # ---- events by time, order and tie
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import Annotated, Any, Literal
 
 from cosmic.base._version import __version__
@@ -112,6 +111,8 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return the answer as a notebook shows it: the verdict, then what is known besides."""
+        from html import escape  # noqa: PLC0415  only notebooks need it
+
         rows = {
             "cannot": "; ".join(self.reasons),
             "proof": self.proof,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cosmic.base.errors import SpecError, require
 from cosmic.base.json_types import Count, Ratio, json_keys, unit
@@ -21,11 +21,6 @@ from cosmic.design.design_point import DesignPoint, Identity, full_path
 from cosmic.design.loading import Source, design_tree
 from cosmic.design.systems import is_model_at_system
 from cosmic.evaluation import evaluate, step_of
-from cosmic.frameworks import launch as launches
-from cosmic.frameworks.launch import Launch, write_launch
-from cosmic.frameworks.served_launch import check_served_kind
-from cosmic.search.advice.service_question import Asked, read_service
-from cosmic.search.advice.serving_answers import answer_service
 from cosmic.search.compare.design_differences import Contrast, Method, Side, compare_designs, state_verdict
 from cosmic.search.compare.remapping import (
     GainSplit,
@@ -41,13 +36,15 @@ from cosmic.search.evaluated_design import EvaluatedDesign, EvaluationQuestion, 
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Infeasible
-from cosmic.simulate.trace_generation import StepTraces, generate_traces
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.device_memory import Footprint
 from cosmic.step.operator_work import OperatorUse
-from cosmic.traces.trace_jobs import write_job
 from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS, ExpertLoads, expert_loads
 from cosmic.workload.mapping_rules import invalid_reasons
+
+if TYPE_CHECKING:
+    from cosmic.frameworks.launch import Launch
+    from cosmic.simulate.trace_generation import StepTraces
 
 Prices = str | Path | Mapping[str, Any] | None
 MOST_SWEPT = 10_000
@@ -394,13 +391,16 @@ def export_design(
     >>> launch.arguments["--tensor-model-parallel-size"]
     8
     """
-    launches.targets.check(to, "to")
+    from cosmic.frameworks.launch import targets, write_launch  # noqa: PLC0415  heavy
+    from cosmic.frameworks.served_launch import check_served_kind  # noqa: PLC0415  heavy
+
+    targets.check(to, "to")
     point, assumed = choose_exported(design, to, settings or {})
     check_served_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
         raise SpecError("design", point.identity, f"cannot run: {'; '.join(outcome.reasons)}")
-    launch = launches.targets[to](point)
+    launch = targets[to](point)
     launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))
     if out is not None:
         write_launch(launch, out)
@@ -414,8 +414,12 @@ def choose_exported(
 
     Of MODEL@SYSTEM without a load, a serving target gets what `cosmic serve` says: its best deployment for a usual one.
     """
+    from cosmic.frameworks.launch import ENGINES  # noqa: PLC0415  heavy
+    from cosmic.search.advice.service_question import Asked, read_service  # noqa: PLC0415  heavy
+    from cosmic.search.advice.serving_answers import answer_service  # noqa: PLC0415  heavy
+
     named = isinstance(design, str) and is_model_at_system(design)
-    if to not in launches.ENGINES or not named or _states_load(settings):
+    if to not in ENGINES or not named or _states_load(settings):
         return load_design(design, settings), ()
     engine = "" if {"engine", "serving.engine"} & settings.keys() else "vllm" if to == "dynamo" else to
     service = read_service(str(design), dict(settings), Asked(engine=engine))
@@ -441,6 +445,9 @@ def generate_step_traces(
     >>> len(cosmic.trace.generate("llama3-8b@dgx-h100:8").traces.ranks)
     8
     """
+    from cosmic.simulate.trace_generation import generate_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.trace_jobs import write_job  # noqa: PLC0415  heavy
+
     step = generate_traces(step_of(load_design(design, settings)))
     if out is not None:
         write_job(step.traces, step.groups, out)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -141,14 +141,16 @@ class EngineInstance:
         """Begin the next steps; return whether there is anything to do."""
         ranks = self.ranks
         prefills = decodes = False
+        ready = inf
         for rank in ranks:
             rank.plan(now)
             if rank.tokens:
                 prefills = True
             elif rank.decodes:
                 decodes = True
-        ready = min((end for rank in ranks for end, _ in rank.draining), default=None)
-        self.waits = not (prefills or decodes) and ready is not None
+            for end, _ in rank.draining:
+                ready = min(ready, end)
+        self.waits = not (prefills or decodes) and ready < inf
         self.stepping = prefills or decodes or self.waits
         if not self.stepping:
             return False
@@ -156,11 +158,11 @@ class EngineInstance:
         if prefills:
             self.first, self.slope, self.steps = self._mixed(), 0.0, 1
         elif self.waits:
-            self.first, self.slope, self.steps = max(ready - now, 0.0), 0.0, 1  # type: ignore[operator]  # it is known
+            self.first, self.slope, self.steps = max(ready - now, 0.0), 0.0, 1
         else:
             self.first, self.slope, self.steps = self._ahead()
         self.end = self._after(self.steps)
-        if decodes and ready is not None and ready < self.end:
+        if decodes and ready < self.end:
             self.interrupt(ready)
         return True
 

@@ -20,7 +20,7 @@ from math import inf
 from typing import Literal, get_args
 
 from cosmic.base.errors import UnknownName
-from cosmic.base.event_clock import EventClock
+from cosmic.base.event_clock import EventClock, without_garbage_collection
 from cosmic.serving.engine_instances import EngineInstance, RankSteps, StepTally
 from cosmic.serving.engine_scheduling import AttentionRank, RequestBook, StepLimits
 from cosmic.serving.serving_requests import BLOCK_TOKENS, Requests
@@ -194,10 +194,11 @@ class EventLoop:
         self.link_free = [0.0] * len(self.pools[0].loads)
         """When each rank that prefills may send again."""
         self.clock: EventClock[float] = EventClock()
-        self.ends: list[list[int]] = [[0] * pool.instances for pool in pools]
+        self.instances = [instance for pool in self.pools for instance in pool.instances]
+        self.ends = [0] * len(self.instances)
         """The event in which each instance ends its steps."""
-        self.idle: list[tuple[int, int]] = []
-        """Pool and number of instances that have ended a step, or have a request, at this time."""
+        self.idle: list[int] = []
+        """Instances that have ended a step, or have a request, at this time."""
         self.count, self.issued = requests.count, 0
         """Requests, and how many of them were sent."""
         self.arrivals: list[float] = requests.arrival_s[: requests.concurrency].tolist()
@@ -215,56 +216,55 @@ class EventLoop:
         """Serve all requests. Measuring begins with request *warm*, and if *steady* ends with the last that is sent."""
         self.warm, self.steady = warm, steady
         self.clock.at(self.arrivals[0], self._take_arrival, 0, ARRIVALS)
-        self.clock.run()
+        with without_garbage_collection():
+            self.clock.run()
         assert self.served == self.count  # noqa: S101  every request fits into the KV cache
 
     def _take_arrival(self, request: int) -> None:
-        """Send a request that does not wait for others to complete, and schedule the next."""
-        sent_before = request < self.issued  # as others have completed
-        following = self.issued + (not sent_before)
+        """Send a request that does not wait for others to complete, unless it was sent; and schedule the next."""
+        following = max(self.issued, request + 1)
         if following < len(self.arrivals):
             self.clock.at(self.arrivals[following], self._take_arrival, following, ARRIVALS)
-        if not sent_before:
+        if request == self.issued:
             self._send_next(None)
 
     def _send_next(self, _: None) -> None:
-        if self.issued < self.count:
-            self.issued += 1
-            self._send(self.issued - 1, self.clock.now)
+        request = self.issued
+        if request < self.count:
+            self.issued = request + 1
+            self._send(request, self.clock.now)
 
-    def _await(self, pool: int, index: int) -> None:
+    def _await(self, number: int) -> None:
         """Let an instance begin a step once all else has happened that happens now."""
-        self.idle.append((pool, index))
-        if len(self.idle) == 1:
-            if self.clock.is_last:
-                self._start_idle(None)
-            else:
-                self.clock.at(self.clock.now, self._start_idle, None, BEGINNINGS)
+        if self.idle:
+            self.idle.append(number)
+        elif self.clock.is_last:
+            self._begin(number)
+        else:
+            self.idle.append(number)
+            self.clock.at(self.clock.now, self._begin_idle, None, BEGINNINGS)
 
-    def _start_idle(self, _: None) -> None:
+    def _begin_idle(self, _: None) -> None:
         """Let instances begin that have ended a step, or have a request."""
         idle, self.idle = self.idle, []
-        for pool, index in sorted(set(idle)) if len(idle) > 1 else idle:
-            instance = self.pools[pool].instances[index]
-            if not instance.stepping and instance.start_step(self.clock.now):
-                self._expect_end(pool, instance)
+        for number in sorted(set(idle)):
+            self._begin(number)
 
-    def _expect_end(self, pool: int, instance: EngineInstance) -> None:
-        index = instance.index
-        tie = pool * self.pools[0].model.instances + index
-        self.ends[pool][index] = self.clock.at(instance.end, self._finish, (pool, index), ENDS, tie)
+    def _begin(self, number: int) -> None:
+        instance = self.instances[number]
+        if not instance.stepping and instance.start_step(self.clock.now):
+            self.ends[number] = self.clock.at(instance.end, self._finish, number, ENDS, number)
 
-    def _finish(self, place: tuple[int, int]) -> None:
+    def _finish(self, number: int) -> None:
         """Account for the steps of an instance that end now."""
-        pool, index = place
-        instance = self.pools[pool].instances[index]
+        instance = self.instances[number]
         instance.finish()
         for rank in instance.ranks:
             if rank.completed:
-                self._complete(pool, rank, index)
+                self._complete(int(number >= self.pools[0].model.instances), rank, instance.index)
             if rank.handed:
                 self._hand_over(rank, self.clock.now)
-        self._await(pool, index)
+        self._await(number)
 
     def _complete(self, pool: int, rank: AttentionRank, index: int) -> None:
         state, book = self.pools[pool], self.book
@@ -338,8 +338,9 @@ class EventLoop:
                 return
         instance, rank = state.rank(rank_index)
         matters = rank.arrive(request, now, instance.steps if instance.stepping else 0)
+        number = pool * self.pools[0].model.instances + instance.index
         if not instance.stepping:
-            self._await(pool, instance.index)
+            self._await(number)
         elif matters and instance.interrupt(now):
-            self.clock.cancel(self.ends[pool][instance.index])
-            self._expect_end(pool, instance)
+            self.clock.cancel(self.ends[number])
+            self.ends[number] = self.clock.at(instance.end, self._finish, number, ENDS, number)

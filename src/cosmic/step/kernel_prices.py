@@ -66,7 +66,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -334,9 +334,12 @@ class ProfileConstants:
     operations: tuple[ElementOperations, ...]
 
 
-CONSTANTS = load_constants("profiles", ProfileConstants)
+@cache
+def profile_constants() -> ProfileConstants:
+    """Return the constants of recorded kernels; those of a design's operators are others, so that it needs no file."""
+    return load_constants("profiles", ProfileConstants)
 
-WALK_COSTS = {walk.walk: walk for walk in CONSTANTS.walks}
+
 DIRECT = MemoryWalk(walk="direct")
 """Convolutions outside matrix units."""
 
@@ -416,7 +419,7 @@ def _walked_seconds(kernel: StridedWalk, rates: WalkRates) -> Numeric:
     arithmetic = (kernel.flop + kernel.elements * walk.operations) / rates.flop_per_s
     waves = np.maximum(1.0, launch_known * all_threads / (sms * SM_THREADS)) if walk.each_wave else 1.0
     chain = launch_known * walk.element_wait_s * kernel.elements / all_threads
-    return CONSTANTS.start_s + walk.wait_s * waves + np.maximum(np.cbrt(memory**3 + arithmetic**3), chain)
+    return profile_constants().start_s + walk.wait_s * waves + np.maximum(np.cbrt(memory**3 + arithmetic**3), chain)
 
 
 def _chunked_seconds(kernel: StridedWalk, rates: WalkRates) -> Numeric:
@@ -429,7 +432,7 @@ def _chunked_seconds(kernel: StridedWalk, rates: WalkRates) -> Numeric:
     full, rest = np.divmod(kernel.blocks, wave)
     block_s = stream_s / np.maximum(kernel.blocks, 1)
     waves = full * np.maximum(waits, wave * block_s) + (rest > 0) * np.maximum(waits, rest * block_s)
-    return CONSTANTS.start_s + np.where(launch_known, waves, stream_s)
+    return profile_constants().start_s + np.where(launch_known, waves, stream_s)
 
 
 # ---- The kernels of a recorded step
@@ -488,7 +491,7 @@ class RecordedKernels:
         """Return the rate of GEMMs over that of a cool chip, if they run for a *share* of the time."""
         sustained = float(share_under_power_cap(self.compute.sustained_efficiency, self.field))
         share = min(max(share, 1e-9), 1.0)
-        power = (1 - (1 - share) * CONSTANTS.resting_power) / share
+        power = (1 - (1 - share) * profile_constants().resting_power) / share
         return float(min(1.0, sustained * power**POWER.exponent))
 
     def field(self, key: str) -> Any:
@@ -566,9 +569,9 @@ class RecordedKernels:
         moved = sizes[4]
         gemm_bytes = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
         again = np.maximum(gemm_bytes / np.maximum(moved, 1), 1.0)
-        rates = rate * np.where(again > 1, CONSTANTS.windowed, 1.0)
+        rates = rate * np.where(again > 1, profile_constants().windowed, 1.0)
         windowed = replace(unit, sustained=rates, bytes_per_s=unit.bytes_per_s * again)
-        operations = count * np.minimum(m, n) * np.maximum(m, k) * CONSTANTS.direct_operations
+        operations = count * np.minimum(m, n) * np.maximum(m, k) * profile_constants().direct_operations
         direct = price_kernel(StridedWalk(DIRECT, moved, 0.0, operations, 0.0, 0.0, 0.0), self.walk_rates)
         grouped = (count > 1) & (np.minimum(m, n) < FRAGMENT)
         return np.minimum(price_kernel(Gemm(count, m, n, k), windowed), np.where(grouped, direct, np.inf))
@@ -603,12 +606,13 @@ class RecordedKernels:
     def light(self, kind: str, _: str, walk: str, sizes: Seconds) -> Any:
         """Return the seconds of kernels that do not multiply."""
         if kind == "stream":
-            return price_kernel(StridedWalk(WALK_COSTS[walk], *sizes), self.walk_rates)
+            walks = {each.walk: each for each in profile_constants().walks}
+            return price_kernel(StridedWalk(walks[walk], *sizes), self.walk_rates)
         (moved,) = sizes
         if kind in ("copy_h2d", "copy_d2h"):
-            return 2 * CONSTANTS.start_s + moved / CONSTANTS.host_copy_bytes_per_s
+            return 2 * profile_constants().start_s + moved / profile_constants().host_copy_bytes_per_s
         passes = 2 if kind == "copy_d2d" else 1
-        return CONSTANTS.start_s + passes * moved / self.bytes_per_s
+        return profile_constants().start_s + passes * moved / self.bytes_per_s
 
     @cached_property
     def walk_rates(self) -> WalkRates:

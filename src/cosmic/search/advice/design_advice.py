@@ -442,7 +442,7 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """
     set_paths = sorted(stated_fields(source, overrides))
-    key = f"{str(source)!r} {dict(overrides)} {set_paths} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
+    key = f"{str(source)!r} {dict(overrides)} {set_paths} {point.identity} {base is None} {_added_names()}"
     if content := read_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
@@ -455,6 +455,11 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     with suppress(TypeError):  # an override that is no JSON
         keep_cached("advice", key, json.dumps([(asdict(change), settings) for change, settings in loadable]).encode())
     return loadable
+
+
+def _added_names() -> list[str]:
+    """Return what this process has added to the names that a design may have, by which its identity names it."""
+    return [*algorithms.added, *workload_layer_schedules.added]
 
 
 def _remap_change(source: Source, overrides: Mapping[str, Any], point: DesignPoint, change: Change) -> Change:
@@ -569,7 +574,15 @@ def apply_change(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:
 
 
 def explain_bound(point: DesignPoint, metrics: Metrics) -> str:
-    """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps."""
+    """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps.
+
+    The answer is kept for other processes: metrics of a design that was evaluated before need none of its operators.
+    """
+    key = f"{point.identity} {metrics.breakdown} {_added_names()}"
+    if content := read_cached("bounds", key):
+        return content.decode()
     step = step_of(point)
     text = describe_bound(bounding_profile(batch_of(step)), metrics.breakdown)
-    return text if point.serving is None else text.replace("% of the step", "% of a decode step")
+    text = text if point.serving is None else text.replace("% of the step", "% of a decode step")
+    keep_cached("bounds", key, text.encode())
+    return text

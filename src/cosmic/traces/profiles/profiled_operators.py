@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from cosmic.step.kernel_prices import CONSTANTS, ELEMENT_BYTES, KernelWork
+from cosmic.step.kernel_prices import ELEMENT_BYTES, KernelWork, profile_constants
 
 DTYPES = {
     "bfloat16": "bf16",
@@ -291,7 +291,7 @@ WALK_OF = (
 )
 """How a kernel walks through memory, by its name; the first that fits counts, and elementwise where none does."""
 _WALKS = tuple((walk, re.compile(pattern)) for walk, pattern in WALK_OF)
-OPERATIONS = {operation.name: operation.count for operation in CONSTANTS.operations}
+OPERATIONS = {operation.name: operation.count for operation in profile_constants().operations}
 """Operations of the vector units for an element, by operator, or by a part of a kernel's name."""
 FEW = 2
 """Operations of operators that are not listed."""
