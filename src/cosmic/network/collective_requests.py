@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.json_types import PositiveCount, json_keys, unit
@@ -21,9 +21,11 @@ from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.baseline_algorithms import Baseline, make_baselines, textbook_schedule
 from cosmic.network.schedules.collective_schedule import KINDS, Kind, Schedule, check_groups, chunk_count
 from cosmic.network.schedules.schedule_checking import ScheduleVerdict, check_schedule
-from cosmic.network.schedules.schedule_formats import ScheduleOptions, read_schedule
 from cosmic.network.synthesis.lower_bounds import Bounds, collective_bounds
 from cosmic.network.synthesis.schedule_synthesis import synthesize as synthesize_schedule
+
+if TYPE_CHECKING:
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
 AUTO = "auto"
@@ -96,6 +98,8 @@ def read_stated_request(
     fail: Sequence[str],
 ) -> ScheduleOptions:
     """Return what the arguments of a command say about a schedule."""
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions  # noqa: PLC0415  only where one is read
+
     kind = kind_of(collective) if collective else None
     number, amount = chunks_of(chunks), size_of(size)
     graph = load_network(network, fail) if network else None
@@ -432,6 +436,8 @@ def open_schedule(
     """Return the schedule in a file, with what is stated of it: its network, and the collective that it is for."""
     if isinstance(schedule, Schedule):
         return schedule
+    from cosmic.network.schedules.schedule_formats import read_schedule  # noqa: PLC0415  only where one is read
+
     return read_schedule(schedule, read_stated_request(network, collective, size, chunks, groups, root, fail))
 
 

@@ -139,12 +139,16 @@ def reachable_nodes(graph: LinkGraph, start: int) -> npt.NDArray[np.bool_]:
     reached = np.zeros(graph.nodes, np.bool_)
     reached[start] = True
     front = np.array([start])
+    found_by = np.zeros(graph.nodes, np.int64)
     while len(front):
         counts = first[front + 1] - first[front]
         # The links of all nodes of the front at once: ranges of the sorted links, one after the other.
         rows = np.repeat(first[front + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
-        front = np.unique(targets[rows])
+        front = targets[rows]
         front = front[~reached[front]]
+        places = np.arange(len(front))
+        found_by[front] = places  # several links may lead to a node: one of them finds it
+        front = front[found_by[front] == places]
         reached[front] = True
     return reached
 

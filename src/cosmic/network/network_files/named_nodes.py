@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cosmic.base.errors import LONGEST_NAME, SpecError, UnknownName, check_text, require
 from cosmic.base.units import BYTES_PER_S, SECONDS
 from cosmic.base.units import read_quantity as units_read_quantity
 from cosmic.network.link_graph import LinkGraph, graph_of
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 # ---- Nodes of a network by name: how files and options name them, and a network put together from named links
 
@@ -209,6 +211,8 @@ def parse_xml(text: str, where: str) -> ElementTree.Element:
     >>> parse_xml("<algo ngpus='2'/>", "a.xml").get("ngpus")
     '2'
     """
+    from xml.etree import ElementTree  # noqa: PLC0415  only where a file is XML
+
     require(not _DOCTYPE.search(text), where, "<!DOCTYPE", "a document type and entities are not read")
     try:
         return ElementTree.fromstring(text)

@@ -174,12 +174,12 @@ def parted_s(graph: LinkGraph, size_bytes: float, members: Ints) -> float:
     """
     alone = np.arange(graph.nodes)
     worst = _between_s(graph, size_bytes, members, alone)
-    levels = np.unique(graph.bandwidth_bytes_per_s)[:-1]  # above the widest no two nodes are joined
+    levels = sorted(set(graph.bandwidth_bytes_per_s.tolist()))[:-1]  # above the widest no two nodes are joined
     if len(levels) > MOST_LEVELS:
-        levels = levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).astype(int)]
+        levels = [levels[place] for place in np.linspace(0, len(levels) - 1, MOST_LEVELS).astype(int)]
     if graph.links > MOST_LINKS:
         return worst
-    for level in levels.tolist():
+    for level in levels:
         parts = _connected_parts(graph, graph.bandwidth_bytes_per_s > level)
         worst = max(worst, _between_s(graph, size_bytes, members, parts))
     return worst
@@ -187,7 +187,7 @@ def parted_s(graph: LinkGraph, size_bytes: float, members: Ints) -> float:
 
 def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) -> float:
     """Return the time of messages between *parts*, by the bandwidth out of and into those that have NPUs."""
-    count = len(np.unique(parts[members]))
+    count = len(set(parts[members].tolist()))
     if count < 2:
         return 0.0
     begins, ends = parts[graph.sources], parts[graph.targets]
