@@ -6,6 +6,7 @@ help answers at once and no command loads the libraries of another.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -256,9 +257,9 @@ def _answer_shell(instruction: str) -> int:
 
 
 def _run_command(name: str, words: list[str]) -> int:
-    gc.set_threshold(
-        GARBAGE_THRESHOLD
-    )  # a command makes many objects that stay: to look through them again and again takes time
+    # A command makes many objects that stay: to look through them again and again, and once more at the end, takes time.
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    atexit.register(gc.freeze)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no command multiplies large matrices: threads only take time
     try:
         with Patience(name):
