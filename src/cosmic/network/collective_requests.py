@@ -26,6 +26,9 @@ from cosmic.network.synthesis.lower_bounds import Bounds, collective_bounds
 if TYPE_CHECKING:
     from cosmic.network.schedules.schedule_formats import ScheduleOptions
 
+if TYPE_CHECKING:
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions
+
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
 AUTO = "auto"
 MOST_CHUNKS, MOST_IN_ALL = 2**16, 2**22

@@ -195,6 +195,8 @@ class EventLoop:
         """When each rank that prefills may send again."""
         self.clock: EventClock[float] = EventClock()
         self.instances = [instance for pool in self.pools for instance in pool.instances]
+        self.of_first = pools[0].instances
+        """How many of them are the first pool's, which are numbered first."""
         self.ends = [0] * len(self.instances)
         """The event in which each instance ends its steps."""
         self.idle: list[int] = []
@@ -226,13 +228,11 @@ class EventLoop:
         if following < len(self.arrivals):
             self.clock.at(self.arrivals[following], self._take_arrival, following, ARRIVALS)
         if request == self.issued:
-            self._send_next(None)
+            self._send(request, self.clock.now)
 
     def _send_next(self, _: None) -> None:
-        request = self.issued
-        if request < self.count:
-            self.issued = request + 1
-            self._send(request, self.clock.now)
+        if self.issued < self.count:
+            self._send(self.issued, self.clock.now)
 
     def _await(self, number: int) -> None:
         """Let an instance begin a step once all else has happened that happens now."""
@@ -261,7 +261,7 @@ class EventLoop:
         instance.finish()
         for rank in instance.ranks:
             if rank.completed:
-                self._complete(int(number >= self.pools[0].model.instances), rank, instance.index)
+                self._complete(int(number >= self.of_first), rank, instance.index)
             if rank.handed:
                 self._hand_over(rank, self.clock.now)
         self._await(number)
@@ -304,6 +304,7 @@ class EventLoop:
 
     def _send(self, request: int, now: float) -> None:
         """Let a client send a request: it passes the front end."""
+        self.issued = request + 1
         self.sent[request] = now
         self.flying += 1
         if request == self.warm:
@@ -314,7 +315,7 @@ class EventLoop:
             self.ends_s, self.flying_at_last = now, self.flying
             for pool in self.pools:
                 pool.marks.append(pool.tally.mark())
-        delay = self.front_s(-(-self.flying // self.pools[0].model.instances)) * self.haste[request]
+        delay = self.front_s(-(-self.flying // self.of_first)) * self.haste[request]
         self.fronts[request] = delay
         if delay > 0:
             self._move(now + delay, 0, request)
@@ -338,7 +339,7 @@ class EventLoop:
                 return
         instance, rank = state.rank(rank_index)
         matters = rank.arrive(request, now, instance.steps if instance.stepping else 0)
-        number = pool * self.pools[0].model.instances + instance.index
+        number = pool * self.of_first + instance.index
         if not instance.stepping:
             self._await(number)
         elif matters and instance.interrupt(now):
