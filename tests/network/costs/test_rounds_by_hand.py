@@ -40,6 +40,7 @@ class Star(ByRounds):
 
     @staticmethod
     def rounds(kind: CollectiveKind, members: int) -> Rounds:
+        """Return two rounds of an all-gather, the first of them of other collectives."""
         assert members > 1, "a group of one has no rounds to ask for"
         others = range(1, members)
         inwards = made([(other, 0) for other in others], Share(1, members))
@@ -99,11 +100,11 @@ def test_a_round_turned_round_undoes_itself_last_first() -> None:
     one = made([(1, 0), (3, 1)], Share(1), reduces=True, times=3, level=np.array([1, 0]), chunks=lambda turn: turn)
     back = one.turned()
     assert list(zip(back.source.tolist(), back.target.tolist(), strict=True)) == [(0, 1), (1, 3)]
-    assert (back.reduces, back.times, back.size) == (False, 3, 1)
+    assert (back.reduces, back.times, float(back.sizes.sum())) == (False, 3, 2)
     assert back.level is not None
     assert back.level.tolist() == [0, 1]
     assert back.chunks is not None
-    assert [back.chunks(turn) for turn in range(3)] == [2, 1, 0]  # type: ignore[comparison-overlap]
+    assert [back.chunks(turn) for turn in range(3)] == [2, 1, 0]
     plain = made([(1, 0)], Share(1)).turned()
     assert (plain.reduces, plain.level, plain.chunks) == (True, None, None)
 
@@ -253,6 +254,7 @@ class Says:
         self._answer = answer
 
     def steps(self, members: float) -> Any:
+        """Return the answer, for each member."""
         if isinstance(self._answer, BaseException):
             raise self._answer
         return self._answer * members
