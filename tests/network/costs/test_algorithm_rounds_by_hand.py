@@ -353,7 +353,8 @@ def test_halves_go_up_two_trees_and_down_again() -> None:
     assert down.level is not None
     # Leaves first; on the way down the root first.
     assert (up.level.tolist(), down.level.tolist()) == ([0, 1, 0, 0, 1, 0], [1, 0, 1, 1, 0, 1])
-    assert chunk_lists(up) == [[0, 1]] * 3 + [[2, 3]] * 3
+    assert chunk_lists(up) == chunk_lists(down) == [[0, 1]] * 3 + [[2, 3]] * 3
+    assert rounds_of(algorithms["double_binary_tree"], "all_reduce", 6).chunks_per_npu == 1
     assert (rounds.steps, rounds.traffic, rounds.pair_traffic, rounds.chunks_per_npu) == (4, 2, 1, 1)
 
 
