@@ -161,3 +161,17 @@ def test_ends_have_fewer_layers_by_what_they_have_besides(
 ) -> None:
     first, last, better = balanced_layers(layers, stages, *ends, virtual)
     assert (int(first), int(last), bool(better)) == cut
+
+
+def test_the_last_stage_gives_up_no_layer_that_the_first_has_given_up() -> None:
+    """11 layers on 4 stages of 3 leave room for one: the first has 2, and the three others 3 each."""
+    assert [int(each) for each in balanced_layers(11, 4, 0.0, 0.0)[:2]] == [2, 3]
+
+
+def test_layers_that_are_given_up_are_a_multiple_of_virtual_stages() -> None:
+    """18 layers on 4 stages of 2 virtual ones and a head of 4: 6 on three stages, 2 beside the head.
+
+    That is room for 20: the first gives up 2, and keeps its even share of 4.
+    """
+    first, last, better = balanced_layers(18, 4, 0.0, 4.0, 2)
+    assert (int(first), int(last), bool(better)) == (4, 2, True)

@@ -315,3 +315,14 @@ def test_half_the_work_takes_no_longer() -> None:
     for text in ("gemm bf16 1 {} 4096 4096", "stream bf16 elementwise {0} {0} {0} {0} 999 128", "copy_d2d uint8 {}"):
         half, whole = micro(text.format(4096)), micro(text.format(8192))
         assert half <= whole
+
+
+def test_a_convolution_whose_windows_overlap_multiplies_slower_than_a_gemm() -> None:
+    # A window of 1 x 1 reads what a GEMM reads. A larger one does not, and multiplies at a lower rate, less a little
+    # that the chip then draws less power
+    gemm = micro("gemm bf16 1 10000 1000 9000")
+    operands = 2 * (10000 * 9000 + 1000 * 9000 + 10000 * 1000)
+    assert micro(f"convolution bf16 1 10000 1000 9000 {operands}") == gemm
+    overlapping = micro("convolution bf16 1 10000 1000 9000 1000000")
+    assert overlapping / gemm == pytest.approx(1 / profile_constants().windowed, rel=0.1)
+    assert profile_constants().windowed < 0.8

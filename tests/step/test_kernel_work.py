@@ -91,3 +91,10 @@ def test_other_text_is_refused_with_what_it_should_be(text: str) -> None:
 def test_a_size_that_a_kind_does_not_have_is_refused() -> None:
     with pytest.raises(SpecError, match="a gemm has count, m, n, k"):
         parse_work("gemm bf16 1 2 3 4")["heads"]
+
+
+@pytest.mark.parametrize("dtype", sorted(ELEMENT_BYTES))
+def test_an_element_has_the_bits_of_its_name(dtype: str) -> None:
+    """A number of tf32 is kept in 32 bits, and a truth value in a byte."""
+    bits = 8 if dtype == "bool" else int(dtype.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    assert parse_work(f"gemm {dtype} 1 2 3 4").bytes == (2 * 4 + 4 * 3 + 2 * 3) * bits / 8

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log, sqrt
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cosmic.design.design_batch import batch_of_changes
-from cosmic.design.model_layer import Experts
-from cosmic.step import kernel_launches
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts, StateSpace
+from cosmic.step import kernel_launches, scan
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.kernel_launches import LaunchConstants, PassNumbers
 from cosmic.step.operator_work import OperatorUse, list_operators
+from cosmic.workload.user_programs.program_models import model_of
+from cosmic.workload.user_programs.program_yaml import read_program
 from tests.step.tiny import Changes, batch, point
 
 ONE_OF_TWO = Experts(count=2, active=1, ffn=6)
@@ -207,3 +210,30 @@ def test_a_collective_costs_two_launches() -> None:
     found = [costs.collective_launch_s(phase) for phase in ("forward", "backward", "step")]
     assert found == [2, 1, 2]
     assert KernelCosts(batch(compute={"host_launch_s": 1.0}, task="decode")).collective_launch_s("forward") == 0
+
+
+PROGRAM: Changes = {
+    "dims": {"batch": 8, "inner": 4, "same": 4, "outer": 6},
+    "inputs": {"x": ["batch", "inner"]},
+    "operators": [
+        {"name": "renamed", "rename": "x", "dims": {"inner": "same"}},
+        {"name": "y", "einsum": ["renamed", "w"], "to": ["batch", "outer"], "weights": {"w": ["same", "outer"]}},
+        {"name": "z", "gelu": "y"},
+    ],
+}
+
+
+def test_a_compiled_program_is_entered_by_its_first_kernel_not_by_a_view() -> None:
+    usual = point(compute={"host_launch_s": 1.0}, execution="compiled", global_batch=8, micro_batch=8)
+    made = batch_of(replace(usual, model=model_of(read_program(PROGRAM))))
+    found = {use.name: float(KernelCosts(made).launch_s(use)) for use in list_operators(made) if use.phase == "forward"}
+    assert found == {"y": 0.125 + 10, "z": 0.125}
+
+
+def test_a_scan_has_the_kernels_of_its_pass() -> None:
+    space = StateSpace(heads=4, head_dim=8, groups=2, state=16, chunk=4)
+    mixed: Changes = {"model": {"pattern": "M*", "ssm": space}}
+    passes = scan.CONSTANTS.ssd_scan
+    assert passes.forward.kernels != passes.backward.kernels
+    assert kernels("scanned", **mixed) == passes.forward.kernels
+    assert kernels("scanned", "backward", **mixed) == passes.backward.kernels

@@ -29,6 +29,8 @@ from cosmic.workload.operator_graph import Operator, Tensor
 from cosmic.workload.sharding.graph_partition import PartitionedOperator, Transfer
 from cosmic.workload.sharding.resharding import Step
 from cosmic.workload.sharding.tensor_sharding import Sharding
+from cosmic.workload.user_programs.program_models import model_of
+from cosmic.workload.user_programs.program_yaml import read_program
 from tests.step.tiny import MODEL, batch, point
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
@@ -486,3 +488,27 @@ def test_an_embedding_reads_every_row_that_it_looks_up_and_adds_them(lookups: in
     assert use.flop == 8 * 2 * (lookups - 1)
     assert use.bytes == 2 * 8 * (lookups + 2 * lookups + 2)
     assert use.kernel.elements == 8 * 2 * (lookups + 1) / 2
+
+
+def test_tensors_in_formats_of_their_own_make_a_kernel_wider() -> None:
+    """Y in 4 bytes: 8 x 4 and 4 x 6 numbers of 2 bytes make 8 x 6 of 4; a gelu reads these and writes 8 x 6 of 2."""
+    program = {
+        "dims": {"batch": 8, "inner": 4, "outer": 6},
+        "inputs": {"x": ["batch", "inner"]},
+        "operators": [
+            {"name": "y", "einsum": ["x", "w"], "to": ["batch", "outer"], "weights": {"w": ["inner", "outer"]}},
+            {"name": "z", "gelu": "y"},
+        ],
+    }
+    elements = {}
+    for widths in ({}, {"y": 4}):
+        model = model_of(read_program({**program, "element_bytes": widths}))
+        made = batch_of(replace(point(global_batch=8, micro_batch=8), model=model))
+        found = {use.name: use for use in list_operators(made) if use.phase == "forward"}
+        elements[len(widths)] = found["z"].kernel.elements
+        usual = not widths
+        assert found["y"].bytes == 2 * (32 + 24) + (2 if usual else 4) * 48
+        assert found["z"].bytes == (2 + (2 if usual else 4)) * 48
+        assert found["y"].kernel.wider == (1 if usual else pytest.approx((2 * 56 + 4 * 48) / (2 * (56 + 48))))
+        assert found["z"].kernel.wider == (1 if usual else 1.5)
+    assert elements[1] == 1.5 * elements[0]

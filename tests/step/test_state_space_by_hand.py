@@ -333,3 +333,11 @@ def test_residual_streams_are_sent_between_stages() -> None:
     point = design("deepseek-v4-flash@dgx-h100:8", pp=2, dp=4)
     sent = [use for use in list_collectives(batch_of(point)) if use.kind == "send"]
     assert float(sent[0].bytes) == 1024 * 4 * 4096 * 2
+
+
+def test_a_decoded_token_is_scanned_by_itself() -> None:
+    """However long the sequence before it: 1 product instead of the 2.5 of a chunk."""
+    model = hybrid(MAMBA2, "M", layers=1)
+    alone = model_flop_per_token(model, 1, training=False)
+    for sequence in (1, 2, 64):
+        assert model_flop_per_token(model, sequence, training=False, decoding=True) == alone

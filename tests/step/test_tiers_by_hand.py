@@ -22,6 +22,7 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.analytic_step import dissect_step
 from cosmic.simulate.metrics import Infeasible, Metrics
 from cosmic.step.device_memory import memory_of
+from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.tier_traffic import TierTraffic, kernel_bandwidth_bytes_per_s, tier_traffic
 from tests.step import tiny
 
@@ -339,3 +340,11 @@ def test_metrics_say_what_every_tier_holds() -> None:
     assert found.memory_tiers["hbm"]["used_bytes"] == found.memory_bytes
     assert evaluate(tiny.point(task="decode")).memory_tiers == {}  # type: ignore[union-attr]
     assert float(memory_of(batch_of(point)).total) == found.memory_bytes
+
+
+def test_the_optimizer_streams_states_at_the_rate_of_where_they_are() -> None:
+    batch = placed(CXL, optimizer=("cxl",))
+    rate = float(kernel_bandwidth_bytes_per_s(batch, update=True))
+    assert rate < 100
+    found, moved = KernelCosts(batch).update(10.0)
+    assert float(found) == pytest.approx(float(moved) / rate)

@@ -176,3 +176,14 @@ def test_layers_of_a_pattern_are_dealt_out_in_its_order() -> None:
     blocks = tuple(each.block for each in plan_of(made))
     found = [blocks_on_stage(made, place, blocks) for place in range(3)]
     assert [(float(each["window_layer"]), float(each["sparse_layer"])) for each in found] == [(3, 0), (3, 0), (0, 2)]
+
+
+def test_layers_of_an_encoder_come_before_those_with_experts() -> None:
+    """4 layers of an encoder on one stage; the next has the first of the decoder, which is dense, and 3 with experts."""
+    experts = Experts(count=2, active=1, ffn=6, dense_first=1)
+    model = {"layers": 4, "family": "encoder_decoder", "encoder_layers": 4, "experts": experts}
+    made = batch(model=model, pp=2, global_batch=2)
+    blocks = tuple(each.block for each in plan_of(made))
+    found = [blocks_on_stage(made, place, blocks) for place in range(2)]
+    names = ("encoder_layer", "layer", "moe_layer")
+    assert [[float(each[name]) for name in names] for each in found] == [[4, 0, 0], [0, 1, 3]]

@@ -57,6 +57,7 @@ AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
         ("in_network", AG, 8, 1, 7 / 8),
         ("in_network", A2A, 4, 1, 3 / 4),
         ("in_network", AR, 1, 0, 0.0),
+        ("in_network", AR, 2, 1, 1.0),
         # A library's ring; sends of an all-to-all start one after another.
         ("auto", AG, 8, 7, 7 / 8),
         ("auto", AR, 8, 14, 14 / 8),
@@ -95,7 +96,35 @@ def test_peers_and_distance(algorithm: str, p: int, peers: float, distance: floa
 def test_what_algorithms_share() -> None:
     assert [passes_of(kind) for kind in (AR, AG, RS, A2A)] == [2, 1, 1, 1]  # type: ignore[arg-type]
     assert (all_but_own(4), all_but_own(1)) == (0.75, 0)
+    assert float(tree_depth(8 * (1 + 1e-12))) == 3  # but for rounding
     assert [float(tree_depth(p)) for p in (0, 1, 2, 3, 4, 5, 1024, 1025)] == [0, 0, 1, 2, 2, 3, 10, 11]
     assert float(halving_distance(4)) == near(1 / 0.75)
     assert float(halving_distance(1)) == float(halving_distance(2)) == 1
     assert [float(reduction_traffic(p)) for p in (1, 2, 8)] == [2.0, 1.5, 1.125]
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "direct", "halving_doubling", "double_binary_tree", "in_network", "auto"]
+)
+@pytest.mark.parametrize("kind", [AR, AG, RS, A2A])
+def test_groups_of_a_batch_take_what_each_takes_alone(algorithm: str, kind: CollectiveKind) -> None:
+    found, members = algorithms[algorithm], np.array([4.0, 64.0, 1.0, 6.0, 33.0, 2.0, 3.0, 8.0, 5.0])
+    for number in (found.steps, found.traffic):
+        alone = [float(number(kind, p)) for p in members.tolist()]
+        assert np.asarray(number(kind, members)) * np.ones(len(members)) == near(alone)
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "halving_doubling", "double_binary_tree", "in_network", "auto"])
+@pytest.mark.parametrize("kind", [AR, AG, RS, A2A])
+def test_what_rounding_takes_from_a_whole_number_of_members_changes_nothing(
+    algorithm: str, kind: CollectiveKind
+) -> None:
+    for whole in (4, 8):
+        for number in (algorithms[algorithm].steps, algorithms[algorithm].traffic):
+            assert float(number(kind, whole * (1 - 1e-12))) == pytest.approx(float(number(kind, whole)), rel=1e-9)
+
+
+def test_between_whole_numbers_of_members_an_all_to_all_on_a_ring_never_sends_less() -> None:
+    found = [float(algorithms["ring"].traffic(A2A, p)) for p in (2, 2.5, 3, 3.5, 4 - 1e-12, 4)]  # type: ignore[arg-type]
+    assert [found[0], found[2], found[4], found[5]] == near([1 / 2, 2 / 3, 1.0, 1.0])
+    assert found == sorted(found)

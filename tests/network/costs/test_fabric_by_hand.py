@@ -18,6 +18,7 @@ from cosmic.network.collective_costs import (
     collective_seconds,
     collective_terms,
     deduplicated_share,
+    flat_seconds,
     one_dimension_seconds,
     point_to_point_terms,
     ring_factor,
@@ -67,6 +68,8 @@ def group(algorithm: str, transport: Transport = IDEAL, inner: Numeric = 4.0, ou
         ("hypercube", "double_binary_tree", (8, 2, 1), 1 / 3),
         ("ring", "double_binary_tree", (4, 4, 1), 1 / (1 / 0.75)),  # partners 1 / 0.75 links apart in a ring of 4
         ("ring", "direct", (4, 4, 1), 1.0),  # a ring of 4 has a mean of 1 link by this measure
+        # A cube mesh has no switch: one partner for four links; 10/7 links apart where a ring of 8 has 2.
+        ("hybrid_cube_mesh", "halving_doubling", (8, 8, 1), 1 / 4 / (1 + (12 / 7 - 1) * 3 / 7)),
         ("switch", "ring", (8, 8, 1), 1.0),
         ("switch", "halving_doubling", (8, 8, 1), 1.0),
         ("dragonfly", "halving_doubling", (72, 9, 8), 1 / 2),
@@ -164,6 +167,23 @@ def test_calls_count_once_a_dimension_and_not_once_a_chunk() -> None:
     without = collective_seconds(group("ring"), "all_gather", 1e9, 4, "blueconnect")
     with_calls = collective_seconds(group("ring", OVERHEAD), "all_gather", 1e9, 4, "blueconnect")
     assert with_calls - without == near(2 * 10e-6)
+
+
+def test_a_flat_all_to_all_takes_one_call_of_its_slowest_dimension() -> None:
+    """An eighth of the data enters the node of 4, as messages to 8 nodes pass it by; all of it the other dimension."""
+    inner = 2 * 1e-6 + 0.75 * (1 / 8) * 1e9 / 200e9
+    outer = 2 * 2e-6 + 0.875 * 1e9 / 100e9
+    assert inner < outer
+    assert flat_seconds(group("direct"), 1e9) == near(outer)
+    assert flat_seconds(group("direct", OVERHEAD), 1e9) == near(outer + 10e-6)
+    assert flat_seconds(group("direct")[:1], 1e9) == near(2 * 1e-6 + 0.75 * 1e9 / 200e9)
+    assert flat_seconds(group("direct"), 0.0) == near(2 * 2e-6)
+
+
+def test_messages_of_a_flat_all_to_all_choose_their_protocol_by_size() -> None:
+    """Small messages at half the rate, as nothing makes up for a second."""
+    small = Transport(bulk_s=1.0, small_efficiency=0.5)
+    assert flat_seconds(group("direct", small), 1e9) == near(2 * 2e-6 + 2 * 0.875 * 1e9 / 100e9)
 
 
 def test_each_dimension_chooses_its_protocol_by_what_enters_it() -> None:

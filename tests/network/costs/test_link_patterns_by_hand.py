@@ -19,6 +19,7 @@ from cosmic.network.link_costs import (
     link_terms,
     message_patterns,
     node_floor,
+    sends_to_all_at_once,
     slowest_npu,
     synthesized_lines,
 )
@@ -53,6 +54,36 @@ def test_halving_sends_a_half_and_then_a_quarter() -> None:
     ((first, second),) = ways("halving_doubling", 4)
     assert first == ([0, 1, 2, 3], [1, 0, 3, 2], pytest.approx(2 / 3))
     assert second == ([0, 1, 2, 3], [2, 3, 0, 1], pytest.approx(1 / 3))
+
+
+def test_passes_of_an_all_reduce_between_the_same_members_are_one_phase() -> None:
+    """Of 3/2 bytes, partners exchange a half twice and a quarter twice; in a ring of three all goes either way."""
+    near, far = ([0, 1, 2, 3], [1, 0, 3, 2], pytest.approx(2 / 3)), ([0, 1, 2, 3], [2, 3, 0, 1], pytest.approx(1 / 3))
+    assert ways("halving_doubling", 4, "all_reduce") == [[near, far]]
+    assert ways("ring", 3, "all_reduce") == ways("ring", 3)
+
+
+def test_messages_of_unequal_size_stay_with_their_ends() -> None:
+    """Of 2 bytes in all: member 3 works for 4, and hands it four fifths at the end; 1 gets from 3 what both have."""
+    (phases,) = message_patterns("halving_doubling", "all_gather", 5)
+    found = [
+        dict(zip(zip(one.tolist(), other.tolist(), strict=True), sizes.tolist(), strict=True))
+        for one, other, sizes in phases
+    ]
+    assert found == [
+        pytest.approx({(3, 4): 0.4}),
+        pytest.approx({(0, 1): 0.2, (1, 0): 0.3, (2, 3): 0.2, (3, 2): 0.3}),
+        pytest.approx({(0, 2): 0.1, (1, 3): 0.1, (2, 0): 0.1, (3, 1): 0.2}),
+        pytest.approx({(4, 3): 0.1}),
+    ]
+
+
+def test_members_send_to_all_at_once_in_direct_exchanges_alone() -> None:
+    kinds: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    for algorithm in ("ring", "halving_doubling", "double_binary_tree", "auto", "in_network"):
+        found = [sends_to_all_at_once(algorithm, kind) for kind in kinds]
+        assert found == [False, False, False, algorithm not in ("ring", "halving_doubling")]
+    assert all(sends_to_all_at_once(algorithm, kind) for algorithm in ("direct", "synthesized") for kind in kinds)
 
 
 def test_two_members_beyond_four_hand_over_all_they_have() -> None:

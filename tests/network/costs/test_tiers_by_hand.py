@@ -95,6 +95,8 @@ def test_a_switch_has_two_ports_at_least() -> None:
 
 def test_one_member_or_no_tiers_lose_nothing() -> None:
     assert tier_terms("all_gather", "fat_tree", "ring", 64, 1, 1, "fat_tree", 8, 8, 64, 4.0, 1.0) == (1.0, 1.0)
+    assert tier_terms("all_gather", "switch", "ring", 256, 1, 64, "fat_tree", 8, 8, 64, 4.0, 1.0) == (1.0, 1.0)
+    assert tier_terms("all_gather", "switch", "ring", 256, 2, 64, "fat_tree", 8, 8, 64, 4.0, 1.0)[0] < 1
     assert tier_terms("all_gather", "fat_tree", "ring", 256, 2, 128, "included", 8, 8, 64, 4.0, 1.0) == (1.0, 1.0)
 
 

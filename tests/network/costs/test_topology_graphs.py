@@ -12,7 +12,8 @@ import pytest
 
 from cosmic.accuracy.suites import divide_into_groups
 from cosmic.base.numeric import even_factors
-from cosmic.design.network_layer import Parts, topologies
+from cosmic.design.network_layer import Dimension, Fabric, Parts, topologies
+from cosmic.network.network_graphs import network_graph
 from cosmic.network.topologies.hybrid_cube_mesh import HybridCubeMesh
 from cosmic.network.topologies.hypercube import Hypercube
 from tests.batches import check_all
@@ -160,3 +161,14 @@ def test_a_whole_dragonfly_is_the_one_published() -> None:
     assert fly.parts(72) == Parts(links=2 * (72 + 54 + 36), switch_ports=36 * 7, nics=72)
     assert fly.bisection(72) == 4 * 5
     assert fly.mean_hops(72) == pytest.approx((2 * 1 + 3 * 6 + (2 + 1 + 2 * 3 / 4) * 64) / 71)
+
+
+def test_only_topologies_with_switches_are_built_in_tiers() -> None:
+    """16 NPUs and switches of 4 ports: a tree has leaves of 2 NPUs; a ring has no switch, whatever its fabric says."""
+    fabric = Fabric(build="rail_optimized", radix=4)
+    tree, ring = (
+        network_graph([Dimension(topology=name, npus=16, bandwidth_bytes_per_s=1e9, latency_s=0.0, fabric=fabric)])
+        for name in ("switch", "ring")
+    )
+    assert tree.switches > 1
+    assert (ring.switches, ring.links) == (0, 32)

@@ -170,7 +170,7 @@ def working_members(members: int) -> tuple[Ints, Ints, Ints]:
     """
     depth = members.bit_length() - 1
     working = 1 << depth
-    turned = np.array([int(f"{index:0{depth}b}"[::-1], 2) if depth else 0 for index in range(working)], np.int64)
+    turned = np.array([int(f"{index:0{depth}b}"[::-1], 2) for index in range(working)], np.int64)
     shares = (turned + 1) * members // working - turned * members // working
     leaders: Ints = np.concatenate(([0], np.cumsum(shares)[:-1])).astype(np.int64)
     helped = leaders[shares == 2]
