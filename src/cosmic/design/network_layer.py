@@ -330,7 +330,7 @@ class Dimension:
     traffic leaves a leaf switch, if the fabric says how the dimension is built, else on all of it."""
     transport: Transport = Transport()
     """How a communication library drives the links."""
-    fabric: Fabric = field(default_factory=Fabric)
+    fabric: Fabric = Fabric()
     """What the dimension is built of: switches, optics and cables, with their prices."""
     links: tuple[Link, ...] = field(default=(), metadata={"whole": True})
     """The links of a topology `graph`; nodes from the number of NPUs on are switches."""
