@@ -79,7 +79,7 @@ WORST = 1.5
 """Relative errors above this count as this: such rows are not what they say."""
 HELD = 0.02
 """Weight of a parameter's distance from its start: decides where the data does not."""
-PRICED = ("memory_bytes", "memory.kv_cache")
+PRICED = ("memory_bytes", "memory.fragmentation", "memory.kv_cache")
 """What is read of a step beside its breakdown."""
 
 

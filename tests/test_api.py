@@ -393,8 +393,12 @@ def test_every_question_is_answered_with_one_value() -> None:
 def test_a_design_that_cannot_run_is_answered_with_its_reasons() -> None:
     runs = cosmic.evaluate(LLAMA, settings={"tp": 8})
     check_answer(runs, "evaluation")
+    assert isinstance(runs, cosmic.design.Metrics)
     assert runs.answer.memory is not None
-    assert runs.answer.memory.capacity_bytes == 80 * 2**30
+    memory = cosmic.load_design(LLAMA, {"tp": 8}).memory
+    assert runs.answer.memory.capacity_bytes == memory.left_bytes
+    assert 0.98 * 80 * 2**30 < memory.left_bytes < 80 * 2**30  # the driver keeps some
+    assert runs.answer.memory.fits == runs.fits
     refused = cosmic.evaluate("gpt3-175b@dgx-h100:8", settings={"tp": 1})
     check_answer(refused, "evaluation")
     assert isinstance(refused, cosmic.design.Infeasible)

@@ -53,7 +53,7 @@ def design(
         {
             "model": {**MODEL, **(model or {})},
             "compute": {"bf16": "100 TFLOP/s", "power": "500 W", "price": "1000 USD", **(compute or {})},
-            "memory": {"capacity": "1 GiB", "bandwidth": "1 TB/s", **(memory or {})},
+            "memory": {"capacity": "1 GiB", "context": "0 B", "bandwidth": "1 TB/s", **(memory or {})},
             "network": {"dims": dims if dims is not None else [switch] if npus > 1 else []},
             "workload": work,
         },
@@ -356,7 +356,7 @@ def test_of_a_pipeline_the_stage_that_needs_too_much_is_named() -> None:
 
 def test_a_design_may_fill_the_memory_to_the_last_byte() -> None:
     point = design()
-    full = metrics(point).memory_bytes
+    full = metrics(point).memory_used_bytes
     assert isinstance(evaluate(schema.assign_fields(point, {"memory.capacity": full})), Metrics)
     assert isinstance(evaluate(schema.assign_fields(point, {"memory.capacity": full - 1})), Infeasible)
 
@@ -497,7 +497,7 @@ def test_a_design_says_on_how_many_measured_runs_its_error_was_found() -> None:
     tree = {
         "model": {"family": "recommender", **model},
         "compute": {"bf16": "100 TFLOP/s", "provenance": "measured"},
-        "memory": {"capacity": "1 GiB", "bandwidth": "1 TB/s"},
+        "memory": {"capacity": "1 GiB", "context": "0 B", "bandwidth": "1 TB/s"},
         "network": {"dims": []},
         "workload": {"dp": 1, "global_batch": 4},
     }
@@ -554,7 +554,7 @@ def test_a_batch_says_by_what_share_memory_is_too_small() -> None:
 
 def test_what_fills_the_memory_exceeds_it_by_nothing() -> None:
     point = design()
-    full = metrics(point).memory_bytes
+    full = metrics(point).memory_used_bytes
     found = evaluate_batch(batch_of_changes(point, [{"memory.capacity": full}, {"memory.capacity": full / 4}]))
     assert found.excess.tolist() == pytest.approx([0, 3])
     assert found.feasible.tolist() == [True, False]

@@ -78,7 +78,7 @@ CHAPTERS = (
         "Memory",
         (
             *("step.device_memory", "step.stage_memory", "step.block_memory"),
-            "step.tier_traffic",
+            *("step.process_memory", "step.tier_traffic"),
         ),
     ),
     Chapter("Pipeline schedules", ("workload.pipeline_schedule",), schedules),

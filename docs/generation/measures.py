@@ -45,7 +45,10 @@ KEPT = {
     "loss": "logits and temporaries of the loss",
     "buffers": "gathered weights, gradients of the current layer",
     "kv_cache": "KV cache, in serving",
-    "allowance": "fragmentation of temporary tensors",
+    "fragmentation": "gaps between tensors that no other fits into",
+    "context": "the context of the driver, with the code of kernels",
+    "communicators": "buffers of communicators, one for each group of which it is a member",
+    "cached": "freed blocks that the allocator keeps for later, and gives back when memory runs short",
 }
 
 
@@ -54,7 +57,7 @@ def make() -> str:
     docs = attribute_docs(Metrics) | PLAIN
     rows = [[f"`{name}`", _unit(name), better, escape(docs[name])] for name, better in BETTER.items()]
     texts = ("memory", "breakdown", "provenance", "expected_error", "expected_on")
-    besides = docs | {"memory": "Bytes of `memory_bytes` by component."}
+    besides = docs | {"memory": "Bytes of `memory_used_bytes` by component."}
     parts = [INTRODUCTION, table(["metric", "unit", "better", "meaning"], rows), "## Other keys"]
     parts += [table(["key", "meaning"], [[f"`{name}`", escape(besides[name])] for name in texts])]
     parts += ["## Breakdown of a step", "`breakdown`, of the analytic engine, in seconds:", _named(BREAKDOWN, PARTS)]

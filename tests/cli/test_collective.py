@@ -17,6 +17,7 @@ from cosmic.network.collective_requests import groups_of
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from cosmic.network.synthesis import schedule_synthesis
 from cosmic.network.synthesis.lower_bounds import Bounds
 from tests.commands import output, run
 from tests.network.schedules.made import gathered
@@ -41,7 +42,7 @@ def synthesize(graph: LinkGraph, kind: Kind, size_bytes: float, **more: Any) -> 
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Let bounds and schedules be those above; return a folder with a network, which is the current one."""
     monkeypatch.setattr(collective_requests, "collective_bounds", bounds)
-    monkeypatch.setattr(collective_requests, "synthesize_schedule", synthesize)
+    monkeypatch.setattr(schedule_synthesis, "synthesize", synthesize)
     (tmp_path / "ring.txt").write_text(RING)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -113,7 +114,7 @@ def test_a_schedule_that_fails_its_check_is_a_mistake_of_ours(
         whole = np.zeros(0, np.int64)
         return Schedule(graph, kind, size_bytes, 1, (tuple(range(4)),), whole, whole, none, none)
 
-    monkeypatch.setattr(collective_requests, "synthesize_schedule", wrong)
+    monkeypatch.setattr(schedule_synthesis, "synthesize", wrong)
     status, _, said = run(capsys, "network", "synthesize", "ring.txt")
     assert status == 1
     assert "a mistake of ours" in said

@@ -50,7 +50,7 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         ("search x --agent gen", ["genetic"]),
         ("search x --agent=gen", ["genetic"]),
         ("search x --objective perf_per_b", ["perf_per_bandwidth"]),
-        ("search x --constraint memory", ["memory_bytes"]),
+        ("search x --constraint memory", ["memory_bytes", "memory_used_bytes"]),
         ("search x --stacks workload,net", ["workload,network"]),
         ("search x --engine ", ["analytic", "event", "ray"]),
         ("study tournament x --agents random,gen", ["random,genetic"]),

@@ -74,7 +74,9 @@ def test_many_differences_say_that_orders_were_sampled(capsys: pytest.CaptureFix
     fields = "tp=4 recompute=full precision=fp8 loss=chunked execution=eager tp_overlap=true dp_overlap=false"
     fields += " dropout=true attention=unfused"
     words = [word for field in fields.split() for word in ("--set-b", f"workload.{field}")]
-    out = output(capsys, "design", "diff", "llama3-8b@dgx-h100:64", "llama3-8b@dgx-h100:64", *words)
+    out = output(
+        capsys, "design", "diff", "llama3-8b@dgx-h100:64", "llama3-8b@dgx-h100:64", "--set", "sequence=2048", *words
+    )
     assert "average over 32 orders" in out
 
 

@@ -72,7 +72,9 @@ def test_a_row_that_cannot_hold_a_field_says_why() -> None:
 
 
 def test_nothing_moves_where_the_mapping_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
-    mesh = [word for each in ("tp=8", "pp=2", "cp=1", "weight_sharding=zero1") for word in ("--set", each)]
+    mesh = [
+        word for each in ("tp=8", "pp=2", "cp=1", "weight_sharding=zero1", "recompute=full") for word in ("--set", each)
+    ]
     assert "moved" not in output(capsys, "design", "sweep", DESIGN, *mesh, "--vary", "micro_batch=1,2")
 
 

@@ -42,7 +42,7 @@ def test_errors_are_told_by_source_with_memory_and_what_was_skipped(
 
 def test_json_holds_rows_and_summaries(capsys: pytest.CaptureFixture[str], few: str) -> None:
     found = json.loads(output(capsys, "calibrate", "validate", few, "--json"))
-    assert set(found) == {"rows", "summary", "memory_summary", "coverage"}
+    assert set(found) == {"rows", "summary", "memory_summary", "coverage", "fits"}
     by_id = {row["id"]: row for row in found["rows"]}
     full = by_id["korth-t5-22B-full"]
     assert full["relative_error"] == pytest.approx(full["predicted_s"] / full["measured_s"] - 1)
@@ -94,7 +94,8 @@ def test_columns_of_no_kind_are_refused_with_the_kinds_there_are(
     path.write_text("a,b\n1,2\n")
     status, _, err = run(capsys, "calibrate", "validate", str(path))
     assert status == 2
-    assert "no known kind, which are training runs" in err
+    assert "no known kind, which are memory of training runs (" in err
+    assert "; training runs (" in err
 
 
 def test_the_same_is_a_function_of_the_package() -> None:

@@ -25,7 +25,17 @@ from cosmic.frameworks.launch import ENGINES, FRAMEWORKS, quote_options
 from cosmic.frameworks.launch_arguments import ConfigEntries, parse_arguments, read_fields
 
 PLAIN = Workload(
-    sequence=4096, global_batch=64, dp=2, tp=2, cp=2, pp=2, ep=2, precision="fp8", recompute="full", lora_rank=8
+    sequence=4096,
+    global_batch=64,
+    dp=2,
+    tp=2,
+    cp=2,
+    pp=2,
+    ep=2,
+    precision="fp8",
+    recompute="full",
+    lora_rank=8,
+    weight_sharding="zero1",
 )
 """A workload in which most fields have an effect."""
 

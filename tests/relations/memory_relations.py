@@ -43,7 +43,7 @@ def no_more_without_buffers(before: RelatedAnswer, after: RelatedAnswer) -> Iter
     """
     bytes_before, bytes_after = (
         before["memory_bytes"],
-        after["memory_bytes"] - after["memory.buffers"] - after["memory.allowance"],
+        after["memory_bytes"] - after["memory.buffers"],
     )
     if bytes_after > bytes_before * (1 + ROUNDING):
         yield Finding(f"{bytes_before:.6g} -> {bytes_after:.6g} bytes, buffers aside", bytes_after / bytes_before - 1)
@@ -135,11 +135,8 @@ def offloads(point: DesignPoint, _: Random) -> list[Changes]:
 
 
 def offloading_loses_nothing(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
-    """Yield a finding where offloading adds to the device's memory, or loses bytes on the way.
-
-    Less memory that is allocated anew leaves less of it unused: the allowance does not count.
-    """
-    bytes_before, bytes_after = (answer["memory_bytes"] - answer["memory.allowance"] for answer in (before, after))
+    """Yield a finding where offloading adds to the device's tensors, or loses bytes on the way."""
+    bytes_before, bytes_after = (answer["memory_bytes"] for answer in (before, after))
     offloaded = after["offloaded_bytes"]
     if bytes_after > bytes_before * (1 + ROUNDING):
         yield Finding(

@@ -20,7 +20,7 @@ from tests.relations.engine_agreement import compare_engines, measure_agreement
 from tests.relations.metamorphic import is_small
 from tests.relations.random_designs import random_design
 
-STAGES = {"dp": 1, "tp": 1, "cp": 1, "pp": 8, "global_batch": 32, "schedule": "1f1b"}
+STAGES = {"dp": 1, "tp": 1, "cp": 1, "pp": 8, "global_batch": 32, "schedule": "1f1b", "memory.capacity": "1 TiB"}
 
 
 def stated(rng: Random, family: str) -> DesignPoint:

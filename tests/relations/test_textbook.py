@@ -272,7 +272,8 @@ def test_sc21_states_of_the_fullest_stage(sc21: DesignPoint) -> None:
     # 1F1B: the first stage keeps p microbatches, and of each the inputs of its layers: 2 s b h, split over no one
     kept = 8 * 10 * 2 * 2048 * H3
     layer_at_once = korthikanti(2048, 1, H3, 96, t=8, sequence_parallel=False, recompute="none")
-    within(run(sc21).memory["activations"], kept, 1.05 * (kept + layer_at_once + 8 * 2 * 2048 * H3))
+    backward = run(sc21.changed({"workload.grad_reduce_in_fp32": True}))  # in fp16 the update needs most, for copies
+    within(backward.memory["activations"], kept, 1.05 * (kept + layer_at_once + 8 * 2 * 2048 * H3))
 
 
 # ---- 4

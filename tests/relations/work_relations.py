@@ -15,7 +15,7 @@ from cosmic.design.model_layer import Transformer, count_parameters, served_mode
 from cosmic.design.program_model import ProgramModel
 from cosmic.simulate.analytic_step import BREAKDOWN
 from cosmic.simulate.events.design_simulation import simulate_design
-from cosmic.step.device_memory import COMPONENTS
+from cosmic.step.device_memory import COMPONENTS, TENSORS
 from tests.relations.memory_relations import routed_parameters, served_bytes
 from tests.relations.metamorphic import (
     PLAYED_ROUNDING,
@@ -55,7 +55,11 @@ def relation_of_one(name: str, sentence: str, check: Check) -> Relation:
 
 def sums(_: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
     """Yield a finding where parts are not what they are parts of, or are negative."""
-    for total_metric, prefix, names in (("step_s", "breakdown", BREAKDOWN), ("memory_bytes", "memory", COMPONENTS)):
+    for total_metric, prefix, names in (
+        ("step_s", "breakdown", BREAKDOWN),
+        ("memory_bytes", "memory", TENSORS),
+        ("memory_used_bytes", "memory", COMPONENTS),
+    ):
         parts = {name: answer[f"{prefix}.{name}"] for name in names}
         total = sum(parts.values())
         if not abs(total - answer[total_metric]) <= 1e-9 * answer[total_metric]:

@@ -36,7 +36,7 @@ HARMLESS = {
     *("sql_other_page_size", "sql_inputs_deleted", "sql_copy_is_a_blob", "sql_copy_is_large", "sql_ending_is_a_blob"),
     *("sql_ending_is_long", "inputs_are_dropped", "new_trials_are_a_link", "batch_asked_6"),
     *("space_objective_1", "schema_same_page"),
-    *("packed_all_the_same", "packed_nothing_counted", "packed_kind_0_1", "packed_kind_13_1"),
+    *("packed_all_the_same", "packed_nothing_counted", "packed_kind_0_1", "packed_kind_14_1"),
     *("packed_salvaged_are_dropped", "packed_sql_salvaged_of_a_batch", "packed_sql_salvaged_nonsense"),
 }
 """Crafted studies that can be read all the same: with them, commands go on."""

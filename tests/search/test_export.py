@@ -91,7 +91,7 @@ def test_parts_add_up_to_their_metric(original: Path, tmp_path: Path) -> None:
     export_trials(original, tmp_path / "t.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     for row in rows:
-        for metric in ("step_s", "memory_bytes"):
+        for metric in ("step_s", "memory_used_bytes"):
             parts = [value for name, value in row.items() if name.startswith(f"{metric}.") and value is not None]
             if row["feasible"]:
                 assert math.fsum(parts) == pytest.approx(row[metric], rel=1e-12)
@@ -100,7 +100,7 @@ def test_parts_add_up_to_their_metric(original: Path, tmp_path: Path) -> None:
             else:
                 assert math.fsum(parts) > 0  # which memory is too much
     export_trials(original, tmp_path / "t.csv", parts=False)
-    assert read_csv((tmp_path / "t.csv").read_text())[0].keys().isdisjoint({"step_s.gemm", "memory_bytes.weights"})
+    assert read_csv((tmp_path / "t.csv").read_text())[0].keys().isdisjoint({"step_s.gemm", "memory_used_bytes.weights"})
 
 
 def test_a_trial_that_would_be_evaluated_otherwise_now_has_no_parts(
@@ -116,7 +116,7 @@ def test_a_trial_that_would_be_evaluated_otherwise_now_has_no_parts(
     export_trials(original, tmp_path / "t.jsonl")
     for row in map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines()):
         assert row["step_s.gemm"] is None
-        assert not row["feasible"] or row["memory_bytes.weights"] is None
+        assert not row["feasible"] or row["memory_used_bytes.weights"] is None
 
 
 BASE = "gpt3-125m@dgx-h100:8"
@@ -169,7 +169,7 @@ def test_tables_of_random_studies_of_every_kind_are_their_trials(kind: str, tmp_
         assert row["reasons"] == ", ".join(wanted["reasons"])
         fields = fields_of(study, study.trials.row(place))
         assert {name: row[name] for name in fields} == fields
-        for metric in ("step_s", "memory_bytes") if row["feasible"] else ():
+        for metric in ("step_s", "memory_used_bytes") if row["feasible"] else ():
             parts = [value for name, value in row.items() if name.startswith(f"{metric}.")]
             whole = math.fsum(parts) if metric == "step_s" or kind != "several workloads" else row[metric]
             assert whole == pytest.approx(row[metric], rel=1e-12)
@@ -305,8 +305,8 @@ def test_of_a_simulated_study_only_memory_has_parts(tmp_path: Path) -> None:
     assert any(row["feasible"] for row in rows)
     for row in rows:
         assert not [name for name in row if name.startswith("step_s.")]
-        parts = [value for name, value in row.items() if name.startswith("memory_bytes.")]
-        assert not row["feasible"] or math.fsum(parts) == pytest.approx(row["memory_bytes"], rel=1e-12)
+        parts = [value for name, value in row.items() if name.startswith("memory_used_bytes.")]
+        assert not row["feasible"] or math.fsum(parts) == pytest.approx(row["memory_used_bytes"], rel=1e-12)
 
 
 def test_an_interrupted_study_has_the_rows_that_were_written(tmp_path: Path) -> None:

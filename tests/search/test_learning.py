@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
-from cosmic.design.design_batch import Batch, batch_of
-from cosmic.design.schema import assign_fields
+from cosmic.design import schema
+from cosmic.design.design_batch import Batch, batch_of, column_of
 from cosmic.evaluation import evaluate
 from cosmic.report.study_report import found_in_study
 from cosmic.search.agent import Outcomes, Task, parse_agent, separate_agents, start_agent
 from cosmic.search.leaderboard import hold_tournament
-from cosmic.search.learning.design_features import arithmetic_features, derived_features, physics_features
+from cosmic.search.learning.design_features import (
+    arithmetic_features,
+    derived_features,
+    memory_features,
+    physics_features,
+)
 from cosmic.search.learning.prediction_quality import (
     Learned,
     Quality,
@@ -40,16 +45,19 @@ from cosmic.search.study.doctor import examine_study, repair_study
 from cosmic.search.study.measured_runs import summarize_evidence
 from cosmic.search.study.study import open_study, tell_runs
 from cosmic.search.study.study_comparison import replay_study
+from cosmic.simulate.metrics import Metrics
+from cosmic.step.process_memory import needed_bytes
 from tests.search.searches import SPACE, told
 
+BASE = {
+    "model": "llama3-8b",
+    "system": "dgx-h100:16",
+    "workload": {"sequence": 4096, "global_batch": 64, "tp": 8, "cp": 1, "pp": 1, "micro_batch": 1},
+}
 MAPPINGS = {
     "version": 1,
     "name": "small",
-    "base": {
-        "model": "llama3-8b",
-        "system": "dgx-h100:16",
-        "workload": {"sequence": 4096, "global_batch": 64, "tp": 8, "cp": 1, "pp": 1, "micro_batch": 1},
-    },
+    "base": BASE,
     "parameters": {"tp": [1, 2, 4, 8], "pp": [1, 2, 4], "micro_batch": [1, 2, 4], "chunks": [1, 4, 16]},
     "derived": {"dp": "npus // (tp * pp)"},
     "constraints": ["dp * tp * pp == npus", "global_batch % (dp * micro_batch) == 0"],
@@ -229,8 +237,28 @@ def test_memory_is_what_an_evaluation_says_and_decides_what_fits() -> None:
     known = derived_features(Batch(space.base, space.columns(rows))).columns["memory"]
     assert ((np.asarray(known) <= 0) == runs).all()
     place = int(np.flatnonzero(runs)[0])
-    needed = problem.evaluate(rows[place : place + 1]).columns["memory_bytes"][0]
-    assert known[place] == pytest.approx(np.log2(needed / space.base.memory.capacity_bytes))
+    point = space.point(rows[place])
+    evaluated = evaluate(point)
+    assert isinstance(evaluated, Metrics)
+    assert known[place] == pytest.approx(np.log2(needed_bytes(point, evaluated.memory) / point.memory.left_bytes))
+
+
+def test_each_design_needs_memory_as_surely_as_it_must_fit_itself() -> None:
+    """A batch in which certainty, what is left and accelerators' contexts differ is one of each alone."""
+    point = load_design("llama3-8b@dgx-h100:8", {"tp": 4, "pp": 1, "cp": 1, "micro_batch": 1, "recompute": "none"})
+    columns = {
+        "memory.fits": np.array([0.5, 0.95, 0.95, 0.95]),
+        "memory.usable": np.array([0.9, 0.9, 0.8, 0.9]),
+        "memory.context": column_of([None, None, None, 2e9]),
+    }
+    found = memory_features(Batch(point, columns))
+    for row, share in enumerate(found):
+        alone = schema.assign_fields(point, {path: column[row] for path, column in columns.items()})
+        evaluated = evaluate(alone)
+        assert isinstance(evaluated, Metrics)
+        assert share == pytest.approx(needed_bytes(alone, evaluated.memory) / alone.memory.left_bytes)
+    assert found[0] < found[1] < found[2]
+    assert found[3] != found[1]
 
 
 def test_memory_is_worked_out_before_only_where_an_evaluation_costs_more() -> None:
@@ -404,11 +432,11 @@ def test_a_source_that_is_gone_or_has_changed_is_one_sentence(earlier: Path, tmp
 
 def test_rows_of_a_file_derive_what_the_set_derives(tmp_path: Path) -> None:
     """The rows that a study takes are taken from a file too: dp follows tp and pp, or the design could not run."""
-    space = load_space(MAPPINGS)
+    space = load_space({**MAPPINGS, "base": {**BASE, "memory": {"capacity": "1 TiB"}}})  # all of them fit
     runs = tmp_path / "runs.csv"
     predicted = {}
     for tp in (2, 4):
-        outcome = evaluate(assign_fields(space.base, {"workload.tp": tp, "workload.dp": 16 // tp}))
+        outcome = evaluate(schema.assign_fields(space.base, {"workload.tp": tp, "workload.dp": 16 // tp}))
         predicted[tp] = outcome.step_s  # type: ignore[union-attr]
     runs.write_text(f"tp,step_s\n2,{2 * predicted[2]}\n4,{2 * predicted[4]}\n")
     lessons = search(space, agent="random", trials=3, learn=[runs]).inputs.lessons

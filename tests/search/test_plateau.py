@@ -48,8 +48,10 @@ def test_the_worst_case_is_with_the_slowest_part_that_matters() -> None:
     assert 1.05 * step.step_s < worst_case_loss(MINE, "step_s") < step.step_s / DEGRADED_RATE
 
 
-def _base() -> dict[str, object]:
-    return {"model": "llama3-8b", "system": "dgx-h100:16", "workload": {**PLAIN, "weight_sharding": "zero1"}}
+def _base(**workload: object) -> dict[str, object]:
+    """Return a base whose memory has room for all designs of the space."""
+    work = {**PLAIN, "weight_sharding": "zero1", **workload}
+    return {"model": "llama3-8b", "system": "dgx-h100:16", "memory": {"capacity": "1 TiB"}, "workload": work}
 
 
 SPACE = {
@@ -80,11 +82,7 @@ def test_of_equal_designs_the_simplest_is_taken() -> None:
 
 def test_a_design_that_is_worse_than_the_base_is_never_taken() -> None:
     """The simplest within half is slower than a base that overlaps: it would be called the best, and worse."""
-    base = {
-        "model": "llama3-8b",
-        "system": "dgx-h100:16",
-        "workload": {**PLAIN, "weight_sharding": "zero1", "tp_overlap": True},
-    }
+    base = _base(tp_overlap=True)
     found = search({**SPACE, "base": base}, agent="exhaustive")
     ground = find_plateau(found.problem, found.trials, within=0.5)
     assert ground is not None

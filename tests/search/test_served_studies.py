@@ -39,7 +39,7 @@ def metrics_in(content: bytes) -> int:
 def test_studies_of_steps_are_written_as_before() -> None:
     trials, shape = trials_of(STEPS)
     content = trial_storage.pack_piece(trials)
-    assert metrics_in(content) == len((*OF_STEPS, *OF_CLUSTERS, *OF_RUNS)) == 21
+    assert metrics_in(content) == len((*OF_STEPS, *OF_CLUSTERS, *OF_RUNS)) == 22
     again = trial_storage.unpack_piece(content, len(trials), shape)
     for name in METRICS:
         np.testing.assert_array_equal(again.results.columns[name], trials.results.columns[name])

@@ -87,7 +87,7 @@ def test_states_that_are_apart_do_not_dilute_what_layers_read() -> None:
     memory, found = footprint(batch)
     assert float(found.homes["cxl", "optimizer"]) == pytest.approx(1e6)
     away = 2 * (2 * 528 + 8 + 2 * 8 * 100_000)
-    near = sum(float(size) for name, size in memory.parts.items() if name not in ("allowance", "optimizer"))
+    near = sum(float(size) for name, size in memory.parts.items() if name not in ("fragmentation", "optimizer"))
     share = away / (away + near)
     assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)
     states = 12 * away / 2
@@ -110,7 +110,7 @@ def test_states_of_experts_apart_from_those_of_others_are_apart_from_what_layers
     given: dict[str, Any] = {**dict.fromkeys(("weights", "experts", "optimizer"), ("cxl",)), "expert_optimizer": (HBM,)}
     memory, _ = footprint(batch := placed(CXL, model=model, **given))
     away = 2 * (2 * 304 + 8 + 2 * 8 * 100_000 + 2 * 1024)
-    near = sum(float(size) for name, size in memory.parts.items() if name not in ("allowance", "optimizer"))
+    near = sum(float(size) for name, size in memory.parts.items() if name not in ("fragmentation", "optimizer"))
     assert float(memory.parts["optimizer"]) == 12 * 2048
     share = away / (away + near)
     assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)

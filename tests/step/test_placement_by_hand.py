@@ -290,7 +290,7 @@ def test_memory_is_expanded_only_by_what_lives_there() -> None:
     given: dict[str, Any] = {"task": "decode", "model": {"vocab": 10_000_000}}
     memory, _ = footprint(batch := placed(cxl, weights=("cxl",), **given))
     away = 2 * (2 * 8 * 10_000_000 + 2 * 528 + 8)
-    share = away / (float(memory.total) - float(memory.parts["allowance"]) + away)
+    share = away / (float(memory.total) - float(memory.parts["fragmentation"]) + away)
     assert share > 0.5
     assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100))
     assert kernel_bandwidth_bytes_per_s(tiny.batch(memory={"tiers": (cxl,)}, **given)) == 100

@@ -72,15 +72,19 @@ def test_microbatches_that_wait_are_there_when_a_compiled_pass_ends() -> None:
 
 def test_the_gradient_of_a_weight_is_apart_in_a_compiled_pass() -> None:
     """Of 1000 words, without an embedding on the stage: 8000 weights of the head in 2 bytes, beside the stream's."""
-    _, last = stage_footprints(design({"layers": 2, "vocab": 1000}, pp=2, execution="compiled"))
+    _, last = stage_footprints(design({"layers": 2, "vocab": 1000}, pp=2, execution="compiled", set_to_none=False))
     found = last.parts
     assert found["activations"] == 832 + 144
     assert (found["loss"], found["buffers"]) == (2 * 4000, 2 * 32 + 2 * 8000)
 
 
 def test_sharded_weights_of_a_compiled_step_have_no_graph_of_all_layers() -> None:
-    """Each layer is a graph: 3 x 528 gathered weights in 2 bytes, and a layer's gradients."""
-    assert moment(execution="compiled", dp=2, weight_sharding="zero3") == (1664, 0, 3 * 2 * 528 + 320)
+    """Each layer is a graph: 3 x 528 gathered weights and gradients in 2 bytes, and a layer's gradients.
+
+    Of these there is a copy in 4 bytes, in which they are reduced.
+    """
+    given: dict[str, Any] = {"execution": "compiled", "dp": 2, "weight_sharding": "zero3", "set_to_none": False}
+    assert moment(**given) == (1664, 0, 3 * 2 * 528 + 4 * 528 + 320)
 
 
 def test_a_compiled_pass_over_adapters_ends_with_their_gradients_alone() -> None:

@@ -337,9 +337,9 @@ def test_metrics_say_what_every_tier_holds() -> None:
         "capacity_bytes": 1e6, "used_bytes": WHOLE, "traffic_bytes": WHOLE, "weights": WHOLE
     }  # fmt: skip
     assert found.memory_tiers["ssd"]["used_bytes"] == 0
-    assert found.memory_tiers["hbm"]["used_bytes"] == found.memory_bytes
+    assert found.memory_tiers["hbm"]["used_bytes"] == found.memory_used_bytes
     assert evaluate(tiny.point(task="decode")).memory_tiers == {}  # type: ignore[union-attr]
-    assert float(memory_of(batch_of(point)).total) == found.memory_bytes
+    assert float(memory_of(batch_of(point)).total) == found.memory_used_bytes
 
 
 def test_the_optimizer_streams_states_at_the_rate_of_where_they_are() -> None:

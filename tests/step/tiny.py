@@ -1,7 +1,8 @@
 """A design so small that every number of its step can be worked out by hand.
 
 A layer has hidden 8, 2 heads of 4, ffn 16; sequences have 4 tokens, and the vocabulary 10. The accelerator multiplies
-at 1000 flop/s and moves 100 bytes/s, without losses. The network is one switch, into which an NPU sends 10 bytes/s.
+at 1000 flop/s and moves 100 bytes/s, without losses, and runs no framework's process: its memory is that of
+tensors. The network is one switch, into which an NPU sends 10 bytes/s.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ COMPUTE: Changes = {
     "memory_efficiency": 1.0,
     "launch_s": 0.0,
 }
-MEMORY: Changes = {"capacity_bytes": 1e9, "bandwidth_bytes_per_s": 100.0}
+MEMORY: Changes = {"capacity_bytes": 1e9, "bandwidth_bytes_per_s": 100.0, "context_bytes": 0.0}
 
 
 def switch(npus: int, **changes: Any) -> Dimension:

@@ -65,6 +65,26 @@ def source_of(collection: str) -> str:
     return match[0].lower() if match else collection
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryFigure:
+    """A measured figure of memory beside its prediction."""
+
+    kind: str
+    """What it counts: allocated, reserved, or what the device shows."""
+    measured_bytes: float
+    predicted_bytes: Range
+
+    @property
+    def error(self) -> float:
+        """The relative error: predicted / measured - 1."""
+        return self.predicted_bytes.p50 / self.measured_bytes - 1
+
+    @property
+    def in_range(self) -> bool:
+        """Whether it is from P5 to P95."""
+        return self.predicted_bytes.p05 <= self.measured_bytes <= self.predicted_bytes.p95
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A measurement and its prediction, or why there is none."""
@@ -86,8 +106,12 @@ class Verdict:
     """Why there is no prediction."""
     assumed: tuple[str, ...] = ()
     """What the row leaves open, and the assumptions made."""
-    peak_bytes_measured: float | None = None
-    peak_bytes_predicted: float | None = None
+    memory: MemoryFigure | None = None
+    """What was measured of its memory."""
+    ran: bool | None = None
+    """Whether it ran, or ran out of memory; None where the row does not say."""
+    fits: float | None = None
+    """The predicted probability that it fits."""
     flop: float | None = None
     """Operations per accelerator, at six per active parameter and token: for the constant-efficiency baseline."""
     group: tuple[str, ...] = ()
@@ -136,7 +160,7 @@ class Verdict:
     @property
     def memory_error(self) -> float | None:
         """The relative error of peak memory."""
-        return _relative(self.peak_bytes_predicted, self.peak_bytes_measured)
+        return None if self.memory is None else self.memory.error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data."""
@@ -151,12 +175,16 @@ class Verdict:
         start["assumed"] = list(self.assumed)
         if self.low_s is not None and self.high_s is not None:
             start |= {"low_s": self.low_s, "high_s": self.high_s}
-        if self.memory_error is not None:
+        if self.memory is not None:
             start |= {
-                "peak_bytes_measured": self.peak_bytes_measured,
-                "peak_bytes_predicted": self.peak_bytes_predicted,
+                "memory_kind": self.memory.kind,
+                "peak_bytes_measured": self.memory.measured_bytes,
+                "peak_bytes_predicted": self.memory.predicted_bytes.p50,
+                "peak_bytes_range": asdict(self.memory.predicted_bytes),
                 "memory_error": self.memory_error,
             }
+        if self.ran is not None:
+            start |= {"ran": self.ran, "fits": self.fits}
         return start
 
 
@@ -223,7 +251,8 @@ def compare_row(row: Row, identity: str, collection: str, compare: Callable[[Fie
 def _finite(verdict: Verdict) -> Verdict:
     """Return *verdict*, or one that says that it is skipped: one error that is no number would spoil every mean."""
     errors = (verdict.error, verdict.memory_error)
-    if verdict.skipped or (verdict.error is not None and all(isfinite(error or 0.0) for error in errors)):
+    known = verdict.error is not None or verdict.memory is not None or verdict.ran is not None
+    if verdict.skipped or (known and all(isfinite(error or 0.0) for error in errors)):
         return verdict
     return Verdict(
         id=verdict.id, set=verdict.set, kind=verdict.kind, row=verdict.row, skipped="the prediction is not finite"
@@ -252,6 +281,11 @@ def _kind(name: str, module: str, columns: str) -> RowKind:
 
 
 KINDS = (
+    _kind(
+        "memory of training runs",
+        "memory_rows",
+        "id model accel n_accel seq_len outcome allocated_gib reserved_gib device_gib",
+    ),
     _kind("training runs", "training_rows", "id model n_layers accel n_accel seq_len gbs iter_time_s"),
     _kind("training steps of one GPU", "single_gpu_rows", "layers hidden heads ffn vocab seq style step_ms"),
     _kind("prefill and decode of one GPU", "single_gpu_rows", "layers hidden heads ffn phase batch context ms"),

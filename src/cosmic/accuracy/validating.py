@@ -124,7 +124,10 @@ def summarise_errors(name: str, verdicts: Sequence[Verdict], *, memory: bool = F
     ordered, pairs = (0, 0) if memory else concordance(verdicts)
     clearly, clear = (0, 0) if memory else concordance(verdicts, CLEAR)
     ranges = [] if memory else [seconds_range for verdict in verdicts if (seconds_range := verdict.range_s) is not None]
-    in_range = [] if memory else [within for verdict in verdicts if (within := verdict.in_range) is not None]
+    if memory:
+        in_range = [verdict.memory.in_range for verdict in verdicts if verdict.memory is not None]
+    else:
+        in_range = [within for verdict in verdicts if (within := verdict.in_range) is not None]
     left_out = [] if memory else [abs(verdict.left_out) for verdict in verdicts if verdict.left_out is not None]
     reasons: dict[str, int] = {}
     for verdict in verdicts:
@@ -323,6 +326,33 @@ class Coverage:
     """Mean distance of P95 from the prediction, as a share."""
 
 
+HALF, SURE = 0.5, 0.95
+MEMORY_ROWS = "memory of training runs"
+"""The kind of rows without times."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitOutcomes:
+    """Runs that ran or ran out of memory, beside the predicted probability that they fit."""
+
+    runs: int
+    """How many are known to have run, or to have run out of memory."""
+    right: int
+    """Of how many that was on the right side of 50 %."""
+    sure: int
+    """How many were said to fit with 95 % or more."""
+    sure_ran: int
+    """How many of these ran."""
+
+    @property
+    def sentence(self) -> str:
+        """It in words."""
+        return (
+            f"{self.right} of {self.runs} runs that ran or ran out of memory are on the right side of 50 %; "
+            f"of {self.sure} said to fit with 95 % or more, {self.sure_ran} ran"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Validation:
     """Verdicts on measured rows, and their error statistics."""
@@ -334,6 +364,16 @@ class Validation:
     """Errors of times."""
     memory_summary: tuple[Summary, ...]
     """Errors of peak memory, of the rows that give it."""
+
+    @property
+    def skipped(self) -> list[tuple[int, str, str]]:
+        """How many rows of a set were skipped for a reason, the set, and the reason; the most first."""
+        reasons = [
+            (count, each.name, why)
+            for each in (*self.summary, *self.memory_summary)
+            for why, count in each.skipped.items()
+        ]
+        return sorted(reasons, key=lambda item: -item[0])
 
     @property
     def coverage(self) -> Coverage | None:
@@ -352,6 +392,16 @@ class Validation:
             len(widths), len(in_range_by_source), fmean(chain(*in_range_by_source.values())), by_source, fmean(widths)
         )
 
+    @property
+    def fits(self) -> FitOutcomes | None:
+        """How runs that ran, or ran out of memory, came out beside the probability that they fit; None without any."""
+        known = [(verdict.fits, verdict.ran) for verdict in self.verdicts if verdict.fits is not None]
+        if not known:
+            return None
+        right = sum((fits > HALF) == ran for fits, ran in known)
+        sure = [ran for fits, ran in known if fits >= SURE]
+        return FitOutcomes(len(known), right, len(sure), sum(map(bool, sure)))
+
     def to_dict(self) -> dict[str, Any]:
         """Return it all as plain data, in SI units."""
         return {
@@ -359,6 +409,7 @@ class Validation:
             "summary": [json_object(summary) for summary in self.summary],
             "memory_summary": [json_object(summary) for summary in self.memory_summary],
             "coverage": None if (coverage := self.coverage) is None else asdict(coverage),
+            "fits": None if (fits := self.fits) is None else asdict(fits),
         }
 
 
@@ -394,7 +445,18 @@ def assess_verdicts(verdicts: Sequence[Verdict], by: str = "set") -> Validation:
     for verdict in verdicts:
         name = verdict.set if by == "set" else verdict.row.get(by, "")
         parts.setdefault(name, []).append(verdict)
-    summary = tuple(summarise_errors(name, part, by=by) for name, part in parts.items())
-    with_memory = {name: [verdict for verdict in part if verdict.peak_bytes_measured] for name, part in parts.items()}
+    timed = {name: [verdict for verdict in part if _has_time(verdict)] for name, part in parts.items()}
+    summary = tuple(summarise_errors(name, part, by=by) for name, part in timed.items() if part)
+    with_memory = {name: [verdict for verdict in part if _has_memory(verdict)] for name, part in parts.items()}
     memory = tuple(summarise_errors(name, part, memory=True, by=by) for name, part in with_memory.items() if part)
     return Validation(tuple(verdicts), by, summary, memory)
+
+
+def _has_time(verdict: Verdict) -> bool:
+    """Return whether a row has a time, or would have one if it were predicted."""
+    return verdict.error is not None or bool(verdict.skipped and verdict.kind != MEMORY_ROWS)
+
+
+def _has_memory(verdict: Verdict) -> bool:
+    """Return whether a row has a figure of memory; of rows that are about nothing else, those that are skipped count."""
+    return verdict.memory is not None or bool(verdict.skipped and verdict.kind == MEMORY_ROWS)

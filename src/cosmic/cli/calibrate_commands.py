@@ -188,7 +188,8 @@ def _print_probe(probe_result: Probed, name: str, out: Path) -> None:
 # ---- `cosmic calibrate validate`: predictions compared with measurements
 
 MOST_REASONS = 20
-MORE = ("left out", "in P5–P95", "τ")
+IN_RANGE = "in P5–P95"
+MORE = ("left out", IN_RANGE, "τ")
 LEGEND = (
     "left out: mean error by constants that were fitted without the source; in P5–P95: measured times in the range of "
     "their prediction, by that error where there is one; τ: over pairs that differ by more than 5 %"
@@ -260,12 +261,12 @@ def _print_validation(validation: Validation) -> None:
         emit([""])
         emit_table(
             "Peak memory",
-            _validation_columns(validation.by),
-            [_validation_row(each) for each in validation.memory_summary],
+            _validation_columns(validation.by, IN_RANGE),
+            [[*_validation_row(each), _percent(each.in_range)] for each in validation.memory_summary],
         )
-    reasons = [(count, each.name, why) for each in validation.summary for why, count in each.skipped.items()]
-    if reasons:
-        reasons.sort(key=lambda item: -item[0])
+    if (fits := validation.fits) is not None:
+        emit([fits.sentence])
+    if reasons := validation.skipped:
         emit([""])
         emit_table("Skipped", ("rows", validation.by, "reason"), reasons[:MOST_REASONS])
         if (unshown := len(reasons) - MOST_REASONS) > 0:

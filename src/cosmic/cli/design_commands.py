@@ -280,7 +280,7 @@ def _import_verdict(imported: Imported, outcome: Metrics | Infeasible) -> list[s
 
     if isinstance(outcome, Infeasible):
         return [f"cannot run: {reason}" for reason in outcome.reasons]
-    used, capacity = outcome.memory_bytes / 2**30, imported.point.memory.capacity_bytes / 2**30
+    used, capacity = outcome.memory_used_bytes / 2**30, imported.point.memory.left_bytes / 2**30
     return [
         f"{format_seconds(outcome.step_s)} per step · {outcome.throughput_per_s:,.0f} {outcome.counted}/s"
         f" · {100 * outcome.mfu:.1f} % MFU · fits: {used:.1f} of {capacity:.4g} GiB",
@@ -411,7 +411,7 @@ def workload(
     emit_table("collectives of a step", columns, rows_of(sent))
     emit([""])
     parts = [[name, size] for name, size in memory.parts.items() if size]
-    rows: list[list[Any]] = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
+    rows: list[list[Any]] = [*parts, ["total", memory.total], ["capacity", point.memory.left_bytes]]
     emit_table("peak memory", ["component", "size_bytes"], rows)
 
 

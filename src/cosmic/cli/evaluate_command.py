@@ -240,6 +240,7 @@ def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) ->
     from cosmic.search.advice.design_advice import explain_bound  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
     from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415  heavy
+    from cosmic.step.process_memory import format_probability, has_process  # noqa: PLC0415  heavy
 
     emit(
         [
@@ -258,13 +259,16 @@ def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) ->
     ]
     emit_table("", ["step" if point.serving is None else "decode step", "time", "share", ""], rows)
     emit([""])
-    capacity = point.memory.capacity_bytes
+    capacity = point.memory.left_bytes
     kept = [(name, value) for name, value in metrics.memory.items() if value > 0]
     rows = [[name, f"{value / 2**30:.2f} GiB", draw_bar(value / capacity)] for name, value in kept]
     stages = point.workload.pp
     where = f", on stage {metrics.memory_stage + 1} of {stages}" if stages > 1 else ""
-    rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB{where}"])
+    rows.append(["total", f"{metrics.memory_used_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB{where}"])
     emit_table("", ["memory", "size", ""], rows)
+    if has_process(point) and metrics.fits is not None and (shown := metrics.memory_range) is not None:
+        low, high = (f"{size / 2**30:.3g}" for size in (shown.p05, shown.p95))
+        emit([f"fits with {format_probability(metrics.fits)} (P5–P95 {low}–{high} GiB)"])
     if len(metrics.memory_tiers) > 1:
         emit(["", "tiers of memory, for each accelerator", *describe_tiers(metrics.memory_tiers)])
     emit(["", *_costs_in_words(metrics)])

@@ -63,7 +63,9 @@ class MemoryNeed:
     used_bytes: float
     """What it needs."""
     capacity_bytes: float | None
-    """What it has; None where no machine is named."""
+    """What the driver leaves of it; None where no machine is named."""
+    fits: Share | None = None
+    """The probability that it fits; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,15 @@ class Memory:
 
     capacity_bytes: float
     bandwidth_bytes_per_s: float
+    usable: float = 1.0
+    """Share of the capacity that the driver leaves to processes."""
+    context_bytes: float | None = None
+    """What a process holds before its first tensor: the context of the driver, the code of kernels, handles of
+    libraries. Unknown if not given. 0 where no framework's process is counted, but tensors alone, as papers do."""
+    communicator_bytes: float | None = None
+    """The buffers of a communicator. As NCCL's if not given."""
+    fits: float = 0.95
+    """The probability with which a design must fit into the memory to count as one that can run."""
     tiers: tuple[MemoryTier, ...] = ()
     """Memory behind it, nearest first."""
     placement: Placement = ALL_IN_HBM
@@ -158,6 +167,12 @@ class Memory:
         check_bounds(self)
         require(self.capacity_bytes > 0, "capacity", self.capacity_bytes, "must be positive")
         require(self.bandwidth_bytes_per_s > 0, "bandwidth", self.bandwidth_bytes_per_s, "must be positive")
+        context = self.context_bytes
+        require(0 < self.usable <= 1, "usable", self.usable, "must be above 0, and at most 1")
+        require(context is None or context >= 0, "context", context, "must not be negative")
+        buffers = self.communicator_bytes
+        require(buffers is None or buffers >= 0, "communicator", buffers, "must not be negative")
+        require(0 < self.fits < 1, "fits", self.fits, "must be between 0 and 1")
         require(self.resident_layers >= 1, "resident_layers", self.resident_layers, "must be at least 1")
         share = self.active_experts
         require(share is None or 0 < share <= 1, "active_experts", share, "must be above 0, and at most 1")
@@ -181,6 +196,11 @@ class Memory:
             positions = [names.index(name) for name in listed]
             rule = f"must name each tier once, nearest first: {', '.join(names)}"
             require(positions == sorted(set(positions)), where, list(listed), rule)
+
+    @property
+    def left_bytes(self) -> float:
+        """What the driver leaves of the capacity."""
+        return self.usable * self.capacity_bytes
 
     @property
     def outer(self) -> dict[str, int]:

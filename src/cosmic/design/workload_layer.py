@@ -37,6 +37,7 @@ UnevenTensor = Literal["refuse", "pad"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 Moments = Literal["fp32", "bf16"]
+OptimizerKernels = Literal["fused", "foreach"]
 CacheFormat = Literal["auto", "bf16", "fp8"]
 Attention = Literal["fused", "flash2", "flash1", "unfused_windows", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
@@ -89,6 +90,10 @@ def _ddp_of_torchtitan(workload: Workload) -> str:
 
 def _has_adapters(workload: Workload) -> bool:
     return workload.lora_rank is not None
+
+
+def _shards_fp8(workload: Workload) -> bool:
+    return workload.precision == "fp8" and workload.weight_sharding != "none"
 
 
 _UNFUSED = {"--attention-backend": "unfused", "--attention-softmax-in-fp32": True}
@@ -178,6 +183,14 @@ class Workload:
     fp8_weight_cache: bool = declared(True, training=True, idle=unless("precision", one_of("fp8", "fp4")))
     """Whether weights are cast to 8 or 4 bits once a step, or for every microbatch (Megatron Bridge's
     disable_parameter_transpose_cache, which its fine-tuning recipes set)."""
+    fp8_param_gather: bool = declared(
+        True,
+        training=True,
+        idle=unless("precision", one_of("fp8")),
+        flags={"megatron": Flag("--fp8-param-gather", default=False, when=_shards_fp8)},
+    )
+    """Whether replicas gather updated weights in 8 bits and keep no copy in 16 (Megatron-LM's --fp8-param-gather, of
+    Transformer Engine's kernels). Else the 8-bit copies are kept beside those of 16 bits."""
     dp: int = declared(1, least=1, number=True, uses=_uses("searched"), label="data parallelism")
     """Data parallelism."""
     tp: int = declared(
@@ -735,6 +748,17 @@ class Workload:
     )
     """Whether gradients accumulate and are reduced in fp32 where there is a master copy, or in 16 bits. If not given:
     in bf16 yes, in fp16, fp8 and fp4 no."""
+    set_to_none: bool = declared(
+        True,
+        training=True,
+        idle=lambda w: "gradients have buffers of their own" if w.execution == "fused" and not w.set_to_none else "",
+    )
+    """Whether PyTorch frees gradients after a step (zero_grad's set_to_none), so that there are none before the first
+    backward pass. Megatron-LM's (execution: fused) have buffers that stay."""
+    optimizer_kernels: OptimizerKernels = declared("fused", training=True)
+    """Whether the optimizer updates a weight in one kernel (fused), or all weights operation by operation (foreach),
+    which needs as much memory as the weights that it updates once more: PyTorch's default, and Hugging Face's before
+    PyTorch 2.8."""
     moments: Moments = declared(
         "fp32",
         training=True,

@@ -71,6 +71,10 @@ RANGES_CAPTION = (
     "known (calibration/expected_errors.py). Half should be in the first, nine in ten in the second. The last column "
     "is by how much P95 is above the prediction, on average."
 )
+MEMORY_CAPTION = (
+    "Figures are what a source reports: tensors at their peak, what the allocator reserved, or what the device shows of "
+    "the process. Each is compared with the same components, and with their range."
+)
 INTRODUCTION, _, WEAKNESSES = (
     (Path(__file__).parent / "accuracy_page.md").read_text(encoding="utf-8").partition("\n---\n")
 )
@@ -100,7 +104,7 @@ def accuracy_page(validation: Validation, name: str = "accuracy") -> Page:
         parts += _agreement_figures(judged)
         if title == RUNS:
             parts += [*_ranges_table(), *_compare_models(judged)]
-    parts += _memory_table(verdicts)
+    parts += _memory_table(validation)
     parts += [Heading("Where predictions are off, and why"), Items(REMARKS)]
     parts += _skipped_table(verdicts)
     parts += [Heading("Where the rows are from"), Table(("set", "source"), _sources_of_sets(verdicts))]
@@ -213,12 +217,15 @@ def _compare_models(verdicts: Sequence[Verdict]) -> list[Part]:
     return [Heading("Other models", 3), Table(("set", "rows", "COSMIC, left out", "COSMIC", *theirs), rows, caption)]
 
 
-def _memory_table(verdicts: Sequence[Verdict]) -> list[Part]:
-    weighed = [verdict for verdict in verdicts if verdict.peak_bytes_measured]
+def _memory_table(validation: Validation) -> list[Part]:
+    """Return the errors of memory, whatever the figures of a set count, and whether runs fitted that were to fit."""
+    weighed = [verdict for verdict in validation.verdicts if verdict.memory is not None]
     if not weighed:
         return []
-    rows = [_summary_row(errors)[:-1] for errors in _summarise_sets(weighed, memory=True)]
-    return [Heading("Peak memory"), Table(("set", *COLUMNS), rows)]
+    summaries = [*_summarise_sets(weighed, memory=True), summarise_errors("all", weighed, memory=True)]
+    rows = [[*_summary_row(errors)[:-1], _percent(errors.in_range)] for errors in summaries]
+    parts: list[Part] = [Heading("Peak memory"), Table(("set", *COLUMNS, "in P5–P95"), rows, MEMORY_CAPTION)]
+    return parts if (fits := validation.fits) is None else [*parts, Text(fits.sentence + ".")]
 
 
 def _skipped_table(verdicts: Sequence[Verdict]) -> list[Part]:

@@ -75,6 +75,7 @@ from cosmic.step.bottleneck import (
     roofline_operators,
     workload_peak_flop_per_s,
 )
+from cosmic.step.process_memory import format_probability, has_process
 from cosmic.step.step_profile import StepProfile
 from cosmic.step.tier_traffic import TOTAL_KEYS
 
@@ -278,7 +279,10 @@ MEMORY_LABELS = {
     "loss": "logits and loss",
     "buffers": "communication buffers",
     "kv_cache": "KV cache",
-    "allowance": "fragmentation",
+    "fragmentation": "gaps of the allocator",
+    "cached": "cached by the allocator",
+    "context": "context and libraries",
+    "communicators": "communicators",
 }
 
 
@@ -504,7 +508,7 @@ def design_without_timeline(named: NamedDesign, engine: str, limits: Sequence[Me
         identity=point.identity,
         yaml=dump_design(point),
         command=evaluation_command(named, engine),
-        capacity_bytes=point.memory.capacity_bytes,
+        capacity_bytes=point.memory.left_bytes,
         reasons=outcome.reasons if isinstance(outcome, Infeasible) else (),
     )
     if isinstance(outcome, Infeasible):
@@ -559,10 +563,12 @@ def design_facts(
             facts.append(Fact(metric_label(name), text, value, note))
         if name == "samples_per_s":  # after tokens, or in their place
             facts.append(rate_per_accelerator(point, metrics))
-    room = f"of {bytes_text(point.memory.capacity_bytes)} on each accelerator"
+    room = f"of {bytes_text(point.memory.left_bytes)} on each accelerator"
+    if has_process(point) and metrics.fits is not None:
+        room += f", fits with {format_probability(metrics.fits)}"
     per_unit = f"cost_usd_per_{metrics.counted.removesuffix('s')}"
     cost = serving_view.per_million_fact("cost", metrics.counted, metrics, per_unit, "to own and run")
-    return [*facts, Fact("memory", bytes_text(metrics.memory_bytes), metrics.memory_bytes, room), cost]
+    return [*facts, Fact("memory", bytes_text(metrics.memory_used_bytes), metrics.memory_used_bytes, room), cost]
 
 
 def rate_per_accelerator(point: DesignPoint, metrics: Metrics) -> Fact:

@@ -515,7 +515,7 @@ class Sizing(Answered):
             expected=None
             if risk is None
             else ExpectedRange("train_days", risk.steps.p05, risk.steps.p50, risk.steps.p95),
-            memory=MemoryNeed(best.metrics.memory_bytes, best.point.memory.capacity_bytes),
+            memory=MemoryNeed(best.metrics.memory_used_bytes, best.point.memory.left_bytes, best.metrics.fits),
             provenance=Provenance(inputs=inputs, constants=best.metrics.provenance),
         )
 

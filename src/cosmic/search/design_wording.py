@@ -53,6 +53,7 @@ METRICS = {
     "mfu": ("MFU", "share"),
     "hfu": ("HFU", "share"),
     "memory_bytes": ("memory", "B"),
+    "memory_used_bytes": ("memory used", "B"),
     "offloaded_bytes": ("offloaded", "B"),
     "cost_usd": ("cost", "USD"),
     "network_usd": ("network cost", "USD"),
@@ -94,7 +95,7 @@ def mapping_in_words(point: DesignPoint) -> str:
 
     >>> from cosmic.search.mapping.design_completion import load_design
     >>> mapping_in_words(load_design("llama3-70b@dgx-h100:512"))
-    'dp 32 · tp 4 · pp 4 · vpp 10 · microbatch 1 · zero1 · recompute none · tp overlap'
+    'dp 16 · tp 4 · cp 2 · pp 4 · vpp 10 · microbatch 1 · zero1 · recompute none · tp overlap'
     """
     workload = point.workload
     if point.serving is not None:

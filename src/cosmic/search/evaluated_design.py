@@ -120,7 +120,7 @@ def answer_evaluation(question: EvaluationQuestion, outcome: Outcome) -> Answer:
         **stated,
         verdict="; ".join(filter(None, [f"{design_in_words(point)}: {step}", bound])),
         expected=ExpectedRange("step_s", quantiles.p05, quantiles.p50, quantiles.p95),
-        memory=MemoryNeed(outcome.memory_bytes, point.memory.capacity_bytes),
+        memory=MemoryNeed(outcome.memory_used_bytes, point.memory.left_bytes, outcome.fits),
         next=(search,) if source else (),
         provenance=Provenance(inputs=inputs, constants=outcome.provenance),
     )

@@ -223,7 +223,7 @@ class Reasons(Sequence[str]):
 
 METRICS = tuple(BETTER)
 MAXIMUM_METRICS = (
-    *("cost_usd", "network_usd", "power_w", "memory_bytes", "offloaded_bytes"),
+    *("cost_usd", "network_usd", "power_w", "memory_bytes", "memory_used_bytes", "offloaded_bytes"),
     *("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s"),
 )
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""

@@ -185,7 +185,7 @@ def answer_search(result: Found, verdict: SearchVerdict) -> Answer:
         assumptions=verdict.caveats,
         memory=None
         if metrics is None or point is None
-        else MemoryNeed(metrics.memory_bytes, point.memory.capacity_bytes),
+        else MemoryNeed(metrics.memory_used_bytes, point.memory.left_bytes, metrics.fits),
         launch=tuple(launch_commands(result, point)),
         next=tuple(commands_after(result, point)),
         provenance=Provenance(

@@ -42,6 +42,7 @@ from cosmic.simulate.step_evaluation import POSSIBLE, evaluate_step, unknown_met
 from cosmic.step.accelerator_rates import peak_flop_per_s
 from cosmic.step.device_memory import COMPONENTS
 from cosmic.step.operator_work import model_flop_per_token
+from cosmic.step.process_memory import fit_probability, used_range
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -80,9 +81,12 @@ def metrics_of_point(point: DesignPoint, values: Mapping[str, float]) -> Metrics
     plain = {name: None if np.isnan(values[name]) else values[name] for name in BETTER}
     expected = tpot_expectation(point)
     parts = {name: values[f"breakdown.{name}"] for name in STEP_PARTS}
+    memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     return Metrics(
         **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
-        memory={name: values[f"memory.{name}"] for name in COMPONENTS},
+        memory=memory,
+        memory_range=used_range(point, memory),
+        fits=fit_probability(point, memory),
         memory_stage=0,
         breakdown={name: 0.0 if np.isnan(value) else value for name, value in parts.items()},
         provenance=point.compute.provenance,
@@ -251,6 +255,7 @@ def served_columns(deployment: Deployment, metrics: ServingMetrics, size: int) -
         "mfu": (mfu := _mfu(deployment, metrics)),
         "hfu": mfu,
         "memory_bytes": step["memory_bytes"],
+        "memory_used_bytes": step["memory_used_bytes"],
         "offloaded_bytes": step["offloaded_bytes"],
         "cost_usd": bought,
         "network_usd": wires,

@@ -278,7 +278,7 @@ class StepPrice:
         """
         step = self.steps("decode", 1.0, context)
         cache = step["memory.kv_cache"]
-        used = step["memory_bytes"] - cache + self.engine.workspace_bytes
+        used = step["memory_bytes"] + step["memory.fragmentation"] - cache + self.engine.workspace_bytes
         capacity = np.asarray(self.batch["memory.capacity"], dtype=float)
         share = self.engine.memory_fraction
         room = np.where(self.engine.reserves_kv, share * (capacity - used), share * capacity - used)

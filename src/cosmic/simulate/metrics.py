@@ -20,6 +20,7 @@ OF_STEPS = {
     "mfu": "more",
     "hfu": "more",
     "memory_bytes": "less",
+    "memory_used_bytes": "less",
     "offloaded_bytes": "less",
     "cost_usd": "less",
     "network_usd": "less",
@@ -93,9 +94,15 @@ class Metrics:
     hfu: Share
     """Hardware flop utilisation: recomputation counts as work."""
     memory_bytes: float
-    """Peak memory of the accelerator that needs most."""
+    """Tensors of the accelerator that needs most, at their peak: what its allocator has given out."""
+    memory_used_bytes: float
+    """What that accelerator shows of the process: its tensors, gaps of the allocator, context and communicators."""
+    memory_range: Range | None = None
+    """What it is expected to show when measured; None of an engine that does not say what memory is made of."""
+    fits: Share | None = None
+    """The probability that it fits into what the driver leaves of the memory; None like that."""
     memory: dict[str, Annotated[float, unit("B")]]
-    """Peak memory by component."""
+    """What it shows, by component."""
     memory_stage: int
     """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     offloaded_bytes: float

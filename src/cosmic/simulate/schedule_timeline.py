@@ -655,7 +655,7 @@ class _DrawnStep:
         counters = []
         for stage, footprint in enumerate(stage_footprints(self.batch.base)):
             parts = {name: float(value) for name, value in footprint.parts.items()}
-            passing = parts["loss"] + parts["buffers"] + parts["allowance"]
+            passing = parts["loss"] + parts["buffers"] + parts["fragmentation"]
             constant = sum(parts.values()) - passing - parts["activations"]
             times, held = self._in_flight(stage)
             microbatch_bytes = parts["activations"] / max(1e-9, float(held.max(initial=0.0)))

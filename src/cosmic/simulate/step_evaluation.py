@@ -43,6 +43,13 @@ from cosmic.simulate.recording.recorded_evaluation import Recorder, run_recorded
 from cosmic.step.accelerator_rates import peak_flop_per_s
 from cosmic.step.device_memory import COMPONENTS, memory_of
 from cosmic.step.operator_work import adapter_of, hardware_flop_per_token, model_flop_per_token
+from cosmic.step.process_memory import (
+    fit_probability,
+    format_probability,
+    has_process,
+    left_bytes,
+    used_range,
+)
 from cosmic.step.tier_traffic import full_tiers, tier_metrics
 from cosmic.workload.attended_keys import document_length
 from cosmic.workload.mapping_rules import RULES, evaluate_rules, invalid_reasons
@@ -172,20 +179,23 @@ def _outcome_of_values(point: DesignPoint, values: dict[str, float]) -> Outcome:
     if reason := _range_reason(values):
         return Infeasible((reason,))
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
-    if values["memory_bytes"] > point.memory.capacity_bytes:
-        return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
+    if values["memory_needed"] > point.memory.left_bytes:
+        return Infeasible((_memory_reason(point, memory, int(values["memory_stage"])),))
     if values["tier_excess"] > 0:
         return Infeasible(full_tiers(point))
     if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch_of(point))):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
     stage = int(values.pop("memory_stage"))
-    values.pop("tier_excess")
+    for name in ("tier_excess", "memory_needed"):
+        values.pop(name)
     plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     expected = expected_error(point, waiting_share(values))
     return Metrics(
         **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
         memory=memory,
+        memory_range=used_range(point, memory),
+        fits=fit_probability(point, memory),
         memory_stage=stage,
         memory_tiers=tier_metrics(point),
         breakdown=breakdown,
@@ -237,12 +247,15 @@ def unknown_metrics(point: DesignPoint) -> dict[str, str]:
     return unknown if tokens else unknown | dict.fromkeys(OF_TOKENS, NO_TOKENS)
 
 
-def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
+def _memory_reason(point: DesignPoint, memory: dict[str, float], stage: int) -> str:
     largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
     where = f"stage {stage + 1} of {point.workload.pp} " if point.workload.pp > 1 else ""
-    room = f"{point.memory.capacity_bytes / GIB:.4g} GiB per NPU{' of HBM' if point.memory.tiers else ''}"
-    return f"{where}needs {needed / GIB:.4g} GiB of {room}: {parts}"
+    room = f"{point.memory.left_bytes / GIB:.4g} GiB per NPU{' of HBM' if point.memory.tiers else ''}"
+    sure = ""
+    if has_process(point):
+        sure = f" and fits with {format_probability(fit_probability(point, memory))} where {point.memory.fits:.0%} is asked"
+    return f"{where}needs {sum(memory.values()) / GIB:.4g} GiB of {room}{sure}: {parts}"
 
 
 def _range_reason(values: dict[str, float]) -> str:
@@ -276,12 +289,12 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
     if unrecorded:
         _run_directly(batch, np.concatenate(unrecorded), results)
     columns = {name: results[index] for index, name in enumerate(MEASURED) if name not in UNSEEN}
-    full = results[MEASURED.index("tier_excess")]
+    full, needs = (results[MEASURED.index(name)] for name in ("tier_excess", "memory_needed"))
     columns |= dict.fromkeys(OF_REQUESTS, np.broadcast_to(np.nan, (batch.size,)))
     broken = {name: results[len(MEASURED) + index] == 0 for index, name in enumerate(RULES)}
     over = {}
-    for name, most in (("memory", batch["memory.capacity"]), ("offloaded", _outer_bytes(batch))):
-        needed = columns[f"{name}_bytes"]
+    away = columns["offloaded_bytes"]
+    for name, needed, most in (("memory", needs, left_bytes(batch)), ("offloaded", away, _outer_bytes(batch))):
         with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
             over[name] = np.where(needed > most, needed / most - 1, 0.0)
     over["offloaded"] = np.maximum(over["offloaded"], np.where(over["memory"] > 0, 0.0, np.nan_to_num(full)))
@@ -368,7 +381,9 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         # MFU counts the operations of the model, HFU also those that are recomputed; both over the GEMM peak.
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
-        "memory_bytes": memory.total,
+        "memory_bytes": memory.peak,
+        "memory_used_bytes": memory.total,
+        "memory_needed": memory.must_fit,
         "memory_stage": memory.stage,
         "tier_excess": memory.excess,
         "offloaded_bytes": sum_of(memory.offloaded.values()),
@@ -402,11 +417,12 @@ MEASURED = (
     *OF_RUNS,
     *OF_SAMPLES,
     "memory_stage",
+    "memory_needed",
     "tier_excess",
     *(f"memory.{name}" for name in COMPONENTS),
     *(f"breakdown.{name}" for name in BREAKDOWN),
 )
-UNSEEN = ("memory_stage", "tier_excess")
+UNSEEN = ("memory_stage", "memory_needed", "tier_excess")
 """What is measured for others to say, and is no metric."""
 RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
 """What is computed of every design: its metrics, and whether it meets each rule."""

@@ -40,7 +40,15 @@ from cosmic.workload.mapping_rules import IN_SWITCH_STATES, switched_in
 from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, expert_degrees, folded_order, microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
-from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
+from cosmic.workload.precision import (
+    Recipe,
+    gathers_narrow,
+    is_wide,
+    keeps_narrow_weights_alone,
+    recipe_for,
+    shards_narrow,
+    weight_bytes,
+)
 from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
 
@@ -289,8 +297,8 @@ class _PlannedStep:
 
     @property
     def sent_weight(self) -> float:
-        """Bytes of an updated weight in a collective: recipes of 8 bits cast it before (--fp8-param-gather)."""
-        return 1.0 if self.workload.precision == "fp8" else self.recipe.weight
+        """Bytes of an updated weight in a collective, cast before where none in 16 bits is kept."""
+        return 1.0 if keeps_narrow_weights_alone(self.workload) else self.recipe.weight
 
     def width(self, plan: BlockPlan, collective: CollectiveOp) -> Numeric:
         """Return the bytes of an element in a collective.

@@ -17,6 +17,7 @@ import numpy as np
 from cosmic.base.numeric import Numeric, floats, larger, sum_of
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
+from cosmic.step.process_memory import PROCESS, left_bytes, needed_bytes, process_parts
 from cosmic.step.stage_memory import (
     CONSTANTS,
     ModelMemory,
@@ -31,7 +32,10 @@ from cosmic.workload.mesh_sizes import microbatches, structural_paths
 STATIC = ("weights", "gradients", "optimizer", "inputs", "workspace")
 PLACEABLE = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 """Components that can live in outer tiers."""
-COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance")
+TENSORS = (*STATIC, "activations", "loss", "buffers", "kv_cache")
+"""Components that an allocator is asked for."""
+COMPONENTS = (*TENSORS, *PROCESS)
+"""Everything that the device shows of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Footprint:
     """Bytes offloaded to outer tiers, by component."""
     tier_traffic: tuple[Numeric, ...] = ()
     """Bytes moved between the device and each outer tier in one step, both ways together."""
+    must_fit: Numeric = 0.0
+    """What must fit: the components that are not given back, at the quantile that the design asks for."""
     stage: Numeric = 0
     """Number of the pipeline stage of the device, from 0 on."""
     placed: PlacedState | None = None
@@ -68,13 +74,13 @@ class Footprint:
 
     @property
     def total(self) -> Numeric:
-        """All components, with the allowance for fragmentation: what must fit."""
+        """All components: what the device shows."""
         return sum_of(self.parts.values())
 
     @property
     def peak(self) -> Numeric:
-        """Allocated bytes at the peak: all components but the allowance."""
-        return self.total - self.parts["allowance"]
+        """Tensors at the peak: what the allocator has given out."""
+        return sum_of(self.parts[name] for name in TENSORS)
 
     @property
     def static(self) -> Numeric:
@@ -101,6 +107,7 @@ def footprint(batch: Batch) -> Footprint:
         {name: joined(group.parts[name] for group in groups) for name in COMPONENTS},
         {name: joined(group.offloaded.get(name, 0.0) for group in groups) for name in names},
         tuple(joined(group.tier_traffic[tier] if group.tier_traffic else 0.0 for group in groups) for tier in tiers),
+        joined(group.must_fit for group in groups),
         joined(group.stage for group in groups),
         excess=joined(group.excess for group in groups),
     )
@@ -132,9 +139,9 @@ def _footprint(batch: Batch) -> Footprint:
 def _fuller_stage(first: Footprint, second: Footprint) -> Footprint:
     """Return the fuller of two stages, design by design; of equals the first. What spills from HBM counts."""
     if first.placed is None:
-        fuller = np.asanyarray(first.total) >= np.asanyarray(second.total)
+        fuller = np.asanyarray(first.must_fit) >= np.asanyarray(second.must_fit)
     else:
-        fuller = np.asanyarray(first.total + first.outer) >= np.asanyarray(second.total + second.outer)
+        fuller = np.asanyarray(first.must_fit + first.outer) >= np.asanyarray(second.must_fit + second.outer)
 
     def choose(value: Numeric, alternative: Numeric) -> Numeric:
         return _plain_number(np.where(fuller, value, alternative))
@@ -143,6 +150,7 @@ def _fuller_stage(first: Footprint, second: Footprint) -> Footprint:
         {name: choose(value, second.parts[name]) for name, value in first.parts.items()},
         {name: choose(value, second.offloaded[name]) for name, value in first.offloaded.items()},
         tuple(choose(*pair) for pair in zip(first.tier_traffic, second.tier_traffic, strict=True)),
+        choose(first.must_fit, second.must_fit),
         choose(first.stage, second.stage),
         first.placed and second.placed and merge_placements(first.placed, second.placed, choose),
         larger(first.excess, second.excess),
@@ -160,16 +168,16 @@ def _place_in_tiers(stage: StageMemory, parts: dict[str, Numeric]) -> Footprint:
     """Move state to the tiers in which it is placed."""
     placed = place_state(stage, parts)
     in_hbm = {name: parts[name] - placed.in_parts.get(name, 0.0) + placed.in_hbm(name) for name in parts}
-    moving = in_hbm["activations"] + in_hbm["loss"] + in_hbm["buffers"]
-    components = {**in_hbm, "allowance": CONSTANTS.fragmentation * moving}
-    capacity = stage.batch["memory.capacity"]
+    components = {**in_hbm, **process_parts(stage.batch, in_hbm)}
+    needed = needed_bytes(stage.batch.base, components)
     return Footprint(
         {name: _plain_number(components[name]) for name in COMPONENTS},
         {name: _plain_number(placed.away(name)) for name in PLACEABLE},
         (),
+        _plain_number(needed),
         _plain_number(stage.number),
         placed,
-        larger(placed.excess, sum_of(components.values()) / capacity - 1),
+        larger(placed.excess, needed / left_bytes(stage.batch) - 1),
     )
 
 
@@ -196,12 +204,12 @@ def _offload_state(stage: StageMemory, parts: dict[str, Numeric]) -> Footprint:
     for name in (name for name in NEAREST if name in workload.offload):
         moved[name], traffic[name] = _offloaded_bytes(stage, name, parts[name])
         parts[name] = parts[name] - moved[name]
-    moving = parts["activations"] + parts["loss"] + parts["buffers"]
-    components = {**parts, "allowance": CONSTANTS.fragmentation * moving}
+    components = {**parts, **process_parts(batch, parts)}
     return Footprint(
         {name: _plain_number(components[name]) for name in COMPONENTS},
         {name: _plain_number(moved[name]) for name in workload.offload},
         _traffic_by_tier(batch, moved, traffic),
+        _plain_number(needed_bytes(batch.base, components)),
         _plain_number(stage.number),
     )
 

@@ -72,7 +72,7 @@ from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known
 from cosmic.design.workload_layer import Workload
 from cosmic.step.accelerator_rates import RATES, FieldLookup, gemm_efficiency, share_under_power_cap
-from cosmic.workload.precision import PER_TENSOR, operand_scaling
+from cosmic.workload.precision import NARROW, PER_TENSOR, operand_scaling
 
 ChipLoad = Literal["alone", "repeated", "workload"]
 """How warm the chip is: a GEMM timed alone on a cool chip, repeated with the host in between, or part of a workload."""
@@ -324,10 +324,39 @@ def has_block_formats(compute: FieldLookup) -> Numeric:
     return where(first_known(compute("fp4"), 0.0) > 0, 1.0, 0.0)
 
 
+COPY_BYTES = {
+    **dict.fromkeys(("delayed", "tensorwise", "rowwise"), 1.0),
+    "blockwise": 1.0 + 4 / 128**2,
+    "mxfp8": 1.0 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}
+"""Bytes per weight of a copy with its scales, by recipe."""
+
+
 def scaled_in_blocks(workload: Workload, compute: FieldLookup) -> Numeric:
     """Return 1 if the copies along rows and columns have scales of their own, so that neither makes the other."""
     recipe = operand_scaling(workload)
     return has_block_formats(compute) if recipe == "auto" else float(recipe not in PER_TENSOR)
+
+
+def kept_copies(workload: Workload, compute: FieldLookup) -> Numeric:
+    """Return the bytes per weight of the copies in 8 or 4 bits that Transformer Engine keeps from step to step.
+
+    The row copy is for the forward pass, the column copy for the gradient of the input; Blackwell reads the row copy both
+    ways where a tensor has one scale. Other kernels cast a weight at every use.
+
+    >>> from cosmic.design.workload_layer import Workload
+    >>> fp8 = Workload(sequence=1, global_batch=1, precision="fp8", fp8_recipe="tensorwise")
+    >>> float(kept_copies(fp8, {"fp4": None}.get)), float(kept_copies(fp8, {"fp4": 9e15}.get))
+    (2.0, 1.0)
+    """
+    if workload.precision not in NARROW or cast_kernels(workload) != "written":
+        return 0.0
+    blocks = scaled_in_blocks(workload, compute)
+    both = 1.0 - has_block_formats(compute) * (1.0 - blocks)
+    recipe = operand_scaling(workload)
+    copy_bytes = 1.0 + (COPY_BYTES["mxfp8"] - 1.0) * blocks if recipe == "auto" else COPY_BYTES[recipe]
+    return copy_bytes * (1.0 + both)
 
 
 def cast_kernels(workload: Workload) -> Literal["written", "compiled", "eager"]:

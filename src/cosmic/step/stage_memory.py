@@ -36,6 +36,7 @@ from cosmic.step.block_memory import (
     wide_elements,
 )
 from cosmic.step.communication import reduces_once
+from cosmic.step.gemm import kept_copies
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained, trained_weights, trains_adapters
 from cosmic.workload.mesh_sizes import (
@@ -48,7 +49,15 @@ from cosmic.workload.mesh_sizes import (
 )
 from cosmic.workload.model_blocks import Block
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
+from cosmic.workload.precision import (
+    NARROW,
+    Recipe,
+    is_adapter,
+    is_wide,
+    keeps_narrow_weights_alone,
+    recipe_for,
+    weight_bytes,
+)
 
 EARLY = 16
 """Stages among which each kind of layer of a pattern has its turn: Jamba's attend once in eight layers."""
@@ -230,8 +239,6 @@ class MemoryConstants:
 
     workspace_bytes: float
     """What GEMM libraries keep for themselves."""
-    fragmentation: float
-    """Share of transient memory that an allocator cannot use, added as an allowance of its own."""
     gathered_layers: int
     """Layers whose sharded weights are gathered at one time."""
     loss: LogitBytes
@@ -294,6 +301,13 @@ class ModelMemory:
             copies[adapters] * width * weight_elements(plan, self.sizes, replicas_split, only=weights)
             for (width, adapters), weights in _weights_by_width(plan, self.recipe, moe)
         )
+
+    def narrow_elements(self, name: str) -> Numeric:
+        """Elements of one block's weights that GEMMs multiply in the recipe's narrow format."""
+        plan = self.blocks[name]
+        names = (weight.name for weight in plan.block.graph.weights)
+        narrow = frozenset(weight for weight in names if not is_wide(weight) and not is_adapter(weight))
+        return weight_elements(plan, self.sizes, False, only=narrow)
 
     def tied(self, replicas_split: bool) -> Numeric:
         """Elements of the weights that embedding and head share."""
@@ -488,6 +502,11 @@ class StageMemory:
             elements, split = self.trained(False), self.trained(True)
             master_excess = frozen * ((recipe.master or recipe.weight) - recipe.weight)
             weights = choose(model.gathers, weights - master_excess, weights)
+        copies = kept_copies(self.workload, lambda key: self.batch[f"compute.{key}"])
+        in_16_bits = recipe.weight if keeps_narrow_weights_alone(self.workload) else 0.0
+        if self.workload.precision in NARROW:
+            beside = self.total(model.narrow_elements) * (copies - in_16_bits)
+            weights = choose(model.gathers, weights, weights + beside)
         gradients = (elements if reduces_once(self.workload) else split) * recipe.gradient
         updated = split if self.workload.shards_states else elements
         states = updated * model.state_bytes
@@ -506,20 +525,59 @@ class StageMemory:
         logits, stream = model.head("logits"), model.head("x")
         fixed = self.fixed_buffers()
         running = self.layer_gradient_bytes() + self.weight_gradient("layers")
+        # Gradients that a step frees are not there before the first backward pass.
+        waits = choose(self.frees_gradients, static["gradients"], 0.0 * static["gradients"])
         moments = [
             {
                 "activations": activations + head_kept,
                 "loss": self.has_head * CONSTANTS.loss.of_loss(self.workload) * logits,
                 "buffers": fixed,
+                "gradients": static["gradients"] - waits,
             },
             {
                 "activations": activations + head_kept,
                 "loss": self.has_head * CONSTANTS.head_gradient.of_loss(self.workload) * logits,
                 "buffers": fixed + self.has_head * (recipe.activation * stream + self.weight_gradient("last")),
+                "gradients": static["gradients"] - waits,
             },
-            {"activations": activations + self.recomputed_bytes(), "loss": 0.0, "buffers": fixed + running},
+            {
+                "activations": activations + self.recomputed_bytes(),
+                "loss": 0.0,
+                "buffers": fixed + running,
+                "gradients": static["gradients"] - waits,
+            },
         ]
-        return {**static, **_worst_moment([*moments, *self.end_of_graph(fixed)])}
+        after = {"gradients": static["gradients"]}
+        moments += [moment | after for moment in (*self.last_of_backward(fixed + running), *self.end_of_graph(fixed))]
+        moments.append({"activations": 0.0, "loss": 0.0, "buffers": self.update_bytes(updated), **after})
+        return {**static, **_worst_moment(moments)}
+
+    @property
+    def frees_gradients(self) -> Condition:
+        """Whether no gradient is there before the first backward pass of a step of one microbatch."""
+        keeps = self.workload.execution == "fused" or not self.workload.set_to_none
+        return False if keeps else microbatches(self.batch) == 1
+
+    def last_of_backward(self, running: Numeric) -> list[dict[str, Numeric]]:
+        """Return the moment of the last layer of a backward pass: what the others kept is free, gradients are there."""
+        if self.workload.execution == "fused" or not self.workload.set_to_none:
+            return []
+        kept = self.per_microbatch / np.maximum(self.layer_count, 1.0)
+        waiting = self.in_flight - self.per_microbatch
+        return [{"activations": waiting + kept + self.recomputed_bytes(), "loss": 0.0, "buffers": running}]
+
+    def update_bytes(self, updated: Numeric) -> Numeric:
+        """Bytes of the temporary values of an update.
+
+        Megatron-LM copies gradients in 16 bits to the 32 of the master copy (its 4 + 16 / d bytes of a parameter in
+        fp16 have them); PyTorch has gradients as wide as what it updates. Where no kernel is fused, there is one more
+        copy of all that is updated.
+        """
+        recipe = self.recipe
+        widens = recipe.master > recipe.gradient and self.workload.execution == "fused"
+        widened = FP32_BYTES if widens else 0.0
+        copied = 0.0 if self.workload.optimizer_kernels == "fused" else recipe.master or recipe.weight
+        return (widened + copied) * updated
 
     def weight_gradient(self, part: str) -> Numeric:
         """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
@@ -565,7 +623,11 @@ class StageMemory:
         if self.workload.shards_weights:
             unit = self.most(lambda name: self.model.elements(name, False), self.model.blocks)
             unit = choose(self.model.gathers, unit, 0.0 * unit)
-            gradients = 0.0 if self.model.adapted else self.recipe.weight  # what is frozen has none
+            gradients = self.recipe.weight
+            if self.workload.execution != "fused":
+                gradients = gradients + self.recipe.gradient  # FSDP copies them, as they are reduced, into one buffer
+            if self.model.adapted:
+                gradients = 0.0  # what is frozen has none
             buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + gradients)
         if self.workload.sequence_parallel and not isinstance(self.batch.base.model, ProgramModel):
             buffers = buffers + self.recipe.activation * self.model.stream() * (sizes["tp"] > 1) * sizes["tp"]

@@ -27,7 +27,13 @@ from cosmic.design.model_layer import Transformer, is_moe
 from cosmic.step.block_memory import TABLES, elementwise_largest, weight_elements
 from cosmic.step.communication import reduces_once
 from cosmic.step.operator_work import picked_expert_share
-from cosmic.step.stage_memory import CONSTANTS, EXCHANGED_BYTES, ModelMemory, StageMemory, is_training_batch
+from cosmic.step.process_memory import (
+    left_bytes,
+    needed_bytes,
+    needed_per_byte,
+    process_parts,
+)
+from cosmic.step.stage_memory import EXCHANGED_BYTES, ModelMemory, StageMemory, is_training_batch
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.expert_routing import cached_hits, routing_key
 from cosmic.workload.lora_adapters import trained_weights
@@ -328,9 +334,10 @@ def place_state(stage: StageMemory, parts: Mapping[str, Numeric]) -> PlacedState
     free = _free_hbm_bytes(stage, parts, {name: every[name] for name in states})
     in_hbm = [name for name in states if lists[name][0] == HBM]
     buffered: dict[str, Numeric] = {name: buffers[name] for name in states if name not in in_hbm}
-    free = free - sum_of((_hbm_weight(name) * size for name, size in buffered.items()), 0.0)
+    needs = {name: needed_per_byte(batch.base, _state_component(name)) for name in states}
+    free = free - sum_of((needs[name] * size for name, size in buffered.items()), 0.0)
     for name in in_hbm:
-        room_in_hbm = np.maximum(free, 0.0) / _hbm_weight(name)
+        room_in_hbm = np.maximum(free, 0.0) / needs[name]
         fits = np.asanyarray(unplaced[name]) <= room_in_hbm
         placed_bytes: Numeric = np.where(
             fits, unplaced[name], np.clip(room_in_hbm - buffers[name], 0.0, unplaced[name])
@@ -338,7 +345,7 @@ def place_state(stage: StageMemory, parts: Mapping[str, Numeric]) -> PlacedState
         buffered[name] = np.where(fits, 0.0, buffers[name])
         homes[HBM, name] = placed_bytes
         unplaced[name] = unplaced[name] - placed_bytes
-        free = free - _hbm_weight(name) * (placed_bytes + buffered[name])
+        free = free - needs[name] * (placed_bytes + buffered[name])
     outer = {name: [tier for tier in lists[name] if tier != HBM] for name in states}
     for name in sorted(states, key=lambda state: len(outer[state]) > 1):  # what has one tier alone goes first
         for tier in outer[name]:
@@ -359,19 +366,13 @@ def _buffered_bytes(stage: StageMemory, name: str, state: StateClass) -> Numeric
     return state.size
 
 
-def _hbm_weight(name: str) -> float:
-    """Return what a byte of a class takes of HBM: activations are allocated anew, and leave gaps."""
-    return 1.0 + CONSTANTS.fragmentation if name == "activations" else 1.0
-
-
 def _free_hbm_bytes(stage: StageMemory, parts: Mapping[str, Numeric], states: Mapping[str, StateClass]) -> Numeric:
     """Return what HBM has left beside what must be there."""
-    occupied: Numeric = sum_of(parts[name] for name in parts)
-    occupied = occupied + CONSTANTS.fragmentation * (parts["activations"] + parts["loss"] + parts["buffers"])
+    point = stage.batch.base
+    occupied = needed_bytes(point, {**parts, **process_parts(stage.batch, parts)})
     for name in states:
-        occupied = occupied - _hbm_weight(name) * _size_in_parts(stage, name, states[name])
-    free: Numeric = stage.batch["memory.capacity"] - occupied
-    return free
+        occupied = occupied - needed_per_byte(point, _state_component(name)) * _size_in_parts(stage, name, states[name])
+    return left_bytes(stage.batch) - occupied
 
 
 def _size_in_parts(stage: StageMemory, name: str, state: StateClass) -> Numeric:

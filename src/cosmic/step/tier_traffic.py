@@ -117,7 +117,7 @@ def _readable_bytes(
     placed, parts = memory.placed, memory.parts
     assert placed is not None  # noqa: S101  state is placed
     in_tiers = [placed.used[name] for name in names]
-    in_hbm = memory.total - parts["allowance"]
+    in_hbm = memory.peak
     states = OPTIMIZER_STATES if is_moe(batch.base.model) else OPTIMIZER_STATES[:1]
     if all(state_tiers(batch.base, state) == state_tiers(batch.base, "weights") for state in states):
         return in_tiers, in_hbm
@@ -704,9 +704,9 @@ def full_tiers(point: DesignPoint) -> tuple[str, ...]:
                 parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest if size)
                 room = f"{tier.capacity_bytes / GIB:.4g} GiB per NPU"
                 sentences[tier.name] = f"{tier.name} is full: needs {needed / GIB:.4g} GiB of {room}: {parts}"
-        total = float(stage.total)
-        if total > point.memory.capacity_bytes and HBM not in sentences:
-            room = f"{point.memory.capacity_bytes / GIB:.4g} GiB per NPU"
+        total = float(stage.must_fit)
+        if total > point.memory.left_bytes and HBM not in sentences:
+            room = f"{point.memory.left_bytes / GIB:.4g} GiB per NPU"
             sentences[HBM] = f"stage {int(stage.stage) + 1} needs {total / GIB:.4g} GiB of {room} of HBM"
     return tuple(sentences.values())
 

@@ -66,7 +66,10 @@ def is_memory_switch(path: str) -> bool:
     return named or path.startswith("memory.placement.") or path in MEMORY_SWITCHES
 
 
-MEMORY_SWITCHES = ("memory.tiers", "memory.placement", "memory.prefetch", "memory.expansion", "memory.active_experts")
+MEMORY_SWITCHES = (
+    *("memory.tiers", "memory.placement", "memory.prefetch", "memory.expansion", "memory.active_experts"),
+    *("memory.context", "memory.communicator", "memory.fits"),
+)
 """Fields of the memory layer that decide what is computed."""
 
 

@@ -125,6 +125,12 @@ def shards_narrow(workload: Workload) -> bool:
     return workload.precision == "fp8" and operand_scaling(workload) == "tensorwise"
 
 
+def keeps_narrow_weights_alone(workload: Workload) -> bool:
+    """Return whether weights of GEMMs exist in 8 bits, without a copy in 16: Transformer Engine's --fp8-param-gather."""
+    gathers = workload.fp8_param_gather and workload.shards_states
+    return workload.precision == "fp8" and workload.execution == "fused" and gathers
+
+
 SAVED = {"delayed": 1.0, "tensorwise": 1.0, "rowwise": 1.0, "blockwise": 1 + 4 / 128}
 """Bytes of an activation that is kept for the backward pass, with its scales, by recipe; others as in `RECIPES`."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cosmic.accuracy.measured_rows import Verdict
+from cosmic.accuracy.measured_rows import MemoryFigure, Verdict
 from cosmic.accuracy.validating import assess_verdicts
+from cosmic.design.prediction_accuracy import Range
 from cosmic.report.accuracy_page import accuracy_page
-from cosmic.report.page import Figure, Heading, Table, to_markdown
+from cosmic.report.page import Figure, Heading, Table, Text, to_markdown
 
 
 def verdicts() -> list[Verdict]:
@@ -21,8 +22,7 @@ def verdicts() -> list[Verdict]:
             measured_s=1.42,
             predicted_s=1.3,
             flop=1e15,
-            peak_bytes_measured=2.0,
-            peak_bytes_predicted=1.9,
+            memory=MemoryFigure("allocated", 2.0, Range(1.7, 1.8, 1.9, 2.1, 2.2)),
         ),
         Verdict(
             id="b",
@@ -35,6 +35,14 @@ def verdicts() -> list[Verdict]:
             left_out=0.4,
         ),
         Verdict(id="c", set="mosaic", kind="training runs", row=run, skipped="no such model"),
+        *(
+            Verdict(id=name, set="ao", kind="memory of training runs", row=run, memory=figure, ran=ran, fits=fits)
+            for name, figure, ran, fits in (
+                ("e", MemoryFigure("device", 2.0, Range(1.0, 1.2, 1.4, 1.6, 1.8)), True, 0.97),
+                ("f", None, False, 0.96),
+                ("g", None, False, 0.1),
+            )
+        ),
         Verdict(id="d", set="h200-attention fwd", kind="attention", row={}, measured_s=1e-4, predicted_s=1.1e-4),
     ]
 
@@ -55,6 +63,23 @@ def test_sections_tables_and_figures_are_those_of_the_rows() -> None:
     assert ranges.rows[-1][0] == "all runs"
     assert beside.columns[2:] == ("COSMIC, left out", "COSMIC", "Calculon", "constant efficiency")
     assert beside.rows[0][4] == "1.7 %"  # Calculon's own prediction of that run
+
+
+def test_memory_has_errors_of_its_figures_and_the_outcomes_of_runs() -> None:
+    parts = accuracy_page(assess_verdicts(verdicts())).parts
+    at = parts.index(Heading("Peak memory"))
+    table, outcomes = parts[at + 1 : at + 3]
+    assert isinstance(table, Table)
+    assert table.columns == ("set", "rows", "predicted", "mean", "median", "worst", "bias", "in P5–P95")
+    assert [row[0] for row in table.rows] == ["korthikanti", "ao", "all"]
+    assert table.rows[0][3:] == ["5.0 %", "5.0 %", "5.0 %", "-5.0 %", "100.0 %"]
+    assert table.rows[2][1:4] == [2, 2, "17.5 %"]
+    assert table.rows[2][-1] == "50.0 %"
+    assert isinstance(outcomes, Text)
+    assert outcomes.text == (
+        "2 of 3 runs that ran or ran out of memory are on the right side of 50 %; "
+        "of 2 said to fit with 95 % or more, 1 ran."
+    )
 
 
 def test_the_page_is_written_with_its_figures(tmp_path: Path) -> None:

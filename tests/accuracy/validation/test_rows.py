@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cosmic.accuracy.measured_rows import (
     KINDS,
     Fields,
+    MemoryFigure,
     Row,
     RowKind,
     Verdict,
@@ -21,6 +23,7 @@ from cosmic.accuracy.measured_rows import (
     row_kind,
 )
 from cosmic.base.errors import SpecError
+from cosmic.design.prediction_accuracy import Range
 from tests.batches import check_all
 
 
@@ -35,7 +38,9 @@ def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
 
 
 def test_columns_of_no_kind_are_refused_with_the_kinds_there_are() -> None:
-    with pytest.raises(SpecError, match=r"no known kind, which are training runs \(accel, gbs, .*; collectives"):
+    with pytest.raises(
+        SpecError, match=r"no known kind, which are memory of .*; training runs \(accel, gbs, .*; collectives"
+    ):
         row_kind(["a", "b"], "mine.csv")
 
 
@@ -80,15 +85,15 @@ def test_a_row_that_cannot_be_judged_is_skipped_with_the_reason() -> None:
     [
         {"measured_s": 1.0, "predicted_s": float("nan")},
         {"measured_s": 0.0, "predicted_s": 1.0},
-        {"measured_s": 1.0, "predicted_s": 1.0, "peak_bytes_measured": 1.0, "peak_bytes_predicted": float("inf")},
+        {"measured_s": 1.0, "predicted_s": 1.0, "memory": MemoryFigure("device", 1.0, Range(1.0, 1.0, inf, inf, inf))},
     ],
 )
 def test_an_error_that_is_no_number_is_skipped_whatever_the_kind(
-    numbers: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    numbers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in KINDS:
         module = import_module(f"cosmic.accuracy.rows.{kind.module}")
-        monkeypatch.setattr(module, "compare_rows", lambda rows: [Verdict(id="a", set="s", row={}, **numbers)])  # type: ignore[arg-type]
+        monkeypatch.setattr(module, "compare_rows", lambda rows: [Verdict(id="a", set="s", row={}, **numbers)])
         [found] = kind.compare_rows([{}])
         assert (found.id, found.skipped, found.error) == ("a", "the prediction is not finite", None)
 
@@ -121,7 +126,8 @@ def test_no_cell_makes_an_error_that_is_no_number(kind: RowKind, cell: str) -> N
         warnings.simplefilter("error")
         for column in kind.columns:
             for found in kind.compare_rows([{**row, column: cell}]):
-                assert found.skipped or (found.error is not None and isfinite(found.error))
+                known = [each for each in (found.error, found.memory_error, found.fits) if each is not None]
+                assert found.skipped or (known and all(map(isfinite, known)))
 
 
 def test_errors_are_predicted_over_measured_less_one() -> None:
@@ -131,8 +137,9 @@ def test_errors_are_predicted_over_measured_less_one() -> None:
         row={},
         measured_s=2.0,
         predicted_s=3.0,
-        peak_bytes_measured=4.0,
-        peak_bytes_predicted=3.0,
+        memory=MemoryFigure("reserved", 4.0, Range(2.0, 2.5, 3.0, 3.5, 4.0)),
+        ran=True,
+        fits=0.9,
         assumed=("x",),
     )
     assert verdict.to_dict() == {
@@ -142,9 +149,13 @@ def test_errors_are_predicted_over_measured_less_one() -> None:
         "predicted_s": 3.0,
         "relative_error": 0.5,
         "assumed": ["x"],
+        "memory_kind": "reserved",
         "peak_bytes_measured": 4.0,
         "peak_bytes_predicted": 3.0,
+        "peak_bytes_range": {"p05": 2.0, "p25": 2.5, "p50": 3.0, "p75": 3.5, "p95": 4.0},
         "memory_error": -0.25,
+        "ran": True,
+        "fits": 0.9,
     }
 
 

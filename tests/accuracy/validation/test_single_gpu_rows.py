@@ -72,7 +72,7 @@ def test_a_step_in_8_bits_has_no_master_copy() -> None:
     """Without 4 bytes for each weight, and without the time to read and write them."""
     row = next(row for row in KINDS if row["precision"] == "fp8_tensor")
     narrow, wide = compare_rows([row])[0], compare_rows([{**row, "precision": "bf16"}])[0]
-    assert narrow.peak_bytes_predicted is not None
-    assert wide.peak_bytes_predicted is not None
-    assert narrow.peak_bytes_predicted == pytest.approx(wide.peak_bytes_predicted, rel=0.2)
+    assert narrow.memory is not None
+    assert wide.memory is not None
+    assert narrow.memory.predicted_bytes.p50 == pytest.approx(wide.memory.predicted_bytes.p50, rel=0.2)
     assert (narrow.predicted_s or 0) < (wide.predicted_s or 0)

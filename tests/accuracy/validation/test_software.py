@@ -7,7 +7,7 @@ from dataclasses import fields as fields_of
 import pytest
 
 from cosmic.accuracy.measured_rows import Fields
-from cosmic.accuracy.rows.training_software import Software, software_of
+from cosmic.accuracy.rows.training_software import Software, settings_of, software_of
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
 from cosmic.design.workload_layer import Workload
@@ -49,6 +49,11 @@ def of(framework: str, date: str, accelerator: str = H100) -> Software:
     return software_of(Fields({"framework": framework, "software_date": date}), accelerator)
 
 
+def loss_when_compiled(date: str) -> str:
+    fields = Fields({"framework": "TorchTitan", "software_date": date, "execution": "compiled", "accel": "H100"})
+    return str(settings_of(fields, software_of(fields, H100))["loss"])
+
+
 def test_a_framework_does_what_it_did_at_the_time() -> None:
     early, later = of("Megatron-LM", "2021-04", A100).settings, of("Megatron-LM", "2024-09").settings
     assert (early["attention"], early["dropout"], early["dp_overlap"]) == ("unfused", True, False)
@@ -56,7 +61,8 @@ def test_a_framework_does_what_it_did_at_the_time() -> None:
     assert (later["attention"], later["dropout"], later["dp_overlap"]) == ("fused", False, True)
     assert of("Megatron-LM", "2024-03").settings["attention"] == "flash2"
     assert [of("llm-foundry", date).settings["attention"] for date in ("2023-06", "2024-06")] == ["flash1", "flash2"]
-    assert [of("TorchTitan", date).settings["loss"] for date in ("2024-12", "2025-06")] == ["retained", "eager"]
+    assert [of("TorchTitan", date).settings["loss"] for date in ("2024-12", "2025-06")] == ["retained", "retained"]
+    assert [loss_when_compiled(date) for date in ("2024-12", "2025-06")] == ["retained", "eager"]
     assert [of("TorchTitan", date).microbatches for date in ("2024-12", "2025-06")] == ["stages", "single"]
 
 

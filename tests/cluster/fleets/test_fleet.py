@@ -37,7 +37,7 @@ def test_a_job_alone_takes_its_own_steps() -> None:
     assert job.end_s == pytest.approx(10 * metrics.step_s, rel=1e-12)
     assert (job.wait_s, job.slowdown, job.accelerators) == (0.0, 1.0, ((0, 8),))
     assert job.tokens_per_s == pytest.approx(metrics.tokens_per_s, rel=1e-12)
-    assert job.memory_bytes == metrics.memory_bytes
+    assert job.memory_bytes == metrics.memory_used_bytes
 
 
 def test_lengths_in_tokens_and_time_become_steps() -> None:

@@ -32,7 +32,7 @@ def test_a_load_makes_a_design_that_serves() -> None:
 
 
 def test_a_design_without_a_load_is_what_it_was() -> None:
-    assert load_design("gpt3-175b@cosmic-1024").identity == "debd3190da2d9b47"
+    assert load_design("gpt3-175b@cosmic-1024").identity == "a119c0b4b1546383"
     assert "serving" not in design_tree(load_design("gpt3-175b@cosmic-1024"))
 
 

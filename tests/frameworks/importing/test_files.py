@@ -33,9 +33,18 @@ CASES: dict[str, tuple[dict[str, Any], str, int, dict[str, Any], list[str]]] = {
         {"origin": "megatron", "system": "dgx-h100"},
         "llama3-8b",
         8,
-        {"dp": 2, "tp": 2, "cp": 2, "pp": 1, "cp_comm_type": "ring", "precision": "fp8", "grad_reduce_in_fp32": None}
+        {
+            "dp": 2,
+            "tp": 2,
+            "cp": 2,
+            "pp": 1,
+            "cp_comm_type": "ring",
+            "precision": "fp8",
+            "grad_reduce_in_fp32": None,
+            "fp8_param_gather": True,
+        }
         | {"sequence_parallel": True, "weight_sharding": "zero1", "dp_overlap": True, "dropout": False, "loss": "auto"},
-        ["--fp8-param-gather"],
+        [],
     ),
     "mixtral_8x7b.sh": (
         {"origin": "megatron", "system": "dgx-a100"},

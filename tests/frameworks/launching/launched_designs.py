@@ -14,7 +14,10 @@ from cosmic.search.mapping.design_completion import load_design
 HERE = Path(__file__).parent
 CHECKED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "checked_names.yaml").read_text())
 DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt3-175b": ("gpt3-175b@dgx-h100:512", {"workload.dp": 32, "workload.tp": 8, "workload.pp": 2}),
+    "gpt3-175b": (
+        "gpt3-175b@dgx-h100:512",
+        {"workload.dp": 32, "workload.tp": 8, "workload.pp": 2, "workload.weight_sharding": "zero1"},
+    ),
     "deepseek-v3": (
         "deepseek-v3@dgx-h100:2048",
         {"workload.dp": 128, "workload.tp": 4, "workload.cp": 1, "workload.pp": 4, "workload.ep": 64}

@@ -78,7 +78,7 @@ def test_every_number_of_a_design_is_that_of_its_yaml(full: dict[str, Any], role
     assert notes["cost"][0] == "unknown"
     assert notes["cost"][1].startswith("no price is known for cosmic-")
     assert sum(part["seconds"] for part in shown["parts"]) == pytest.approx(metrics.step_s)
-    assert sum(part["bytes"] for part in shown["memory"]) == pytest.approx(metrics.memory_bytes)
+    assert sum(part["bytes"] for part in shown["memory"]) == pytest.approx(metrics.memory_used_bytes)
     assert shown["identity"] == load_design(yaml.safe_load(shown["yaml"])).identity
 
 

@@ -39,6 +39,8 @@ from tests.relations.random_designs import random_design
 
 LLAMA = "llama3-70b@dgx-h100:64"
 MESH = {"tp": 8, "pp": 2, "cp": 1, "weight_sharding": "zero1", "global_batch": 64}
+BARE = {"memory.context": "0 B"}
+"""Memory of tensors alone, into which `MESH` fits without recomputation: with its process it does so with 90 %."""
 
 
 def metrics(point: DesignPoint) -> Metrics:
@@ -178,7 +180,7 @@ def test_a_list_that_was_given_as_a_whole_is_changed_as_a_whole() -> None:
 
 
 def test_a_design_that_does_not_fit_is_told_what_makes_it_fit_fastest_first() -> None:
-    point = load_design(LLAMA, {"tp": 8, "pp": 2, "cp": 1, "global_batch": 64}, plain=True)
+    point = load_design(LLAMA, {"tp": 8, "pp": 2, "cp": 1, "global_batch": 64, "sequence": 4096}, plain=True)
     assert isinstance(evaluate(point), Infeasible)
     found = find_repairs(point)
     free = [change.step_s for change in found if change.kind == "action" and not change.condition]
@@ -201,7 +203,7 @@ def test_a_design_that_does_not_fit_is_told_what_makes_it_fit_fastest_first() ->
     ],
 )
 def test_an_invalid_mapping_is_mended(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    point = load_design(LLAMA, {**MESH, "dp": 4, "micro_batch": 1, **given})
+    point = load_design(LLAMA, {**MESH, **BARE, "dp": 4, "micro_batch": 1, "recompute": "none", **given})
     assert isinstance(evaluate(point), Infeasible)
     assert mend_mapping(point) == expected
     changes = [change.settings for change in find_repairs(point)]
@@ -249,7 +251,7 @@ def test_what_makes_a_design_run_is_no_slower_than_its_own_mapping() -> None:
     ],
 )
 def test_a_key_without_effect_is_said_to_have_none(name: str, value: Any, said: str) -> None:
-    given = {**MESH, name: value}
+    given = {**MESH, **BARE, "recompute": "none", name: value}
     point = load_design(LLAMA, given)
     found = find_ineffective_fields(point, stated_fields(LLAMA, given))
     assert found == {f"workload.{name}": said}
@@ -319,7 +321,7 @@ def test_words_are_quoted_and_read_back() -> None:
 
 
 def test_a_design_that_cannot_run_is_told_what_would_make_it_run(capsys: pytest.CaptureFixture[str]) -> None:
-    mesh = ["tp=8", "pp=2", "cp=1", "weight_sharding=none", "recompute=none", "schedule=1f1b"]
+    mesh = ["tp=8", "pp=2", "cp=1", "weight_sharding=none", "recompute=none", "schedule=1f1b", "sequence=4096"]
     status, out, _ = run(capsys, "evaluate", LLAMA, *(word for each in mesh for word in ("--set", each)))
     assert status == 1
     assert out.splitlines()[1].startswith("cannot run: stage 1 of 2 needs ")

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from cosmic.base.errors import SpecError
+from cosmic.design import schema
 from cosmic.design.design_batch import Batch
 from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
 from cosmic.frameworks.launch import targets
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.mapping_choices import FRAMEWORKS
 from cosmic.search.mapping.mapping_space import launchable_frameworks
 from cosmic.search.space.space_files import load_space, mapping_space
+from cosmic.simulate.metrics import Infeasible, Metrics, Outcome
 from cosmic.workload.mapping_rules import rules_met_by_design
 
 DESIGNS = [
@@ -119,12 +122,24 @@ def test_other_fields_and_layers_can_be_opened() -> None:
     assert not space.limits  # memory differs from accelerator to accelerator
 
 
-def test_mappings_leave_some_memory_free() -> None:
+def test_mappings_count_that_fit_as_surely_as_the_design_asks() -> None:
     space = mapping_space("llama3-8b@dgx-h100:8")
-    capacity = space.base.memory.capacity_bytes
-    assert space.limits == (f"memory_bytes <= {int(0.95 * capacity)}",)
+    assert space.limits == ()  # the design's own `memory.fits` decides
+    rows = space.sample(200, np.random.default_rng(0))
+    likely = [evaluate(_that_fits(space.point(row), 1e-6)) for row in rows]  # all but what is larger for sure
+    probabilities = [(each.fits or 0.0) if isinstance(each, Metrics) else 0.0 for each in likely]
+    for asked in (0.95, 0.5):
+        runs = [isinstance(evaluate(_that_fits(space.point(row), asked)), Metrics) for row in rows]
+        assert runs == [probability >= asked for probability in probabilities]
+        assert 0 < sum(runs) < len(runs)
+    assert any(0.5 <= probability < 0.95 for probability in probabilities)
     own = mapping_space("llama3-8b@dgx-h100:8", constraints=["memory_bytes <= 60 GB"])
     assert own.limits == ("memory_bytes <= 60 GB",)
+
+
+def _that_fits(point: DesignPoint, asked: float) -> DesignPoint:
+    found: DesignPoint = schema.assign_fields(point, {"memory.fits": asked})
+    return found
 
 
 @pytest.mark.parametrize(
@@ -170,10 +185,21 @@ def test_any_framework_is_named() -> None:
     assert launchable_frameworks(load_design("llama3-8b@dgx-h100:8", {"task": "decode"})) == []
 
 
-def test_state_that_fills_hbm_and_flows_on_leaves_no_limit_of_memory() -> None:
-    def limits(tiers: list[str]) -> list[str]:
-        space = mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1, "memory.placement.optimizer": tiers})
-        return [str(each) for each in space.limits if "memory_bytes" in str(each)]
+def test_state_that_fills_hbm_and_flows_on_lets_more_mappings_count() -> None:
+    def outcomes(tiers: list[str]) -> list[Outcome]:
+        held = {"micro_batch": 1, "offload": [], "memory.placement.optimizer": tiers}
+        space = mapping_space("llama3-8b@dgx-h100:8", held)
+        assert not space.limits
+        return [evaluate(space.point(row)) for row in space.sample(200, np.random.default_rng(0))]
 
-    assert limits(["host"])
-    assert not limits(["hbm", "host"])
+    pairs = list(zip(outcomes(["hbm"]), outcomes(["hbm", "host"]), strict=True))
+    spilled = [after for before, after in pairs if isinstance(before, Infeasible) and isinstance(after, Metrics)]
+    assert spilled
+    for each in spilled:
+        assert each.offloaded_bytes > 0
+        assert each.fits is not None
+        assert each.fits >= 0.95 * (1 - 1e-9)
+    for before, after in pairs:
+        if isinstance(before, Metrics):
+            assert isinstance(after, Metrics)
+            assert after.offloaded_bytes == 0

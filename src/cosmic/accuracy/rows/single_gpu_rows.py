@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cosmic.accuracy.measured_rows import OWN_ACCELERATOR, Fields, Row, Verdict, compare_row
+from cosmic.accuracy.measured_rows import OWN_ACCELERATOR, Fields, MemoryFigure, Row, Verdict, compare_row
 from cosmic.base.errors import require
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -44,7 +44,8 @@ from cosmic.design.model_layer import Experts, Image, Transformer, count_paramet
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate_batch
 from cosmic.simulate.step_evaluation import expected_step_error
-from cosmic.step.device_memory import footprint
+from cosmic.step.device_memory import TENSORS, footprint
+from cosmic.step.process_memory import used_range
 from cosmic.step.step_profile import profile_step
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -111,14 +112,16 @@ def _training(fields: Fields) -> Verdict:
     peak = fields.number("peak_bytes")
     seconds, master_bytes = _master_copy(point)
     columns = evaluate_batch(batch).columns
+    held = footprint(batch).parts
+    tensors = {name: float(held[name]) for name in TENSORS}
+    tensors["optimizer"] -= master_bytes
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("step_ms", MILLI),
         predicted_s=float(columns["step_s"][0]) - seconds,
         expected=expected_step_error(point, columns),
         assumed=tuple(fields.assumed),
-        peak_bytes_measured=peak,
-        peak_bytes_predicted=float(footprint(batch).peak) - master_bytes if peak else None,
+        memory=None if peak is None else MemoryFigure("allocated", peak, used_range(point, tensors)),
     )
 
 
@@ -153,6 +156,7 @@ def training_design(fields: Fields) -> DesignPoint:
         sequence=tokens,
         global_batch=samples,
         micro_batch=samples,
+        set_to_none=False,
         recompute="none" if recompute in ("0", "none") else "full",
         grouped_gemm=fields.text("expert_gemm", "grouped") == "grouped",
         sequence_parallel=False,

@@ -36,14 +36,14 @@ read as the fastest of these that fits, and skipped if none does:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
-from cosmic.accuracy.measured_rows import GIB, Fields, Row, Verdict, compare_row
+from cosmic.accuracy.measured_rows import GIB, Fields, MemoryFigure, Row, Verdict, compare_row
 from cosmic.accuracy.rows.training_software import (
     NO,
     YES,
@@ -69,8 +69,9 @@ from cosmic.evaluation import evaluate_batch
 from cosmic.search.mapping.design_completion import shared_batch
 from cosmic.search.mapping.mapping_search import Mapped, build_grid, runs_and_share, search_mapping, step_seconds
 from cosmic.simulate.step_evaluation import expected_step_error
-from cosmic.step.device_memory import footprint
+from cosmic.step.device_memory import COMPONENTS, TENSORS, footprint
 from cosmic.step.operator_work import model_flop_per_token
+from cosmic.step.process_memory import CACHED, FRAGMENTATION, used_range
 from cosmic.workload.mapping_rules import invalid_reasons
 
 TERA = 1e12
@@ -178,7 +179,6 @@ def _compare_fields(fields: Fields) -> Verdict:
     batch = run.batch or batch_of(run.point)
     columns = evaluate_batch(batch).columns
     predicted = float(columns["step_s"][0])
-    peak = fields.number("peak_mem_gib")
     return Verdict(
         row=fields.row,
         measured_s=run.measured_s,
@@ -186,13 +186,36 @@ def _compare_fields(fields: Fields) -> Verdict:
         low_s=predicted if run.most > 1 else None,
         high_s=predicted * run.most if run.most > 1 else None,
         assumed=tuple(fields.assumed),
-        peak_bytes_measured=peak * GIB if peak else None,
-        peak_bytes_predicted=float(footprint(batch).peak) if peak else None,
+        memory=memory_figure(fields, run.point, memory_parts(batch)),
         flop=6 * count_active_parameters(run.point.model) * _tokens(run.point) / run.point.network.npus,
         group=tuple(fields.text(name) for name in GROUP),
         design=repr(run.point.workload),
         expected=expected_step_error(run.point, columns),
     )
+
+
+FIGURES = {
+    "device_gib": ("device", COMPONENTS),
+    "reserved_gib": ("reserved", (*TENSORS, FRAGMENTATION, CACHED)),
+    "allocated_gib": ("allocated", TENSORS),
+    "peak_mem_gib": ("allocated", TENSORS),
+}
+"""Columns of memory, what each counts, and the components of that: what the device shows of the process (nvidia-smi),
+what its allocator holds (torch.cuda.max_memory_reserved), tensors at the peak (max_memory_allocated). A peak of no
+stated kind is taken for the last."""
+
+
+def memory_parts(batch: Batch) -> dict[str, float]:
+    """Return the components of the fullest device."""
+    return {name: float(np.ravel(size)[0]) for name, size in footprint(batch).parts.items()}
+
+
+def memory_figure(fields: Fields, point: DesignPoint, parts: Mapping[str, float]) -> MemoryFigure | None:
+    """Return the figure of a row that counts most, beside its prediction; None where it has none."""
+    for column, (kind, names) in FIGURES.items():
+        if (measured := fields.number(column)) is not None:
+            return MemoryFigure(kind, measured * GIB, used_range(point, {name: parts[name] for name in names}))
+    return None
 
 
 def require_fit(point: DesignPoint) -> None:
@@ -216,6 +239,17 @@ class PublishedRun:
 
 def read_run(fields: Fields) -> PublishedRun:
     """Return the run of a row."""
+    software, chosen = _read_choice(fields)
+    return PublishedRun(chosen.point, measured_s(fields, chosen.point, software.counts), chosen.most, chosen.batch)
+
+
+def read_design(fields: Fields) -> DesignPoint:
+    """Return the design of a row."""
+    return _read_choice(fields)[1].point
+
+
+def _read_choice(fields: Fields) -> tuple[Software, SettledChoice]:
+    """Return the software of a row, and the design that it most likely describes."""
     software = software_of(fields, find_accelerator(fields.text("accel")).like)
     count = fields.whole("n_accel")
     mesh = mesh_of(fields, software, count)
@@ -223,8 +257,12 @@ def read_run(fields: Fields) -> PublishedRun:
     model = shared_out(model, mesh.get("pp", 1), int(fields.number("vpp") or 1))
     workload, mapping, recompute = _workload(fields, software, mesh, model)
     point = _hardware(fields, count, workload).design(model, workload)
-    chosen = settle_choices(fields, point, mapping, recompute_stated=bool(recompute), offloads=software.offloads)
-    return PublishedRun(chosen.point, measured_s(fields, chosen.point, software.counts), chosen.most, chosen.batch)
+    if fields.text("outcome") == "oom" and not mapping.open:
+        return software, SettledChoice(point)  # what it needs says nothing of how it is to be read
+    recompute_stated = bool(recompute)
+    return software, settle_choices(
+        fields, point, mapping, recompute_stated=recompute_stated, offloads=software.offloads
+    )
 
 
 def _hardware(fields: Fields, count: int, workload: Workload) -> MeasuredMachine:
@@ -236,6 +274,7 @@ def _hardware(fields: Fields, count: int, workload: Workload) -> MeasuredMachine
         fields.text("fabric"),
     )
     fields.assumed.extend(machine.assumed)
+    machine = replace(machine, memory=replace(machine.memory, fits=RAN))
     if not workload.offload:
         return machine
     return replace(machine, memory=replace(machine.memory, tiers=(_host_memory(machine.compute.accelerator),)))
@@ -458,8 +497,8 @@ def _sequence_parallel(fields: Fields, software: Software, tp: int) -> bool:
     return bool(fields.assume("seq_par", int(usual), f"as usual with {software.framework}"))
 
 
-TOLERANCE = 0.10
-"""By how much more than its memory a run may seem to need: twice the mean error of the memory model."""
+RAN = 0.05
+"""The probability to fit below which a mapping is not that of a run, which ran."""
 NEAR_BEST = 1.10
 """Choices that take up to this much longer than the fastest are as likely as that."""
 MOST_ROWS = 60
@@ -508,10 +547,7 @@ def settle_choices(
     if invalid_reasons(point):
         return SettledChoice(point)
     batch = batch_of(point)
-    share = _share(batch)
-    if share <= 1 + TOLERANCE:
-        if share > 1:
-            fields.assumed.append(f"memory: needs {_needs(point)}, within the error of the memory model")
+    if _share(batch) <= 1:
         return SettledChoice(point, batch=batch)
     fitting = [
         other_reading

@@ -66,6 +66,8 @@ class Software:
     """How a pipeline splits its batch: into as many as stages, or single sequences; empty if nothing is usual."""
     offloads: bool = False
     """Whether it may keep activations in the memory of the host."""
+    compiled: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the workload where it compiles."""
     adapters: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the workload where it trains adapters."""
     counts: str = "full"
@@ -232,7 +234,10 @@ def settings_of(fields: Fields, software: Software) -> dict[str, Any]:
     usual["precision"] = precision_of(fields, software)
     if usual["precision"] == "fp8" and usual["execution"] == "eager":
         usual["execution"] = "compiled"  # PyTorch's fp8 needs a compiler
-    return usual | workload_settings(_adapters(fields, software)) | _stated_settings(fields)
+    stated = _stated_settings(fields)
+    if (usual | stated)["execution"] == "compiled":
+        usual |= workload_settings(software.compiled)
+    return usual | workload_settings(_adapters(fields, software)) | stated
 
 
 def _stated_settings(fields: Fields) -> dict[str, Any]:

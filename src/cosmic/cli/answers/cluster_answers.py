@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NotRequired, TypedDict
 
-from cosmic.accuracy.validating import Coverage, Summary
+from cosmic.accuracy.validating import Coverage, FitOutcomes, Summary
 from cosmic.base.json_types import (
     AnyOf,
     Count,
@@ -71,6 +71,14 @@ class PredictedRow(TypedDict):
     """Shortest time of the choices that the row leaves open, where it does."""
     high_s: NotRequired[float]
     """Longest time of those that are nearly the fastest."""
+    memory_kind: NotRequired[str]
+    """What the figure of memory counts: allocated, reserved, or what the device shows."""
+    peak_bytes_range: NotRequired[Annotated[Range, unit("B")]]
+    """What was expected of it."""
+    ran: NotRequired[bool]
+    """Whether the run ran, or ran out of memory, where the row says so."""
+    fits: NotRequired[Share]
+    """The predicted probability that it fits."""
     peak_bytes_measured: NotRequired[Annotated[float, unit("B")]]
     """Measured peak memory, where it was measured."""
     peak_bytes_predicted: NotRequired[Annotated[float, unit("B")]]
@@ -101,6 +109,8 @@ class ValidateAnswer(TypedDict):
     """Errors of peak memory."""
     coverage: Coverage | None
     """How many measured times are from P5 to P95 of their prediction; null where no prediction has a range."""
+    fits: FitOutcomes | None
+    """Runs that ran, or ran out of memory, beside the probability that they fit; null where no row says so."""
 
 
 class ProbeAnswer(TypedDict):

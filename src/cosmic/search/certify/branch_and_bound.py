@@ -62,7 +62,7 @@ from cosmic.simulate.step_evaluation import POSSIBLE
 STEP = "step_s"
 PRICED_PREFIX = "thrift."
 BOUND_PREFIX = "bound."
-FEASIBILITY_METRICS = ("memory_bytes", "offloaded_bytes", "tier_excess")
+FEASIBILITY_METRICS = ("memory_needed", "offloaded_bytes", "tier_excess")
 """Metrics that decide whether a design can run."""
 
 
@@ -204,14 +204,15 @@ class GroupBounds:
         rules = [results[position] != 0 for name, position in self._rows.items() if name.startswith("rule.")]
         base = group.division.space.base
         columns_by_path = {path: columns[position] for position, path in enumerate(group.paths)}
-        capacity_bytes = columns_by_path.get("memory.capacity", base.memory.capacity_bytes)
+        memory = base.memory
+        left = columns_by_path.get("memory.usable", memory.usable) * columns_by_path.get(
+            "memory.capacity", memory.capacity_bytes
+        )
         tiers_bytes = sum(
             columns_by_path.get(f"memory.tiers.{position}.capacity", tier.capacity_bytes)
             for position, tier in enumerate(base.memory.tiers)
         )
-        fits = (results[self._rows["memory_bytes"]] <= capacity_bytes) & (
-            results[self._rows["offloaded_bytes"]] <= tiers_bytes
-        )
+        fits = (results[self._rows["memory_needed"]] <= left) & (results[self._rows["offloaded_bytes"]] <= tiers_bytes)
         fits &= results[self._rows["tier_excess"]] <= 0
         return np.asarray(np.logical_and.reduce([fits, *rules]))
 

@@ -27,6 +27,8 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.parameters import Parameter
 from cosmic.simulate.analytic_step import BREAKDOWN
 from cosmic.step.communication import breakdown_part
+from cosmic.step.device_memory import COMPONENTS
+from cosmic.step.process_memory import left_bytes, needed_bytes
 from cosmic.step.step_profile import bounding_stages, profile_step
 from cosmic.workload.mesh_sizes import microbatches, structural_paths
 
@@ -144,9 +146,13 @@ def arithmetic_features(batch: Batch) -> Features:
 
 
 def memory_features(batch: Batch) -> Floats:
-    """Return the bytes that the fullest device of each design needs, over those that it has; NaN if not known."""
-    needed = evaluate_batch(batch).columns["memory_bytes"]
-    return _widen_numbers(needed / batch["memory.capacity"], batch)
+    """Return the bytes that must fit into the fullest device of each design, over those left there; NaN if unknown."""
+    columns = evaluate_batch(batch).columns
+    parts = {name: _widen_numbers(columns[f"memory.{name}"], batch) for name in COMPONENTS}
+    needed = np.empty(batch.size)
+    for rows, alike in batch.groups(structural_paths(batch)):  # alike in how surely they must fit, and in what runs
+        needed[rows] = needed_bytes(alike.base, {name: sizes[rows] for name, sizes in parts.items()})
+    return _widen_numbers(needed / left_bytes(batch), batch)
 
 
 def derived_features(batch: Batch) -> Features:
@@ -173,7 +179,7 @@ def physics_features(batch: Batch) -> tuple[Features, Flags]:
         features = {
             "closed form": np.log(step),
             "flop": np.log(np.maximum(column["hfu"] * step, TINY)),  # of a device, in seconds at its peak
-            "headroom": np.log(np.maximum(column["memory_bytes"], 1.0) / batch["memory.capacity"]),
+            "headroom": np.log(np.maximum(column["memory_bytes"], 1.0) / left_bytes(batch)),
         }
         if batch.base.serving is None:
             features |= {f"{SHARE}{part}": column[f"breakdown.{part}"] / step for part in BREAKDOWN}

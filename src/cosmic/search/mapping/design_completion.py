@@ -34,7 +34,7 @@ from cosmic.design.model_layer import Recommender, Transformer, is_moe
 from cosmic.design.plain_data import merge_trees, unflatten_paths
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import AXES, Workload
-from cosmic.search.mapping.mapping_choices import BUDGET, DEFAULT_MODULES
+from cosmic.search.mapping.mapping_choices import DEFAULT_MODULES
 from cosmic.search.mapping.mapping_search import (
     DEPLOYMENT_FIELDS,
     Mapped,
@@ -153,7 +153,7 @@ def _recommender_mapping(point: DesignPoint, fixed: Mapping[str, Any]) -> Mapped
     samples = max(1, point.workload.global_batch // mesh["dp"])
     mapping = {"weight_sharding": "zero1", "micro_batch": samples, **mesh, **fixed}
     runs, share = runs_and_share(batch_of(replace(point, workload=replace(point.workload, **mapping))))
-    return Optimum(mapping, fits=bool(runs.all() and share.max() <= BUDGET), tried=0)
+    return Optimum(mapping, fits=bool(runs.all() and share.max() <= 1), tried=0)
 
 
 def _has_choice(base: DesignPoint, fixed: Mapping[str, Any]) -> bool:

@@ -51,6 +51,8 @@ class Framework:
     """The framework whose values it has where none are declared for itself."""
     uneven_stages: bool = True
     """Whether the last pipeline stage can have fewer layers than the others."""
+    halved: tuple[str, ...] = ()
+    """Schedules that give each stage two virtual stages, into which its layers must divide."""
     rules: tuple[str, ...] = ()
     """What it demands of a mapping, besides what every mapping must meet."""
     expert_rules: tuple[str, ...] = ()
@@ -89,6 +91,7 @@ FRAMEWORKS = {
     ),
     "torchtitan": Framework(
         name="torchtitan",
+        halved=("zero_bubble", "dualpipe"),
         expert_rules=("(dp * cp) % ep == 0", "etp == tp", "ep == 1 or ep >= cp"),
     ),
     "deepspeed": Framework(
@@ -125,8 +128,6 @@ MIN_MICRO_BATCHES = 8
 MAX_VIRTUAL_STAGES = 12
 """Virtual stages of a stage that are tried, at most."""
 DEFAULT_MODULES = ("core_attn",)
-BUDGET = 0.95
-"""Share of the memory that a mapping may fill: the rest is for what no model of memory knows."""
 PASS_TOKENS = 8192
 """Tokens of one forward pass over prompts: the usual max_num_batched_tokens of serving engines."""
 SERVED_MICRO_BATCH = {
@@ -270,7 +271,8 @@ def _pipeline_choice(model: Transformer | ProgramModel, base: DesignPoint, frame
     rows: list[tuple[Any, ...]] = [(1, placements[0], schedules[0], 1, None)]
     for pp, placement, schedule in product(stage_counts(model, base)[1:], placements, schedules):
         for virtual in _virtual_stages(model, base) if schedule == "interleaved" else (1,):
-            fewer = _fewer_layers(model, pp, virtual) if framework.uneven_stages and schedule != "dualpipe" else None
+            parts = 2 if schedule in framework.halved else virtual
+            fewer = _fewer_layers(model, pp, parts) if framework.uneven_stages and schedule != "dualpipe" else None
             if _can_cut(model, pp, virtual) and (schedule != "interleaved" or virtual > 1):
                 rows += [
                     (pp, placement, schedule, virtual, last_layers) for last_layers in dict.fromkeys((None, fewer))

@@ -44,7 +44,6 @@ from cosmic.design.serving_layer import PrefillPool
 from cosmic.design.workload_layer import AXES
 from cosmic.evaluation import evaluate_batch
 from cosmic.search.mapping.mapping_choices import (
-    BUDGET,
     DEFAULT_MODULES,
     FRAMEWORKS,
     PASS_TOKENS,
@@ -54,6 +53,7 @@ from cosmic.search.mapping.mapping_choices import (
 from cosmic.simulate.analytic_step import BREAKDOWN, ROUNDING, compute_step_seconds
 from cosmic.simulate.metrics import BatchOutcome
 from cosmic.step.device_memory import memory_of
+from cosmic.step.process_memory import quantile_factor
 from cosmic.workload.mapping_rules import evaluate_rules as rules_met
 from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
@@ -367,14 +367,15 @@ def evaluate_mappings(grid: MappingGrid, trial: MappingTrial) -> MappingOutcome:
     batch = Batch(point, {f"workload.{name}": column[rows] for name, column in grid.columns.items()})
     runs, share = runs_and_share(batch)
     allowed = np.isin(rows, grid.allowed(switches, rows)) if trial.bounds else runs
-    fits = runs & allowed & (share <= BUDGET)
+    fits = runs & allowed & (share <= 1)
     # What breaks a rule comes after all that merely need too much memory.
     outcome = MappingOutcome(fits, np.where(runs & allowed, share, 1e6 * share), None)
     if trial.bounds or fits.any():
         took = step_seconds(batch)
         outcome = replace(outcome, seconds=np.where(runs, took["seconds"], np.inf))
         if trial.bounds:
-            states = np.asarray(memory_of(batch).static / batch.base.memory.capacity_bytes)
+            surely = quantile_factor(batch.base, "weights", batch.base.memory.fits)
+            states = np.asarray(surely * memory_of(batch).static / batch.base.memory.left_bytes)
             saved = {
                 name: np.where(runs, sum_of(took[part] for part in parts), 0.0) for name, parts in SAVABLE_PARTS.items()
             }
@@ -489,7 +490,7 @@ class _MappingSearch:
         if self.best.row < 0:
             return np.ones(len(rows), dtype=bool)
         states = self.states[rows] if switches["weight_sharding"] == self.first["weight_sharding"] else 0.0
-        may: Mask = states + KEPT_ACTIVATIONS.get(switches["recompute"], 0.0) * self.activations[rows] <= BUDGET
+        may: Mask = states + KEPT_ACTIVATIONS.get(switches["recompute"], 0.0) * self.activations[rows] <= 1
         return may
 
     def _note(self, trial: MappingTrial, outcome: MappingOutcome) -> None:
@@ -541,9 +542,10 @@ def runs_and_share(batch: Batch) -> tuple[Mask, Floats]:
     try:
         with np.errstate(all="ignore"):
             memory = memory_of(batch)
-            share = memory.total / batch.base.memory.capacity_bytes
+            left = batch.base.memory.left_bytes
+            share = memory.must_fit / left
             if memory.placed is not None:
-                needed = share - memory.placed.movable / batch.base.memory.capacity_bytes
+                needed = share - memory.placed.movable / left
                 share = np.where(np.asanyarray(memory.excess) > 0, np.maximum(share, 1 + memory.excess), needed)
             elif memory.offloaded:
                 outer = sum(tier.capacity_bytes for tier in batch.base.memory.tiers)
@@ -579,10 +581,10 @@ def search_serving(base: DesignPoint, fixed: Mapping[str, Any]) -> Mapped:
     if len(meshes) == 1 and "global_batch" in fixed:
         return Optimum(_add_batch(base, meshes[0], fixed["global_batch"], fixed), fits=True, tried=1)
     sized, needed = _size_batch(base, meshes, fixed)
-    if needed.min() > BUDGET:
+    if needed.min() > 1:
         index = int(needed.argmin())
         return Optimum(sized[index], fits=bool(needed[index] <= 1), tried=len(sized))
-    smallest = sized[int(np.flatnonzero(needed <= BUDGET)[0])]
+    smallest = sized[int(np.flatnonzero(needed <= 1)[0])]
     resized, needed = _size_batch(base, meshes, {**fixed, "global_batch": smallest["global_batch"]})
     fitting = [mesh for mesh, share in zip(resized, needed, strict=True) if share <= 1]
     seconds = step_seconds(_batch(base, fitting))["seconds"]
@@ -620,7 +622,7 @@ def _size_batch(
         sized = [_add_batch(base, mesh, fixed.get("global_batch", sequences * mesh["dp"]), fixed) for mesh in meshes]
         runs, share = runs_and_share(_batch(base, sized))
         needed = np.where(runs, share, INVALID_PENALTY * np.maximum(share, 1.0))
-        if needed.min() <= BUDGET or "global_batch" in fixed or sequences <= fixed.get("micro_batch", 1):
+        if needed.min() <= 1 or "global_batch" in fixed or sequences <= fixed.get("micro_batch", 1):
             return sized, needed
         sequences //= 2
 

@@ -18,7 +18,7 @@ from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.systems import is_model_at_system
 from cosmic.search.mapping.design_completion import MAPPING, load_design
-from cosmic.search.mapping.mapping_choices import BUDGET, SERVED_MICRO_BATCH
+from cosmic.search.mapping.mapping_choices import SERVED_MICRO_BATCH
 from cosmic.search.mapping.mapping_space import write_mapping_space
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.expressions import PROVISIONED
@@ -108,9 +108,8 @@ def mapping_space(
     """Return the set of all mappings of a design that a *framework* can launch.
 
     What *overrides* set is held, and so is what *fix* names; *vary* gives fields values of their own, as a parameter
-    set does. *stacks* opens other layers besides the workload. dp follows from the other axes. Mappings that fill more
-    than `BUDGET` of the memory do not count, unless *constraints* limit it otherwise, an *engine* knows no memory, or
-    state takes what is left of HBM and goes further out from there.
+    set does. *stacks* opens other layers besides the workload. dp follows from the other axes. Mappings count that fit into
+    the memory with the design's `memory.fits`, and meet all *constraints*.
 
     >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
     60
@@ -131,16 +130,6 @@ def mapping_space(
         fixed_paths=[*[path for path in overrides or {} if path != PRICES_KEY], *fix],
         vary=vary,
     )
-    if (
-        base.serving is None
-        and "compute" not in stacks
-        and not varies_system(vary)
-        and not base.memory.placement.fills_hbm
-        and not any(path.startswith("memory.placement") for path in vary or ())
-        and not any(constraint.startswith("memory_bytes") for constraint in constraints)
-        and "memory_bytes" in metrics_of(engine or BUILT_IN[0])
-    ):
-        tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
     tree["constraints"] += constraints
     if engine not in ("", *BUILT_IN):
         tree["engine"] = engine

@@ -209,7 +209,7 @@ def _plain_value(problem: Problem, path: str, value: Any, kind: type) -> Any:
 
 
 class _Breakdown:
-    """The columns that break ``step_s`` and ``memory_bytes`` down into parts, such as ``step_s.gemm``.
+    """The columns that break ``step_s`` and ``memory_used_bytes`` down into parts, such as ``step_s.gemm``.
 
     Of a mix, the seconds of each workload are those of a round, so that all parts add up to ``step_s``. An engine that
     simulates does not say what a step is made of; the parts of memory are the same.
@@ -219,7 +219,7 @@ class _Breakdown:
         self._problem = replace(problem, engine="analytic")
         self._simulated = problem.engine != "analytic"
         of_step: list[tuple[str, str, tuple[str, ...]]] = [("step_s", "breakdown", BREAKDOWN)]
-        broken_down = [*([] if self._simulated else of_step), ("memory_bytes", "memory", COMPONENTS)]
+        broken_down = [*([] if self._simulated else of_step), ("memory_used_bytes", "memory", COMPONENTS)]
         self._origins = [
             (".".join(filter(None, [metric, share.name, part])), index, f"{origin}.{part}", metric == "step_s")
             for metric, origin, parts in broken_down

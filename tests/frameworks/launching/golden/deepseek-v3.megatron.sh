@@ -45,6 +45,7 @@ torchrun --nnodes 256 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr 
   --use-distributed-optimizer \
   --overlap-grad-reduce \
   --overlap-param-gather \
+  --fp8-param-gather \
   --attention-dropout 0.0 \
   --hidden-dropout 0.0 \
   --tokenizer-type NullTokenizer \
