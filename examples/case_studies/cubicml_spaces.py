@@ -66,7 +66,7 @@ def language(model: str, system: str, layers: int, stages: int, sequences: int, 
                 "schedule": "1f1b",
                 "virtual_stages": 1,
             },
-            "memory": {"context": "0 B", "usable": 1},  # tensors alone: the study is of agents
+            "memory": {"context": "0 B"},  # tensors alone: the study is of agents
         },
         "parameters": {
             "tp": [1, 2, 4, 8],
