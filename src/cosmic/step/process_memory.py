@@ -84,7 +84,7 @@ def has_process(point: DesignPoint) -> bool:
     return point.memory.context_bytes != 0
 
 
-def has_gaps(point: DesignPoint) -> bool:
+def frees_blocks(point: DesignPoint) -> bool:
     """Return whether tensors come and go: engines allocate weights and cache once, before the first request."""
     return has_process(point) and point.workload.task == "training"
 
@@ -97,7 +97,7 @@ def process_parts(batch: Batch, parts: Mapping[str, Numeric]) -> dict[str, Numer
     if not has_process(batch.base):
         return {FRAGMENTATION: gaps, CACHED: none, CONTEXT: none, COMMUNICATORS: none}
     context, buffers = batch.base.memory.context_bytes, batch.base.memory.communicator_bytes
-    trains = has_gaps(batch.base)
+    trains = frees_blocks(batch.base)
     needed = {
         FRAGMENTATION: CONSTANTS.fragmentation * tensors if trains else gaps,
         CONTEXT: none + (CONSTANTS.context_bytes if context is None else context),
@@ -150,7 +150,7 @@ def needed_bytes(point: DesignPoint, parts: Mapping[str, Numeric], probability: 
 def needed_per_byte(point: DesignPoint, component: str) -> float:
     """Return what a byte of a component needs of the memory, gaps included, to fit as surely as it must."""
     needed = quantile_factor(point, component, point.memory.fits)
-    share = CONSTANTS.fragmentation if has_gaps(point) else CONSTANTS.bare_fragmentation * (component in TRANSIENT)
+    share = CONSTANTS.fragmentation if frees_blocks(point) else CONSTANTS.bare_fragmentation * (component in TRANSIENT)
     return needed + share * quantile_factor(point, FRAGMENTATION, point.memory.fits)
 
 
